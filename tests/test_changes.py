@@ -323,6 +323,24 @@ def test_a_slip_in_another_cell_is_found() -> None:
     assert verdict.one_change.startswith("line 2 in added: return await model.allreduce(grad, layer)\n")
 
 
+@pytest.mark.usefixtures("searching")
+def test_a_change_that_leaves_lines_without_effect_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "        grad = await model.allreduce(grad, layer)\n"
+    twice = slipped("p02_ddp", line, f"{line}        if layer > -1:\n            grad = grad + grad\n")
+    assert "grad = grad\n" in attempt(twice, "ddp").one_change
+    monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
+    monkeypatch.setattr(tried, "edits", lambda *given: [one for one in edits(*given) if one.text == "layer < -1"])
+    assert not attempt(twice, "ddp").one_change
+    monkeypatch.setattr(tried, "reached", lambda *_: set())
+    assert "if layer < -1:" in attempt(twice, "ddp").one_change
+
+
+def test_what_counts_a_loop_is_not_offered_behind_it() -> None:
+    text = "def f(model, n):\n    for i in range(9):\n        up(i, n)\n    return down(n)\n"
+    texts = [edit.of(text.encode()).decode() for edit in edits(text.encode(), ["f"])]
+    assert any("up(i, i)" in one for one in texts) and not any("down(i)" in one for one in texts)
+
+
 # -- what is left alone -------------------------------------------------------------------------------
 
 

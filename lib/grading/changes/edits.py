@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from .expressions import instead
 from .statements import otherwise
-from .text import DEFINITIONS, Text
+from .text import DEFINITIONS, Text, of_loops
 
 
 class Edit(NamedTuple):
@@ -31,6 +31,10 @@ class Edit(NamedTuple):
         then those that stand first."""
         return self.line not in near, self.likely, self.line
 
+    def keeps_lines(self, source: bytes) -> bool:
+        """Return whether each line of the program stays where it is, and what it is but for a word."""
+        return not self.words and self.text.count("\n") == source[self.start : self.end].count(b"\n")
+
     def of(self, source: bytes) -> bytes:
         """Return the program with the change."""
         return source[: self.start] + self.text.encode() + source[self.end :]
@@ -49,7 +53,20 @@ def _edits(text: Text) -> Iterator[Edit]:
     for node in ast.walk(text.top):
         if isinstance(node, ast.expr) and text.function(node) is not None:
             for likely, new in instead(text, node):
-                yield Edit(text.top.name, likely, node.lineno, *text.span(node), new)
+                if _are_there(text, node, new):
+                    yield Edit(text.top.name, likely, node.lineno, *text.span(node), new)
         if isinstance(node, ast.stmt):
             for likely, line, start, end, new, words in otherwise(text, node):
                 yield Edit(text.top.name, likely, line, start, end, new, words)
+
+
+def _are_there(text: Text, node: ast.expr, new: str) -> bool:
+    """Return whether what counts a loop, and nothing else, is named inside of that loop only: behind it the name still
+    says how often it went, which nobody means."""
+    try:
+        names = {one.id for one in ast.walk(ast.parse(new, mode="eval")) if isinstance(one, ast.Name)}
+    except SyntaxError:
+        return True
+    function = text.function(node)
+    loops = set() if function is None else of_loops(function) & names
+    return loops <= text.counted_at(node) | text.names_in(node)

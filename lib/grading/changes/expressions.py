@@ -82,7 +82,6 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
             yield from ((SIMPLE, of(one)) for one in (body, orelse))
             yield SIMPLE, f"{of(orelse)} if {of(test)} else {of(body)}"
         case ast.Await(value=value):
-            yield CALLS, of(value)
             if isinstance(value, ast.Call) and called(value) in REDUCTIONS and value.args:
                 targets = getattr(text.parents[node], "targets", ())
                 if of(value.args[0]) not in map(of, targets):  # to leave out the line says the same better

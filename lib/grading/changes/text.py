@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -93,6 +93,20 @@ class Text:
             roles.setdefault(role, {})[self.of(node)] = None
         return {role: [*texts] for role, texts in roles.items()}
 
+    def counted_at(self, node: ast.AST) -> set[str]:
+        """Return the names with which the loops around an expression count."""
+        found = set[str]()
+        while node in self.parents:
+            node = self.parents[node]
+            generators = getattr(node, "generators", [node] if isinstance(node, ast.For) else [])
+            found |= {name for one in generators for name in self.names_in(one.target)}
+        return found
+
+    @staticmethod
+    def names_in(node: ast.AST) -> set[str]:
+        """Return the names in an expression."""
+        return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
     @cached_property
     def methods(self) -> set[ast.stmt]:
         """All that the classes of a program define."""
@@ -126,6 +140,16 @@ def _roles(top: ast.AST) -> Iterator[tuple[ast.expr, object]]:
                 yield value, name
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
                 yield from ((v, n.id) for n, v in zip(names, values, strict=True) if isinstance(n, ast.Name))
+
+
+@lru_cache(maxsize=32)
+def of_loops(function: Function) -> set[str]:
+    """Return the names with which the loops of a function count, and that are given nothing else in it."""
+    loops = [one.target for one in ast.walk(function) if isinstance(one, (ast.For, ast.comprehension))]
+    names = [one for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+    in_loops = {one for target in loops for one in ast.walk(target)}
+    others = {one.id for one in names if one not in in_loops} | {one.arg for one in function.args.args}
+    return {one.id for one in names if one in in_loops} - others
 
 
 def called(node: ast.Call) -> str:

@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from functools import partial
+from functools import cache, partial
 
 from ...basics.units import Elements
 from ...course.layouts import Size
@@ -28,6 +28,7 @@ from ..submission import Nowhere
 from ..verdict import PASS, Verdict
 from .edits import Edit, edits
 from .program import Cell, Program
+from .reached import Line, reached
 
 VARIABLE = "LLM_TRAINING_PUZZLES_SEARCH"
 """The environment variable that says how many seconds a search may take; 0 for none."""
@@ -84,6 +85,12 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
             sizes = [smallest, *(one for one in (puzzle.size, size) if one != smallest)]
             if _costs_at(program.function, puzzle, sizes) and _judged(program.function, puzzle).right:
                 return ""  # the text is not what has run: it was changed since, or it fails for what ran before it
+            files = {cell.file for cell in program.cells}
+
+            def lines(made: Made) -> set[Line]:
+                return reached(files, lambda: _costs_at(made, puzzle, sizes))
+
+            own_lines = cache(lambda: lines(program.function))
             found = [(cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted)]
             for cell, edit in sorted(found, key=lambda one: one[1].order(near)):
                 if not left or judged >= FEW or (best and edit.line != best[-1].line):
@@ -92,6 +99,8 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
                 costs = _costs_at(made, puzzle, sizes)
                 if costs is None or (best and costs >= best[0]):
                     continue
+                if edit.keeps_lines(cell.source) and not own_lines() <= lines(made):
+                    continue  # it leaves a line without effect, and so hides what was meant
                 judged += 1
                 with left.stopped():
                     if _judged(made, puzzle).status == PASS:
