@@ -214,7 +214,7 @@ ROWS = [
             ),
         ),
         ("Rank 1 has not called allgather(layer 0): every rank calls allgather for every layer",),
-        ("get_activation", "model.LAYERS // model.RANKS"),
+        ("model.get_activation", "model.LAYERS // model.RANKS"),
     ),
     Row(
         wrong("pipeline_fsdp", "received twice", ("            model.activations[layer] = await model.receive(src=model.rank - 1)\n", "            model.activations[layer] = await model.receive(src=model.rank - 1)\n" * 2)),
