@@ -89,6 +89,8 @@ ROWS = [
     Row(changed("wsdp", "an output in the place of its input", ("model.activations[layer + 1] = ", "model.activations[layer] = ")), ("What forward(0, ...) gave is in model.activations[0]", "store it as model.activations[1]")),
     Row(edited("interleaved", "the last stage only is updated", STAGES, ("    for s in stages:\n        s.step()", "    s.step()")), (ONE_ONLY.format(0),)),
     Row(edited("interleaved", "the last layer only is updated", LISTS, ("    for l in chunks:\n        g, w, s", "    for l in chunks[-1:]:\n        g, w, s")), (ONE_ONLY.format(4),)),
+    Row(edited("interleaved", "a count that stays in some turns", COUNTED, ("            b += 1\n", "            b += b % 5 < 4 or f == total\n")), ("has run already: do it once for each. Does a count not go on in some turn",)),
+    Row(edited("interleaved", "the micro-batch of a round only", COUNTED, ("k // (p * v) * p + k % p", "k // (p * v) * p")), ("takes micro-batch k // (model.RANKS * 2) * model.RANKS + k % model.RANKS",)),
     Row(edited("wsdp", "the step of layer 0 each time", RIGHT, ("step(model, k, await", "step(model, 0, await")), (TURN,), ("in a later turn",)),
     Row(edited("wsdp", "the update of layer 0 each time", TO_0, (UPDATE, UPDATE.replace("update(i", "update(0").replace("weights[i]", "weights[0]").replace("states[i]", "states[0]"))), (TURN,), ("in a later turn",)),
 ]  # fmt: skip

@@ -320,7 +320,7 @@ class Origins(dict[Hashable, Any]):
             if back == BACKWARD_WEIGHT.kind and not self._has_gone_back(BACKWARD_INPUT.kind, layer, batches):
                 both = "both halves read this, and the second one pops it"
                 return f"{ran}, and {BACKWARD_INPUT.kind} comes first: {both}"
-            return f"{ran}: do it once for each"
+            return f"{ran}: do it once for each. Does a count not go on in some turn, as without += 1?"
         has = f"{read}({layer - backward}, ...) has read it here"
         if not self._was_there(layer, batches):
             where = f"model.{name}[{self._first_key(layer, batches)}]"
