@@ -24,6 +24,9 @@ from lib.grading.notebook import ShownVerdict
 from lib.grading.submission import load_quietly
 from lib.grading.verdict import FAIL, PASS
 from tests.programs import REPAIRS, SOLUTIONS
+from tests.test_fixes_ends import TO_0
+from tests.test_fixes_named import LISTS, STAGES
+from tests.test_fixes_sums import COUNTED
 from tests.test_repairs import broken
 
 ROOT = Path(__file__).parent.parent
@@ -243,6 +246,43 @@ SLIPS_IN_PARTS = [
     ("m.update(layer, grad,", "m.update(layer, await m.allreduce(grad, layer),", "m.update(layer, grad,"),
     ('m.activations["out", layer], m', 'm.grad_activations["out", layer], m', 'm.activations["out", layer], m'),
 ]
+
+
+ZIPPED = LISTS.replace("for job in B:", "for job, other in zip_longest(B, F[f:]):")
+ZIPPED = ZIPPED.replace(
+    "        if f < len(F):\n            await fwd(*F[f])\n            f += 1\n    for l",
+    "        if other:\n            await fwd(*other)\n    for l",
+)
+SLIPS_IN_ROUNDS = [  # in programs of puzzles 3 and 14: what stands there, what was written, and what is said
+    (LISTS, "pass_to(right, y)", "pass_to(r + 1, y)", "await model.pass_to((r + 1) % R, y)"),
+    (STAGES, "(m.rank + 1) % m.RANKS", "m.rank + 1", "m.rank + 1) % m.RANKS"),
+    (LISTS, "        if l > 0:", "        if r > 0:", "if l > 0:"),
+    (LISTS, "model.get_activation([b]) if l == 0", "model.get_activation([b]) if r == 0", "if l == 0 else"),
+    (STAGES, "pass_to(self.prev, d)", "pass_to(self.next, d)", "await m.pass_to(self.prev, d)"),
+    (LISTS, "pass_to(left, gx)", "pass_to(right, gx)", "await model.pass_to(left, gx)"),
+    (COUNTED, "total = v * model.BATCHES", "total = v * p", "total = v * model.BATCHES"),
+    (LISTS, "range(0, M, R)", "range(0, L, R)", "range(0, M, R)"),
+    (LISTS, "model.grad_weights[l] + gw if", "model.grad_weights[l] if", "model.grad_weights[l] + gw if l in"),
+    (STAGES, "else old + g", "else old", "g if old is None else old + g"),
+    (COUNTED, "f - b <= ahead", "f - b < ahead", "if f < total and f - b <= ahead:"),
+    (ZIPPED, "zip_longest(B, F[f:])", "zip(B, F[f:])", "for job, other in zip_longest(B, F[f:]):"),
+    (TO_0, "await back(k)", "await back(0)", "await back(k)"),
+    (TO_0, "model.allgather(model.weights[k], k)", "model.allgather(model.weights[k], 0)", "model.weights[k], k)"),
+    (TO_0, "get_activation([model.rank])", "get_activation([0])", "get_activation([model.rank])"),
+    (TO_0, "model.activations[i + 1] =", "model.activations[i] =", "model.activations[i + 1] ="),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "right", "wrong", "says"), SLIPS_IN_ROUNDS, ids=[slip[2] for slip in SLIPS_IN_ROUNDS]
+)
+@pytest.mark.usefixtures("searching")
+def test_a_slip_in_a_program_in_rounds_is_found(source: str, right: str, wrong: str, says: str) -> None:
+    name = "wsdp" if source == TO_0 else "interleaved"
+    text = f"import asyncio\nfrom itertools import zip_longest\nfrom lib import Model\n{source}"
+    assert attempt(text, name).status == PASS and text.count(right) == 1
+    verdict = attempt(text.replace(right, wrong), name)
+    assert verdict.right is False and "With this change alone" in verdict.one_change and says in verdict.one_change
 
 
 @pytest.mark.parametrize(("right", "wrong", "says"), SLIPS_IN_PARTS, ids=[slip[2] for slip in SLIPS_IN_PARTS])

@@ -2666,7 +2666,7 @@ ROWS += [
         changed(
             "wsdp", "an update with the gathered weight", ("layer, grad, model.weights[layer],", "layer, grad, weight,")
         ),
-        ("instead:  an update takes the piece that this rank has loaded",),
+        ("instead:  an update takes the pieces of weight and state that this rank has loaded",),
         ("store it to keep it",),
     ),
     Row(

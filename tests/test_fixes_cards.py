@@ -487,7 +487,7 @@ COUNTED += [
         ("Counted from 0 it is number 1 of this rank's layers 3, 7, and after it comes number 0",),
     ),
 ]
-FIRST = "read each under the key under which it was stored, and let that backward come first"
+FIRST = "let that backward come first, or if this is that one, read what is there"
 NOT_HABIT = ("there is no layer", "is that of layer", "ran on rank", "never stored")
 IN_CODE = [
     Row(

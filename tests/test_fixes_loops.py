@@ -172,7 +172,7 @@ GATHERS = [
     Row(changed("pipeline_fsdp", "the last layer is left out", ("stage * share, (stage + 1) * share - 1", "stage * share, (stage + 1) * share - 2"), ("layer == first", "first == layer <= last"), ("layer == last", "first <= layer == last")), (NO_LAYER,), ("a stage that is not there",)),
     Row(wrong("pipeline_fsdp", "its own weight under the key of all", *OWN_KEPT), (OTHERS,)),
     Row(changed("pipeline_fsdp", "fake_grad of a layer alone", ("model.fake_grad(layer, [])", "model.fake_grad(layer)")), ("model.fake_grad(layer, []) is the gradient of no micro-batches: it is zero",), ("batches)",)),
-    Row(changed("wsdp", "updates of the layer below", ("layer, grad, model.weights[layer], model.opt_states[layer]", "layer - 1, grad, model.weights[layer - 1], model.opt_states[layer - 1]")), ("is it under the key of another, or is 4 the wrong number?",)),
+    Row(changed("wsdp", "updates of the layer below", ("layer, grad, model.weights[layer], model.opt_states[layer]", "layer - 1, grad, model.weights[layer - 1], model.opt_states[layer - 1]")), ("is 4 written where its number is meant, here, in a key",)),
 ]  # fmt: skip
 
 

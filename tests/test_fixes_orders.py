@@ -157,7 +157,7 @@ ROWS = [
                 "    aheads = [model.allgather(model.weights[layer], layer) for layer in range(model.LAYERS)]\n    for layer in range(model.LAYERS):\n        model.weights[\"whole\"] = await aheads[layer]\n",
             ),
         ),
-        ("it holds more than at its own size, in proportion: 11 weights. 11 calls are on their way", "Await a call before the next one is made"),
+        ("it holds more than at its own size, in proportion: 11 weights. 11 calls are on their way", "Call each gather one layer ahead, in the loop over the layers"),
     ),
 ]  # fmt: skip
 COSTS = [

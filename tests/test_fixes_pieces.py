@@ -401,6 +401,7 @@ TAKES_IN = "        if layer == first and stage > 0:\n            model.activati
 RING_GATHERS = "        whole = await model.allgather(model.weights[layer], layer)\n"
 NO_GRADIENT = "no gradient of a weight: was it taken from another dictionary than model.grad_weights, or received in the place of one? A receive gives what its sender has sent first"
 HELD_BY_NONE = "store it, in model.grad_activations[...], as soon as it is made, and take it out after that"
+LEFT_THERE = "store it, in model.activations[...], as soon as it is made, and leave it there"
 BY_A_SUM = "to be added up over the ranks by model.allreduce or model.scatterreduce"
 ROWS = [
     Row(edited("pipeline_fsdp", "a stage goes back upwards", STAGE_BY_STAGE, UPWARDS), (NEXT_ONE_BACK, GOES_BACK), ("read it there",)),
@@ -428,7 +429,7 @@ OTHERS = [
     Row(edited("pipeline_fsdp", "gradients are sent by hand", SENT_BY_HAND), (NO_GRADIENT,), ("have a dictionary of their own",)),
     Row(edited("pipeline_fsdp", "gradients are sent by hand, and never stored", SENT_BY_HAND, ('model.grad_weights["in"] = await', "one = await"), ('model.grad_weights.pop("mine") + model.grad_weights.pop("in")', 'one + model.grad_weights.pop("mine")'), ('model.grad_weights["mine"] = model.grad_weights.pop("in")', 'model.grad_weights["mine"] = one')), (NO_GRADIENT,), ("have a dictionary of their own",)),
     Row(edited("pipeline_fsdp", "gradients in a dictionary of its own", PIPELINE_FSDP, ("    stage, pipe =", "    back = {}\n    stage, pipe ="), ("model.grad_activations", "back")), (HELD_BY_NONE,), ()),
-    Row(edited("pipeline_fsdp", "an input in a local variable", RING, ('model.activations["in", layer] = await model.receive(src=left)', "x = await model.receive(src=left)"), ('model.activations["in", 0] = model.get_activation([pipe])', "x = model.get_activation([pipe])"), ('model.forward(layer, model.activations["in", layer], whole)', "model.forward(layer, x, whole)")), (HELD_BY_NONE.replace("grad_", ""),), ()),
+    Row(edited("pipeline_fsdp", "an input in a local variable", RING, ('model.activations["in", layer] = await model.receive(src=left)', "x = await model.receive(src=left)"), ('model.activations["in", 0] = model.get_activation([pipe])', "x = model.get_activation([pipe])"), ('model.forward(layer, model.activations["in", layer], whole)', "model.forward(layer, x, whole)")), (LEFT_THERE,), ()),
     Row(edited("sequence_parallel", "the backward ends before layer 0", GATHERED, *BACK_TO_ZERO), ("no rank has run the backward of layer 0",), (BEFORE_IT,)),
     Row(edited("pipeline_fsdp", "the backward ends before layer 0", PIPELINE_FSDP, ("in reversed(range(model.LAYERS))", "in range(model.LAYERS - 1, 0, -1)"), ("            await model.pass_to(model.rank - 1, model.grad_activations.pop(layer))\n", "            await model.pass_to(model.rank - 1, model.grad_activations.pop(layer)) if stage > 1 else None\n"), (SETS, ""), ("    return model\n", SETS_LATER + "    return model\n")), ("no rank has run the backward of layer 0",), (BEFORE_IT,)),
     Row(edited("pipeline_fsdp", "updates are one turn late", PIPELINE_FSDP, (UPDATES, ONE_LATE), (SETS, ""), ("    return model\n", SETS_LATER + "    return model\n")), ("rank 0 has layer 0, and has not updated it", "Its gradient is still stored"), (BEFORE_IT,)),

@@ -290,7 +290,8 @@ class Missing(Rules):
 
     def _is_to_come(self, key: Hashable) -> bool:
         """Return whether an activation is one of a layer and a micro-batch whose forward this rank has not run yet; or,
-        under a name and a micro-batch, on a rank with the last layer, which has not run on that one."""
+        under a name and a micro-batch, on a rank with the last layer, which has not run on that one; or where it is not
+        known which numbers a key has, before the first backward."""
         meant, rank = self._of_key(key), self._rank
         if self._name != "activations":
             return False
@@ -298,6 +299,8 @@ class Missing(Rules):
             own, top = {one for one in key if type(one) is int}, rank.layers - 1
             last = self._simulator.has_loaded(rank, top) and len(own) == 1
             return last and own <= {*range(rank.batches)} - self._simulator.has_run(rank, FORWARD.kind, top)
+        if meant is None and self._by_batch is None and key not in self._gone:
+            return not any(self._simulator.has_run(rank, BACKWARD.kind, one) for one in range(rank.layers))
         if meant is None or not meant[1]:
             return False
         layer, batches = meant

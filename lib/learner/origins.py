@@ -320,7 +320,7 @@ class Origins(dict[Hashable, Any]):
             if back == BACKWARD_WEIGHT.kind and not self._has_gone_back(BACKWARD_INPUT.kind, layer, batches):
                 both = "both halves read this, and the second one pops it"
                 return f"{ran}, and {BACKWARD_INPUT.kind} comes first: {both}"
-            return f"{ran}: do it once for each"
+            return f"{ran}: do it once for each. Does a count not go on in some turn, as without += 1?"
         has = f"{read}({layer - backward}, ...) has read it here"
         if not self._was_there(layer, batches):
             where = f"model.{name}[{self._first_key(layer, batches)}]"
@@ -578,8 +578,10 @@ class Origins(dict[Hashable, Any]):
         if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
             if popped and activation:
                 return self._before_its_forward(layer, batches, there)
-            turn = f", before backward({layer - 1}, ...), that of the last of its layers"
-            return there + turn * (not activation and len(self._layers_run()) > 1)
+            own = self._layers_run()
+            last_one = ", that of the last of its layers" * (own[-1:] == [layer - 1])
+            turn = f", before backward({layer - 1}, ...){last_one}"
+            return there + turn * (not activation and len(own) > 1)
         if not activation or not 0 < layer <= rank.layers:
             return ""
         back = simulator.has_run(rank, BACKWARD.kind, layer) | simulator.has_run(rank, BACKWARD_INPUT.kind, layer)

@@ -502,12 +502,9 @@ class Rules(Origins):
                     there = (
                         f"{which}, whose gradient has come, finds its {what} in model.{self._name}[{written(other)}]"
                     )
-                    each = f"{there}: read each under the key under which it was stored"
-                    return (
-                        f"{each}, and let that backward come first"
-                        if sought.popped
-                        else f"Is this for a backward? {each}"
-                    )
+                    if sought.popped:
+                        return f"{there}: let that backward come first, or if this is that one, read what is there"
+                    return f"Is this for a backward? {there}: read each under the key under which it was stored"
         return ""
 
     def _loop_too_far(self, sought: Sought) -> str:
@@ -615,7 +612,7 @@ class Rules(Origins):
         """Where no other rule speaks: that the tensor has to be stored before it is looked for. It always speaks."""
         key = sought.key
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
-        plain += "another key?"
+        plain += f"another key?{self._in_its_place(sought)}"
         only = [*self.items()] if self._name in ACTIVATIONS and isinstance(key, str) else []
         layers = {one for one in key if type(one) is int} if isinstance(key, tuple) and words_of(key) else set()
         stored = [labels for _, labels in self._all_stored()]
@@ -629,6 +626,22 @@ class Rules(Origins):
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
         return plain
+
+    def _in_its_place(self, sought: Sought) -> str:
+        """Return, as a sentence, that what a forward gave is where its input was, if that has what is looked for; or
+        that more forwards come before a backward; or an empty text."""
+        key = sought.key
+        if self._name != "activations":
+            return ""
+        for other, tensor in self.items():
+            labels: Labels = tensor._token.labels
+            if type(key) is int and type(other) is int and (labels.kind, labels.layer) == ("Activation", key):
+                gave = f" What forward({key - 1}, ...) gave is in model.activations[{other}]: if keys are layers here, "
+                return f"{gave}store it as model.activations[{key}], beside its input, which a backward reads"
+        if not sought.popped or not (known := self._forwards()):
+            return ""
+        soon = "If this is for the backward of another forward, that has to come first"
+        return f" This rank has run {known}. {soon}: more forwards before the first backward, or another backward now"
 
     def _beside(self, key: Hashable) -> str:
         """Return that another task of this rank may be about to make what is looked for, where it is for this rank to

@@ -160,10 +160,11 @@ def _never_updated(states: Sequence[FinalState], layer: int, layers_done: Layers
     has = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and "
     has += f"model.set_final_weight({layer}, weight)"
     if _has_gradient(states, holder, layer):
-        still = (
-            "Its gradient is still stored: does an `if` take one where several are left, or a loop end early, as with "
-        )
-        return f"{has}. {still}`break`?"
+        own = {one.layer for state in states if state.rank == holder for one in state.began} & {*updated}
+        only = f", and this rank has updated {numbered('layer', own)} only: is its update outside the loop over the "
+        loop = f"{only}layers, d" if len(own) == 1 else ": d"
+        ends = "oes an `if` take one where several are left, or a loop end early, as with `break`?"
+        return f"{has}. Its gradient is still stored{loop}{ends}"
     if layer:
         return has
     down = (

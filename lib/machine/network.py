@@ -462,6 +462,8 @@ class Network:
                         fix = f"rank {rank} has run forward({sent.layer}, ...), and not its backward, which reads "
                         fix += "this: does a loop end too soon? range ends before its second number, so "
                         fix += "range(model.LAYERS - 1, -1, -1) goes down to layer 0"
+                    elif sent is not None and sent.kind == "ActivationGrad" and (lacks := links.rank.lacks()):
+                        fix = f"rank {rank} {lacks}, as that of a `zip` does, with the shorter of two lists?"
                     elif sent is not None and sent.kind == "Activation" and sent.layer == links.rank.layers:
                         fix = "that is the output of the last layer, which goes into model.loss, and which no other "
                         fix += "rank needs: leave out this pass_to where the loss is called"

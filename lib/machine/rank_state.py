@@ -638,7 +638,8 @@ class RankState(Asked):
         said += (
             f"0, and then the same ones through layer {own[1]}, with inputs that come as messages: is the micro-batch "
         )
-        return f"{said}of this turn counted right? If this is for its backward, keep it stored"
+        number = f"number k of the forwards, from 0, takes micro-batch k // (model.RANKS * {len(own)}) * model.RANKS + "
+        return f"{said}of this turn counted right? In one count, {number}k % model.RANKS"
 
     def _no_input(self, labels: Labels, kept: str) -> str:
         """Return what to do about an input that layer 0 has read already. ``kept``: how it could be kept."""

@@ -280,6 +280,9 @@ class Rank(Protocol):
         """Return, as the end of a sentence, how many forwards and backwards of its layers this rank has done, if it is
         a stage and has not done all, or an empty text."""
 
+    def went_back_last(self, layer: int) -> bool:
+        """Return whether the last backward of this rank was that of a layer."""
+
     def ran_nothing(self) -> str:
         """Return which ranks have run no layer at all, as the beginning of a sentence, or an empty text."""
 

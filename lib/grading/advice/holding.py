@@ -558,6 +558,8 @@ class Excess:
         if kind == "ActivationGrad" and (first := self._other_than_this()):
             return first
         then = self.events[held.following].kind
+        if then == BACKWARD.kind and len(self.batches) > 1:
+            return "let the backward of a micro-batch come sooner, before the forwards of so many others."
         return "" if kind == SAVED else f"let {then} come sooner{self._waiting() * (then == BACKWARD_WEIGHT.kind)}."
 
     def _waiting(self) -> str:
@@ -647,6 +649,11 @@ class Excess:
         now = self.events[self.peak.at].issued if self.peak.at < len(self.events) else 0.0
         if kind == "WeightGrad" and sum(one.end <= now for one in known) > 1:
             return f"right after each backward, await the call that the backward before it has led to, {fewer}"
+        if kind == "Weight" and len(known) > 2 and all(one.kind == ALLGATHER.kind for one in known):
+            ahead = (
+                "call each gather one layer ahead, in the loop over the layers: that of the next layer right before "
+            )
+            return f"{ahead}the work on this one, whose own has been awaited, {fewer}"
         return f"await a call before the next one is made, {fewer}"
 
     def _gathers_for_updates(self) -> list[int]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 
-from .text import Function, Text, called
+from .text import SIZES, Function, Text, called
 
 COMPARISONS: dict[type[ast.cmpop], tuple[str, ...]] = {
     ast.Lt: ("<=", ">", "!="),
@@ -26,13 +26,12 @@ OPERATORS: dict[type[ast.operator], tuple[str, ...]] = {
     ast.FloorDiv: ("%",),
     ast.Mult: ("+",),
 }
-SIZES = ("RANKS", "LAYERS", "BATCHES")
 REDUCTIONS = ("allreduce", "scatterreduce", "allgather")
 STORES = ("weights", "opt_states", "activations", "grad_activations", "grad_weights")
 """Names of a model that are taken for one another."""
-ORDERS, SIMPLE, CALLS, STATEMENTS, NAMES, FAR = range(6)
+ORDERS, COMPARED, SIMPLE, CALLS, STATEMENTS, NAMES, FAR = range(7)
 """How likely a change is: the order of two calls, or from which end a list is taken, comes first, as it is no accident
-where that passes; then numbers, comparisons and keys, calls, statements, any other name, and what takes a statement far
+where that passes; then comparisons, numbers and keys, calls, statements, any other name, and what takes a statement far
 away."""
 TRUTHS = (ast.BoolOp, ast.UnaryOp, ast.If, ast.While, ast.IfExp)
 """What asks whether a name is true: one more or less of it is not what anybody means."""
@@ -43,10 +42,10 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
     of = text.of
     match node:
         case ast.Constant(value=int() as number) if not isinstance(number, bool) and not _is_of_sleep(text, node):
-            yield from ((SIMPLE, str(number + 1)), (SIMPLE, str(number - 1)))
+            yield from _other_numbers(text, node, number)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             for other in COMPARISONS[type(op)]:
-                yield SIMPLE, f"{of(left)} {other} {of(right)}"
+                yield COMPARED, f"{of(left)} {other} {of(right)}"
         case ast.BoolOp(op=op, values=values):
             word, other = (" and ", " or ") if isinstance(op, ast.And) else (" or ", " and ")
             yield SIMPLE, other.join(map(of, values))
@@ -59,12 +58,15 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
                 yield SIMPLE, f"{of(right.value)}.rank"
             for sign in OPERATORS.get(type(op), ()):
                 yield SIMPLE, f"{of(left)} {sign} {of(right)}"
-            yield SIMPLE, of(left)
+            yield CALLS, of(left)
+            if isinstance(op, (ast.Add, ast.Sub)) and text.role(node) in text.peers:
+                yield from ((SIMPLE, f"({of(node)}) % {ranks}") for ranks in text.named_sizes("RANKS"))
         case ast.Attribute(attr=name) if name in SIZES:
             yield from ((SIMPLE, f"{of(node.value)}.{one}") for one in SIZES)
             yield from _one_off(text, node)
         case ast.Attribute(attr="rank"):
             yield from _one_off(text, node)
+            yield from _compared(text, node)
         case ast.Attribute(attr=name) if name in REDUCTIONS:
             yield from ((CALLS, f"{of(node.value)}.{one}") for one in REDUCTIONS)
         case ast.Attribute(attr=name) if name in STORES:
@@ -81,6 +83,8 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
         case ast.IfExp(test=test, body=body, orelse=orelse):
             yield from ((SIMPLE, of(one)) for one in (body, orelse))
             yield SIMPLE, f"{of(orelse)} if {of(test)} else {of(body)}"
+            yield CALLS, f"{of(body)} if {of(test)} else {of(orelse)} + {of(body)}"
+            yield CALLS, f"{of(body)} + {of(orelse)} if {of(test)} else {of(orelse)}"
         case ast.Await(value=value):
             if isinstance(value, ast.Call) and called(value) in REDUCTIONS and value.args:
                 targets = getattr(text.parents[node], "targets", ())
@@ -118,6 +122,8 @@ def _called_otherwise(text: Text, node: ast.Call) -> Iterator[tuple[int, str]]:
             yield SIMPLE, of(argument)
         case ast.Call(func=ast.Name(id="range")):
             yield CALLS, f"reversed({of(node)})"
+        case ast.Call(func=ast.Name(id="zip") as name):
+            yield CALLS, text.replaced(node, [name], "zip_longest")
         case ast.Call(func=ast.Attribute(value=place, attr="pop"), args=[]):
             yield from ((ORDERS, f"{of(place)}.{one}") for one in ("popleft()", "pop(0)"))
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=store) as place, attr="pop"), args=[key, *rest]):
@@ -164,11 +170,36 @@ def _other_names(text: Text, node: ast.Name) -> Iterator[tuple[int, str]]:
     if node.id in counts:
         yield from _one_off(text, node)
         yield from ((SIMPLE, name) for name in counts)
+    elif node.id in text.sizes:
+        yield from ((SIMPLE, other) for size in SIZES for other in text.named_sizes(size))
+        yield from _compared(text, node)
+    elif isinstance(parent, ast.Compare):
+        yield from _compared(text, node)
     elif not isinstance(parent, (ast.Attribute, ast.Call)) or node in getattr(parent, "args", ()):
         of = [one.value for one in ast.walk(function) if isinstance(one, ast.Attribute)]
         things = {one.id for one in of if isinstance(one, ast.Name)}
         alike = (name for name in _assigned(function) if (name in things) == (node.id in things))
         yield from ((NAMES, name) for name in alike if name not in counts)
+
+
+def _other_numbers(text: Text, node: ast.expr, number: int) -> Iterator[tuple[int, str]]:
+    """Yield one more and one less, and what counts here, where a number is handed on or is a key."""
+    yield SIMPLE, str(number + 1)
+    match text.parents[node]:
+        case ast.BinOp(op=ast.Add() | ast.Sub(), right=right) if right is node and number == 1:
+            return  # without it all is tried
+        case ast.Call() | ast.Subscript() | ast.List() | ast.keyword():
+            function = text.function(node)
+            assert function is not None
+            yield from ((NAMES, name) for name in (*counted(function), *text.own_ranks))
+    yield SIMPLE, str(number - 1)
+
+
+def _compared(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
+    """Yield what counts in this function, in place of something else that is compared."""
+    function = text.function(node)
+    if isinstance(text.parents[node], ast.Compare) and function is not None:
+        yield from ((SIMPLE, name) for name in counted(function))
 
 
 def _one_off(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
@@ -197,6 +228,8 @@ def _is_of_sleep(text: Text, node: ast.expr) -> bool:
 def counted(function: ast.AST) -> list[str]:
     """Return the names of a function that count: of loops, and of arithmetic."""
     found: dict[str, None] = {}
+    of = [one.value for one in ast.walk(function) if isinstance(one, ast.Attribute)]
+    things = {one.id for one in of if isinstance(one, ast.Name)}
     for node in ast.walk(function):
         match node:
             case ast.For(target=target) | ast.comprehension(target=target):
@@ -205,7 +238,9 @@ def counted(function: ast.AST) -> list[str]:
                 found |= dict.fromkeys(_names(target))
             case ast.AugAssign(target=ast.Name(id=name)):
                 found[name] = None
-            case ast.arg(arg=name) if name not in ("model", "self"):
+            case ast.Subscript(value=ast.Attribute(attr=store), slice=key) if store in STORES:
+                found |= dict.fromkeys(name for name in _names(key) if name not in things)
+            case ast.arg(arg=name) if name not in things and name != "self":
                 found[name] = None
     return [*found]
 

@@ -69,6 +69,14 @@ def _awaits(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Await)
 
 
+def _awaits_all(statement: ast.stmt) -> bool:
+    """Return whether a statement awaits all of several calls or tasks: to await each at once is not what was meant."""
+    match statement:
+        case ast.Expr(value=ast.Await(value=ast.Call() as call)):
+            return called(call) in ("gather", "wait")
+    return False
+
+
 def _starts(text: Text, statement: ast.stmt) -> bool:
     """Return whether a statement starts a call that is awaited later: not to await it at once is meant."""
     calls = [one for one in ast.walk(statement) if isinstance(one, ast.Call) and called(one) in REDUCTIONS]
@@ -121,7 +129,7 @@ def _out_and_in(text: Text, node: ast.For | ast.If | ast.While, block: Sequence[
         yield Otherwise(FAR, first.lineno, start, end, new, words)
     siblings = getattr(text.parents.get(node), "body", [])
     after = siblings[siblings.index(node) + 1 :] if node in siblings else []
-    if after and not node.orelse and not isinstance(after[0], (*DEFINITIONS, ast.Return)):
+    if after and not node.orelse and not isinstance(after[0], (*DEFINITIONS, ast.Return)) and not _awaits_all(after[0]):
         start, end = text.rows(after[0])
         words = f"move {text.named(after[0])} into {at}, to its end"
         yield Otherwise(STATEMENTS, after[0].lineno, start, end, text.shifted(after[:1], len(BLOCK)), words)

@@ -8,6 +8,8 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
+SIZES = ("RANKS", "LAYERS", "BATCHES")
+PEER = "peer"  # the role of the rank to which a message goes, or from which it comes
 
 
 class Text:
@@ -108,6 +110,32 @@ class Text:
         return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
     @cached_property
+    def sizes(self) -> dict[str, str]:
+        """The names that stand for a size of the model in this program, with the name of that size."""
+        given = (value for value in self.all_roles.items() if isinstance(value[0], ast.Attribute))
+        return {str(name): value.attr for value, name in given if value.attr in SIZES and isinstance(name, str)}  # type: ignore[attr-defined]
+
+    def named_sizes(self, size: str) -> list[str]:
+        """Return how a size of the model is written in this program: by its names, and as it is."""
+        named = [name for name, own in self.sizes.items() if own == size]
+        models = {self.of(one.value) for one in self._attributes if one.attr in SIZES}
+        return [*named, *sorted(f"{model}.{size}" for model in models)]
+
+    @cached_property
+    def own_ranks(self) -> list[str]:
+        """How the number of a rank is written in this program."""
+        return sorted({self.of(one) for one in self._attributes if one.attr == "rank"})
+
+    @cached_property
+    def _attributes(self) -> list[ast.Attribute]:
+        return [node for node in ast.walk(self.top) if isinstance(node, ast.Attribute)]
+
+    @cached_property
+    def peers(self) -> set[object]:
+        """The roles of what names the rank of a message: the role itself, and the names that are given there."""
+        return {PEER, *(name.rpartition(".")[2] for name in self.roles.get(PEER, ()))}
+
+    @cached_property
     def methods(self) -> set[ast.stmt]:
         """All that the classes of a program define."""
         classes = (node for one in (self.top, *self.others) for node in ast.walk(one) if isinstance(node, ast.ClassDef))
@@ -134,12 +162,13 @@ def _roles(top: ast.AST) -> Iterator[tuple[ast.expr, object]]:
                 yield one, "loop"
             case ast.Call(args=arguments, keywords=keywords):
                 name = called(node)
-                yield from ((argument, (name, at)) for at, argument in enumerate(arguments))
-                yield from ((keyword.value, (name, keyword.arg)) for keyword in keywords)
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                yield value, name
+                given = [*enumerate(arguments), *((keyword.arg, keyword.value) for keyword in keywords)]
+                peer = {"pass_to": 0, "receive": "src"}.get(name)
+                yield from ((value, PEER if at == peer else (name, at)) for at, value in given)
+            case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value):
+                yield value, last_name(target)
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
-                yield from ((v, n.id) for n, v in zip(names, values, strict=True) if isinstance(n, ast.Name))
+                yield from ((v, last_name(n)) for n, v in zip(names, values, strict=True) if last_name(n))
 
 
 @lru_cache(maxsize=32)

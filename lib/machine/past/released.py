@@ -140,6 +140,13 @@ def _sent_after_its_loss(lost: Lost) -> str:
     return f"{fix}loss is called, with an `else`"
 
 
+def _sent_after_an_update(lost: Lost) -> str:
+    if lost.verb != UPDATE or not lost.is_sent() or lost.kind not in ACTIVATIONS:
+        return ""
+    first = f"send this first, and call {lost.ended} after that: another rank waits for it, and for no update"
+    return f"{first}. What no dictionary holds is gone after the next call"
+
+
 def _cut_twice(lost: Lost) -> str:
     twice = lost.kind == "Activation" and lost.labels.total == lost.rank.mesh.ranks**2 > 4
     return lost.rank.cut_again(lost.labels) if twice else ""
@@ -258,10 +265,10 @@ def _gathered_too_soon(lost: Lost) -> str:
     if lost.just_before():
         if lost.used:
             return f"gather first, and take this out of its dictionary, or make it, after that; or {keep(lost)}"
-        held = (
-            f"no dictionary of the model holds this during {lost.ended}: store it, in {lost.store}, as soon as it is "
-        )
-        return f"{held}made, and take it out after that; or gather first, and make it after that"
+        held = f"no dictionary of the model holds this during {lost.ended}: store it, in {lost.store}, as soon as it is"
+        if (lost.kind, lost.where.operation) == ("Activation", FORWARD.kind):
+            return f"{held} made, and leave it there: the backward of the layer reads it, too"
+        return f"{held} made, and take it out after that; or gather first, and make it after that"
     return ""
 
 
@@ -285,10 +292,12 @@ def _received_too_soon(lost: Lost) -> str:
 def _whole_weight(lost: Lost) -> str:
     if lost.kind != "Weight" or lost.labels.step or not lost.labels.is_whole():
         return ""
+    loaded = lost.rank.loaded_piece(lost.own, lost.labels.adapter)
+    if lost.brought and lost.where.operation == UPDATE and loaded is not None and not loaded.is_whole():
+        pieces = "an update takes the pieces of weight and state that this rank has loaded, model.weights[...] and "
+        return f"{pieces}model.opt_states[...], and not what was gathered"
     if not lost.brought or lost.just_before():
         return f"{keep(lost)}, which takes its memory" + "; or gather it again where it is needed" * lost.brought
-    if lost.where.operation == UPDATE:
-        return "an update takes the piece that this rank has loaded, model.weights[...], and not what was gathered"
     if lost.where.operation == STORING:
         again = f"model.allgather(model.weights[{lost.own}], {lost.own})"
         return f"store it as soon as it is awaited. If it is awaited again, make a call for each use, such as {again}"
@@ -300,6 +309,7 @@ CASES = (
     _not_what_update_gave,
     _sent_after_its_backward,
     _sent_after_its_loss,
+    _sent_after_an_update,
     _cut_twice,
     _of_nothing,
     _partial_sum,

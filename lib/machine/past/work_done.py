@@ -29,6 +29,7 @@ ENDS_ONLY = (
     "store what forward gives, and read it there"
 )
 """What to do about messages between layers of one stage."""
+ENDS = "does a list or a loop of its work end too soon"
 HALF = "half"
 """The axis of a mesh along which a pipeline that is filled from both ends has its two halves."""
 MOST_COUNTED = 8  # ranks of which errors say how many micro-batches each has
@@ -465,22 +466,29 @@ class WorkDone:
         """Return the backwards of this rank, in their order."""
         return self._past().steps[BACKWARD.kind]
 
+    def went_back_last(self, layer: int) -> bool:
+        """Return whether the last backward of this rank was that of a layer."""
+        return [one[0] for one in self.backwards()[-1:]] == [layer]
+
     def layers_run(self) -> set[int]:
         """Return the layers through which this rank has carried a micro-batch forward."""
         return {layer for verb, layer in self._past().ran if verb == FORWARD.kind and layer is not None}
 
     def left_undone(self) -> str:
-        """Return, as the end of a sentence, how many forwards and backwards of its layers this rank has done, where it
-        is a stage of the only pipeline and has not done all; or an empty text."""
+        """Return, as a sentence behind another, what ``lacks`` says of this rank so far, or an empty text."""
+        soon = "or does a condition let this update come before the last of them?"
+        return f". So far this rank {lacks}, {soon}" if (lacks := self.lacks()) else ""
+
+    def lacks(self) -> str:
+        """Return, as a sentence without its subject, how many forwards and backwards of its layers this rank has done,
+        where it is a stage of the only pipeline and has not done all; or an empty text."""
         own, due = self.layers_loaded(), len(self.layers_loaded()) * self.batches
         forwards, backwards = len(self.forwards()), len(self.backwards())
         others = set[int]().union(*[one.layers_loaded() for one in self.ranks.values() if one is not self])
         halves = any(self.has_run(BACKWARD_INPUT.kind, layer) for layer in own)
         if own & others or len(own) == self.layers or self.experts or halves or not forwards or backwards >= due:
             return ""
-        done = f". So far this rank has done {forwards} forwards and {backwards} backwards, and {due} of each are due"
-        soon = "or does a condition let this update come before the last of them?"
-        return f"{done}: does a list or a loop of its work end too soon, {soon}"
+        return f"has done {forwards} forwards and {backwards} backwards, and {due} of each are due: {ENDS}"
 
     def ran_nothing(self) -> str:
         """Return which ranks have run no layer at all, as the beginning of a sentence, or an empty text."""

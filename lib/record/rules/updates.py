@@ -137,9 +137,15 @@ def _same_thing(rank: Rank, where: Place, layer: int, labels: Mapping[str, Label
                 whole = len(one.batches) == one.total_batches and not rank.has_run("update", one.layer)
                 due = f", which has no update yet, so that this is for model.update({one.layer}, ...)" * whole
                 fix = f"weight and state are of layer {layer}, and the gradient is of layer {one.layer}{due}"
-                fix += f": is it under the key of another, or is {layer} the wrong number? Or is it a sum that is "
-                fix += "awaited in a later turn? Then go by the layer of the turn that called it, here "
-                fix += f"and for the keys: keep that number beside it, or take {name}.layer"
+                if whole and rank.went_back_last(one.layer):
+                    fix += (
+                        f". This is the turn of that layer, whose backward has run last: is {layer} written where its "
+                    )
+                    fix += "number is meant, here, in a key, or where the function around this is called?"
+                else:
+                    fix += f": is it under the key of another, or is {layer} the wrong number? Or is it a sum that is "
+                    fix += "awaited in a later turn? Then go by the layer of the turn that called it, here "
+                    fix += f"and for the keys: keep that number beside it, or take {name}.layer"
             raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), fix=fix)
     grad = labels["weight_grad"]
     if len({one.adapter for one in labels.values() if one is not grad or one.batches}) > 1:
