@@ -43,9 +43,13 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
     of = text.of
     match node:
         case ast.Constant(value=int() as number) if not isinstance(number, bool) and not _is_of_sleep(text, node):
-            yield from ((SIMPLE, str(number + 1)), (SIMPLE, str(number - 1)))
+            yield SIMPLE, str(number + 1)
+            if number or not isinstance(text.parents[node], ast.Compare):
+                yield SIMPLE, str(number - 1)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             for other in COMPARISONS[type(op)]:
+                if (type(op), other, of(right)) == (ast.Eq, "<", "0"):
+                    continue  # true of no number that counts: what is below it would be dead
                 yield SIMPLE, f"{of(left)} {other} {of(right)}"
         case ast.BoolOp(op=op, values=values):
             word, other = (" and ", " or ") if isinstance(op, ast.And) else (" or ", " and ")
@@ -72,7 +76,7 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
         case ast.Name(ctx=ast.Load()):
             yield from _other_names(text, node)
         case ast.Subscript(value=ast.Attribute() as store, slice=key):
-            yield from ((SIMPLE, f"{of(store)}[{one}]") for one in text.keys.get(store.attr, ()))
+            yield from ((SIMPLE, f"{of(store)}[{one}]") for one in text.keys_at(node, store.attr))
             if isinstance(node.ctx, ast.Load):
                 yield CALLS, f"{of(store)}.pop({of(key)})"
         case ast.Tuple(elts=[first, second]):
@@ -82,7 +86,8 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
             yield from ((SIMPLE, of(one)) for one in (body, orelse))
             yield SIMPLE, f"{of(orelse)} if {of(test)} else {of(body)}"
         case ast.Await(value=value):
-            yield CALLS, of(value)
+            if not (isinstance(text.parents[node], ast.Expr) and text.is_coroutine(value)):
+                yield CALLS, of(value)  # else nothing would be done there, and to leave out the line says that
             if isinstance(value, ast.Call) and called(value) in REDUCTIONS and value.args:
                 targets = getattr(text.parents[node], "targets", ())
                 if of(value.args[0]) not in map(of, targets):  # to leave out the line says the same better
@@ -109,7 +114,8 @@ def _the_other_way(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
         case ast.Call(func=ast.Name(id="range")):
             yield SIMPLE, f"reversed({of(node)})"
         case _:
-            yield SIMPLE, f"list({of(node)})[::-1]"
+            yield SIMPLE, f"list({of(node)})"
+            yield CALLS, f"list({of(node)})[::-1]"
 
 
 def _called_otherwise(text: Text, node: ast.Call) -> Iterator[tuple[int, str]]:
@@ -124,7 +130,7 @@ def _called_otherwise(text: Text, node: ast.Call) -> Iterator[tuple[int, str]]:
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=store) as place, attr="pop"), args=[key, *rest]):
             yield CALLS, f"{of(place)}[{of(key)}]"
             more = "".join(f", {of(one)}" for one in rest)
-            yield from ((SIMPLE, f"{of(place)}.pop({one}{more})") for one in text.keys.get(store, ()))
+            yield from ((SIMPLE, f"{of(place)}.pop({one}{more})") for one in text.keys_at(node, store))
     if isinstance(text.function(node), ast.AsyncFunctionDef) and not isinstance(text.parents[node], ast.Await):
         yield CALLS, f"await {of(node)}"
     for first, second in pairwise(node.args):
@@ -178,7 +184,8 @@ def _one_off(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
             return  # another number is meant there, and tried
         case parent if isinstance(parent, TRUTHS):
             return
-    for sign in "+-":
+    zero = isinstance(parent, ast.Compare) and text.of(parent.comparators[0]) == "0"
+    for sign in "-" if zero else "+-":
         more = f"{text.of(node)} {sign} 1"
         yield SIMPLE, f"({more})" if isinstance(text.parents[node], (ast.BinOp, ast.UnaryOp)) else more
 
