@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from ...basics.errors import PuzzleError
-from ...record.table import stream_of
+from ...record.collectives import ALLREDUCE, SCATTERREDUCE
+from ...record.table import OPERATIONS, stream_of
 from .sources import FUNCTIONS, called_in_tasks, last_name, parsed
 
 KINDS_OF = {
@@ -31,6 +32,8 @@ def from_its_text(error: PuzzleError, name: str, source: str, fix: str) -> str:
     if ends := ends_in_a_loop(source, name, helpers=goes_on):
         return f"{ends}. Else {fix}" if goes_on and fix else ends
     tree = parsed(source)
+    if "object WeightGrad can't be used in 'await'" in problem:
+        fix = no_call(tree) or fix
     none = no_return(tree) if got == "None" or "NoneType" in problem else ""
     if said := shared_by_ranks(tree) or none or read_late(tree) or thrown_away(tree, problem, fix):
         return f"{said}. Else {fix}" if fix else said
@@ -223,7 +226,38 @@ def _used(tree: ast.Module) -> dict[str, ast.Call]:
                 alone.add(one)
     awaited = {node.value for node in ast.walk(tree) if isinstance(node, ast.Await)}
     calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and one not in alone]
+    calls = [one for one in calls if isinstance(one.func, ast.Name) or last_name(one.func) not in OPERATIONS]
     return {last_name(one.func): one for one in calls if one in awaited or last_name(one.func) not in bare}
+
+
+def no_call(tree: ast.Module) -> str:
+    """Return that what is awaited under a key is a tensor that was put there as it is, and no call; or an empty text.
+
+    >>> no_call(ast.parse("sums[l] = grad\\nasync def go(l):\\n    await sums.pop(l)"))[:60]
+    '`sums[l] = grad` puts the gradient there as it is, and only '
+    """
+    awaited = [node.value for node in ast.walk(tree) if isinstance(node, ast.Await)]
+    taken = {last_name(_taken_from(one)) for one in awaited} - {""}
+    text = ast.unparse(tree)
+    left = [verb for verb in (SCATTERREDUCE.kind, ALLREDUCE.kind) if f".{verb}(" not in text]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Subscript(value=kept) as place], value=ast.Name(id=name)):
+                if last_name(kept) not in taken:
+                    continue
+                puts = f"`{ast.unparse(node)}` puts the gradient there as it is, and only a call can be awaited"
+                call = f"{ast.unparse(place)} = model.{left[0] if left else ALLREDUCE.kind}({name}, ...)"
+                none = f", and no model.{left[0]} stands in this program" if left else ""
+                return f"{puts}: {call}, if a sum is missing there{none}; or else leave out await"
+    return ""
+
+
+def _taken_from(node: ast.expr) -> ast.expr:
+    """Return the dictionary or list of which an expression is an entry, or else the expression."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=kept, attr="pop")) | ast.Subscript(value=kept):
+            return kept
+    return node
 
 
 # -- what is thrown away, and what ends too soon -----------------------------------------------------------------------
