@@ -30,7 +30,7 @@ def from_its_text(error: PuzzleError, name: str, source: str, fix: str) -> str:
     problem, got = (str(getattr(error, part, "")) for part in ("problem", "got"))
     goes_on = bool(error.line) and not problem.startswith("deadlock")  # no return has ended it
     if ends := ends_in_a_loop(source, name, helpers=goes_on):
-        return f"{ends}. Else {fix}" if goes_on and fix else ends
+        return f"{ends}. Else {fix}" if fix and (goes_on or ends.startswith("`break`")) else ends
     tree = parsed(source)
     if "object WeightGrad can't be used in 'await'" in problem:
         fix = no_call(tree) or fix
@@ -327,7 +327,7 @@ def _ends_at_once(function: Function, loop: ast.For | ast.While) -> Iterator[str
         if isinstance(one, ast.Return | ast.Break):
             stands = f"`{ast.unparse(one)}` stands inside {_head(loop)}, and"
             if isinstance(one, ast.Break):
-                yield f"{stands} ends that loop in its first turn: leave it out"
+                yield f"{stands} ends that loop in its first turn: leave it out, unless one turn is all"
             else:
                 below = f"move it below the loop, as far to the left as `{_head(loop)[1:].split()[0]}`"
                 yield f"{stands} ends {function.name} in the first turn: {below}"

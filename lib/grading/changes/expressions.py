@@ -115,7 +115,7 @@ def _the_other_way(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
             yield SIMPLE, f"reversed({of(node)})"
         case _:
             yield SIMPLE, f"list({of(node)})"
-            yield CALLS, f"list({of(node)})[::-1]"
+            yield SIMPLE, f"list({of(node)})[::-1]"
 
 
 def _called_otherwise(text: Text, node: ast.Call) -> Iterator[tuple[int, str]]:
