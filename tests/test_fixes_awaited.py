@@ -68,10 +68,11 @@ EACH = "    for b in mine:\n        forth(b)\n        for k in reversed(range(L)
 LAST = "            if b == mine[-1]:\n                await step(k)\n"
 
 
-def nodes(name: str, *lines: str, before: str = "") -> Program:
-    """Return a program of puzzle 20 that does this with each layer, after its forward pass, and something ``before``."""
+def nodes(name: str, *lines: str, before: str = "", after: str = "") -> Program:
+    """Return a program of puzzle 20 that does this with each layer, after its forward pass, and something ``before`` the
+    loop and ``after`` it."""
     body = "".join(f"        {line}\n" for line in lines)
-    return whole("hierarchical", name, f"{NODES}{before}{DOWN}{body}    return model\n")
+    return whole("hierarchical", name, f"{NODES}{before}{DOWN}{body}{after}    return model\n")
 
 
 def pieces(name: str, *lines: str, before: str = "", after: str = LAST) -> Program:
@@ -110,7 +111,7 @@ ROWS = [
     Row(nodes("a call that is awaited by two", 'call = model.scatterreduce(back(k), k, axis="shard")', 'q, _ = await asyncio.gather(*[model.allreduce(await call, k, axis="replica") for _ in range(2)])', STEP), (AGAIN,), (NOT_IN_PLACE,)),
     Row(nodes("a sum is called ahead, and once more", "g = back(k)", 'model.scatterreduce(g, k, axis="shard")', 'p = await model.scatterreduce(g, k, axis="shard")', OVER, STEP), ("scatterreduce(layer 7) " + ONE_CALL,), (NOT_IN_PLACE,)),
     Row(pieces("a sum is called ahead, and once more", "g = back(k)", "call = model.scatterreduce(g, k)", "keep(k, await model.scatterreduce(g, k))"), ("scatterreduce(layer 5) " + ONE_CALL,), (NOT_IN_PLACE,)),
-    Row(nodes("both sums of the same gradient", "g = back(k)", 'await model.allreduce(g, k, axis="shard")', 'q = await model.allreduce(g, k, axis="replica")', "step(k, q)"), ("write grad = await model.allreduce(grad, layer), and go on with that",)),
+    Row(nodes("both sums of the same gradient", "g = back(k)", 'await model.allreduce(g, k, axis="shard")', 'q = await model.allreduce(g, k, axis="replica")', "step(k, q)"), ('write grad = await model.allreduce(grad, layer, axis="shard"), and go on with that',)),
     Row(nodes("two calls at once for one gradient", "g = back(k)", 'call = model.scatterreduce(g, k, axis="shard")', 'q = await model.allreduce(g, k, axis="replica")', "await call", "step(k, q)"), ("and bring that to model.allreduce",), ("and update with that",)),
     Row(pieces("a call for each piece", "g = back(k)", "parts = [g.shard(i, n) for i in range(n)]", "keep(k, [await model.scatterreduce(part, k) for part in parts][r])"), (TAKES_ALL,), (NOT_IN_PLACE,)),
     Row(pieces("a call for each piece, cut one by one", "g = back(k)", "keep(k, [await model.scatterreduce(g.shard(i, n), k) for i in range(n)][r])"), (TAKES_ALL,), (NOT_IN_PLACE, "store it to keep it")),

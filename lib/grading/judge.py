@@ -44,6 +44,7 @@ from .advice.holding import (
 )
 from .advice.holding import as_json as peak_as_json
 from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v, passes_left
+from .advice.slips import ends_under_a_condition, from_its_text
 from .advice.slowness import Slowness, run_twice, shares_of
 from .advice.sources import (
     asks_again,
@@ -106,7 +107,9 @@ def _judged(
             raise
     except PuzzleError as error:
         error = in_unit(_broken_before(error, puzzle), puzzle)
-        error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or _in_its_source(error, source())
+        error.fix = (
+            never_awaited(source()) or no_share(puzzle, error, source()) or _in_its_source(error, puzzle, source())
+        )
         if isinstance(error, OutOfTime) and error.run is not None:
             asks = asks_again(source(), str(error.line))
             error.fix = run_twice(error.run.events, puzzle, "target") or asks or error.fix
@@ -127,7 +130,7 @@ def _judged(
         except PuzzleError as error:
             error = in_unit(error, puzzle)
             only = never_awaited(source()) or one_layer_only(puzzle, size, source())
-            error.fix = only or _in_its_source(error, source())
+            error.fix = only or _in_its_source(error, puzzle, source())
             too = error.too if isinstance(error, OverLimit) else ""
             elsewhere = f"right at its own size, but not with {show_size(size)}"
             message = f"{elsewhere}{written_out(puzzle, source(), size)}\n{error}"
@@ -138,15 +141,15 @@ def _judged(
     return explained(verdict, outcome, "star", watch) if puzzle.star and not verdict.starred else verdict
 
 
-def _in_its_source(error: PuzzleError, source: str) -> str:
+def _in_its_source(error: PuzzleError, puzzle: Puzzle, source: str) -> str:
     """Return what to write, by what a program's text shows: of a call that is there, and has not been reached."""
     problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
     if problem.startswith(NOT_FINISHED):
-        return error.fix or not_reached(problem, source)
+        return error.fix or ends_under_a_condition(source, puzzle.name) or not_reached(problem, source)
     if unheard := not_waited_for(problem, source):
         return unheard
     fix = sums_later(stored_in_a_task(problem, never_set(problem, error.fix, source), source), source)
-    return one_for_several(below_a_rank(fix, source), source)
+    return from_its_text(error, puzzle.name, source, one_for_several(below_a_rank(fix, source), source))
 
 
 NOT_FINISHED = "the function is not finished yet"

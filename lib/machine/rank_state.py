@@ -314,9 +314,9 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
         if where.operation == kind:
             return rank.brought_again(at, tensor.brought)
         if stream_of(where.operation) == "collective":
-            return not_in_place(kind, f"bring that to model.{where.operation}")
+            return not_in_place(kind, rank.log[at].op, f"bring that to model.{where.operation}")
         if where.operation != UPDATE or len(calls) < 2:
-            return not_in_place(kind)
+            return not_in_place(kind, rank.log[at].op)
         last = f"are given: update with what the last of them gives, model.{calls[-1]}"
         return f"model.{kind} and the calls after it do not change the gradient that they {last}"
 

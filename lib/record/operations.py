@@ -117,6 +117,10 @@ class Rank(Protocol):
     def reduced(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, or an empty text."""
 
+    def reduced_over(self, layer: int, batches: frozenset[int]) -> Sequence[object]:
+        """Return what names the reduction to which this rank has brought a gradient of these micro-batches: its axis,
+        and more."""
+
     def reduced_alone(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, and the others of its
         group nothing more, or an empty text."""

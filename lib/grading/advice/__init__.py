@@ -7,6 +7,7 @@ lateness  who waits for a message that its sender could have sent sooner
 needless  calls that could be made, or awaited, at another time
 slowness  what makes a run slow, beside the program of a goal
 sources   what the text of a program shows: coroutines that nobody awaits, numbers
+slips     what it shows of names and lines: what all ranks share, what is read late, thrown away, or ends too soon
 events    events and futures of a program, which it sets and waits for
 ========  ======================================================================
 """

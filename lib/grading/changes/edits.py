@@ -8,9 +8,10 @@ import ast
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from .expressions import instead
+from ..advice.slips import changeable, changes
+from .expressions import ORDERS, instead
 from .statements import otherwise
-from .text import DEFINITIONS, Text, of_loops
+from .text import DEFINITIONS, Definition, Text, of_loops
 
 
 class Edit(NamedTuple):
@@ -44,7 +45,7 @@ def edits(source: bytes, wanted: Collection[str]) -> list[Edit]:
     """Return the changes of the definitions of these names in a program, each once."""
     tree = ast.parse(source)
     own = [one for one in tree.body if isinstance(one, DEFINITIONS) and one.name in wanted]
-    found = [edit for one in own for edit in _edits(Text(source, one, own))]
+    found = [edit for one in own for edit in (*_edits(Text(source, one, own)), *_made_inside(source, tree, one))]
     return [edit for edit in dict.fromkeys(found) if source[edit.start : edit.end] != edit.text.encode()]
 
 
@@ -70,3 +71,18 @@ def _are_there(text: Text, node: ast.expr, new: str) -> bool:
     function = text.function(node)
     loops = set() if function is None else of_loops(function) & names
     return loops <= text.counted_at(node) | text.names_in(node)
+
+
+def _made_inside(source: bytes, tree: ast.Module, top: Definition) -> Iterator[Edit]:
+    """Yield what is made outside of a function, and changed in it, made inside it: for each rank its own."""
+    if isinstance(top, ast.ClassDef):
+        return
+    first, at = top.body[0], Text(source, top).rows(top.body[0])[0]
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if not changeable(value) or not changes(top, name, False):
+                    continue
+                text = ast.unparse(statement)
+                words = f"write `{text}` inside {top.name}, for each rank its own"
+                yield Edit(top.name, ORDERS, first.lineno, at, at, f"{' ' * first.col_offset}{text}\n", words)

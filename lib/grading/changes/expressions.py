@@ -45,6 +45,8 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
             yield from _other_numbers(text, node, number)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             for other in COMPARISONS[type(op)]:
+                if (type(op), other, of(right)) == (ast.Eq, "<", "0"):
+                    continue  # true of no number that counts: what is below it would be dead
                 yield COMPARED, f"{of(left)} {other} {of(right)}"
         case ast.BoolOp(op=op, values=values):
             word, other = (" and ", " or ") if isinstance(op, ast.And) else (" or ", " and ")
@@ -74,7 +76,7 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
         case ast.Name(ctx=ast.Load()):
             yield from _other_names(text, node)
         case ast.Subscript(value=ast.Attribute() as store, slice=key):
-            yield from ((SIMPLE, f"{of(store)}[{one}]") for one in text.keys.get(store.attr, ()))
+            yield from ((SIMPLE, f"{of(store)}[{one}]") for one in text.keys_at(node, store.attr))
             if isinstance(node.ctx, ast.Load):
                 yield CALLS, f"{of(store)}.pop({of(key)})"
         case ast.Tuple(elts=[first, second]):
@@ -112,6 +114,7 @@ def _the_other_way(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
         case ast.Call(func=ast.Name(id="range")):
             yield SIMPLE, f"reversed({of(node)})"
         case _:
+            yield SIMPLE, f"list({of(node)})"
             yield SIMPLE, f"list({of(node)})[::-1]"
 
 
@@ -129,7 +132,7 @@ def _called_otherwise(text: Text, node: ast.Call) -> Iterator[tuple[int, str]]:
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=store) as place, attr="pop"), args=[key, *rest]):
             yield CALLS, f"{of(place)}[{of(key)}]"
             more = "".join(f", {of(one)}" for one in rest)
-            yield from ((SIMPLE, f"{of(place)}.pop({one}{more})") for one in text.keys.get(store, ()))
+            yield from ((SIMPLE, f"{of(place)}.pop({one}{more})") for one in text.keys_at(node, store))
     if isinstance(text.function(node), ast.AsyncFunctionDef) and not isinstance(text.parents[node], ast.Await):
         yield CALLS, f"await {of(node)}"
     for first, second in pairwise(node.args):
@@ -192,7 +195,8 @@ def _other_numbers(text: Text, node: ast.expr, number: int) -> Iterator[tuple[in
             function = text.function(node)
             assert function is not None
             yield from ((NAMES, name) for name in (*counted(function), *text.own_ranks))
-    yield SIMPLE, str(number - 1)
+    if number or not isinstance(text.parents[node], ast.Compare):
+        yield SIMPLE, str(number - 1)
 
 
 def _compared(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
@@ -208,7 +212,8 @@ def _one_off(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
             return  # another number is meant there, and tried
         case parent if isinstance(parent, TRUTHS):
             return
-    for sign in "+-":
+    zero = isinstance(parent, ast.Compare) and text.of(parent.comparators[0]) == "0"
+    for sign in "-" if zero else "+-":
         more = f"{text.of(node)} {sign} 1"
         yield SIMPLE, f"({more})" if isinstance(text.parents[node], (ast.BinOp, ast.UnaryOp)) else more
 

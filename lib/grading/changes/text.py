@@ -1,12 +1,14 @@
 """A definition of a program as text: where each of its expressions and statements stands, and what is around it."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+NAME = re.compile(r"[A-Za-z_]\w*")
 Definition = Function | ast.ClassDef
 SIZES = ("RANKS", "LAYERS", "BATCHES")
 PEER = "peer"  # the role of the rank to which a message goes, or from which it comes
@@ -83,6 +85,20 @@ class Text:
                     keys.setdefault(store, {})[self.of(key)] = None
         return {store: [*texts] for store, texts in keys.items()}
 
+    def keys_at(self, node: ast.expr, store: str) -> list[str]:
+        """Return those of them that may be meant here: not with the name of a loop that is over."""
+        around, own, at = set[str](), self.function(node), self.parents.get(node)
+        while at is not None and at is not own:
+            around, at = around | _turns(at), self.parents.get(at)
+        over = {name for one in ast.walk(own) for name in _turns(one)} - around if own is not None else set[str]()
+        return [key for key in self.keys.get(store, ()) if not {*NAME.findall(key)} & over]
+
+    def is_coroutine(self, node: ast.expr) -> bool:
+        """Return whether this is a call of a coroutine function or method of the program."""
+        all_of_it = [one for top in (self.top, *self.others) for one in ast.walk(top)]
+        names = {one.name for one in all_of_it if isinstance(one, ast.AsyncFunctionDef)}
+        return isinstance(node, ast.Call) and called(node) in names
+
     def role(self, node: ast.expr) -> object:
         """Return what an expression is there for, or None."""
         return self.all_roles.get(node)
@@ -148,6 +164,13 @@ class Text:
         named = {last_name(node) for node in all_of_it if isinstance(node, (ast.Name, ast.Attribute))}
         inner = [node for node in all_of_it if isinstance(node, FUNCTIONS) and node not in (self.top, *self.others)]
         return [one for one in inner if one.name not in named and not one.name.startswith("__")]
+
+
+def _turns(node: ast.AST) -> set[str]:
+    """Return the names that a loop sets."""
+    return (
+        {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)} if isinstance(node, ast.For) else set()
+    )
 
 
 def _roles(top: ast.AST) -> Iterator[tuple[ast.expr, object]]:

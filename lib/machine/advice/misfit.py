@@ -354,7 +354,7 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         return f"{again}, or over one axis after the other: axis={inner} in the call before, and axis={outer} here"
     left = [one for one in rank.mesh.axes if one not in rank.mesh.among(done)]
     if axis is None and done and len(left) == 1:
-        over = f"these are sums over {_axes(done)} already, and without an axis a call is over all ranks"
+        over = f"these are sums over {_axes(done)} already, and this call is over all ranks"
         rest = f"grad = await model.{kind}(grad, {layer}, axis={show_axis(left[0])})"
         return f"{over}: sum over the axis that is left, {rest}"
     if left and axis in done and rank.axes_of_layers() and not {*rank.axes_of_layers()} & {*left}:
@@ -450,7 +450,8 @@ def _gathered(
         if not some:
             return _piece_left(layer, axis, over, done) if all(one.labels.is_whole() for one in brought) else ""
         only = [one for one, own in by_rank.items() if some[0] in own]
-        return f"only {numbered('rank', only)} took part in the sum over {_axes(some)}: let every rank do so"
+        took = f"of {numbered('rank', by_rank)} only {numbered('rank', only)} took part in the sum over {_axes(some)}"
+        return f"{took}: let every rank do so"
     if not over or over == f", axis={show_axis(axis)}":
         return ""
     cut = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"

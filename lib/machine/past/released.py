@@ -238,7 +238,11 @@ def _gathered_for_an_update(lost: Lost) -> str:
     loaded, gathers = rank.loaded_piece(own, labels.adapter), lost.verb == ALLGATHER.kind
     if gathers and lost.kind == "WeightGrad" and loaded is not None and loaded.is_whole() and not labels.is_whole():
         gathered = rank.log[lost.at].labels.kind
-        return not_in_place(lost.verb) if gathered == lost.kind else _one_piece_of_each(KINDS[gathered].word)
+        return (
+            not_in_place(lost.verb, rank.log[lost.at].op)
+            if gathered == lost.kind
+            else _one_piece_of_each(KINDS[gathered].word)
+        )
     if gathers and lost.layer == own and lost.kind in ("WeightGrad", "OptState"):
         leave = "leave out that gather: an update takes the pieces of weight and state that this rank has"
         return f"{leave}; or {keep(lost)}"

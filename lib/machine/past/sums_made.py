@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import cast
 
 from ...basics.errors import numbered, show_axis, show_call
 from ...record.collectives import SCATTERREDUCE
 from ...record.labels import Labels
-from ...record.rules.incomplete import not_in_place
+from ...record.rules.incomplete import not_in_place, over_axis
 from ...record.shards import NONE
 from ...record.table import sums
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, UPDATE
@@ -35,6 +35,11 @@ class SumsMade(WorkDone):
         more than that, or an empty text."""
         verb, useless = self._last_reduction(layer, batches)
         return "" if useless else verb
+
+    def reduced_over(self, layer: int, batches: frozenset[int]) -> Sequence[object]:
+        """Return what names the reduction to which this rank has brought a gradient of these micro-batches: its axis,
+        and more."""
+        return cast(Sequence[object], self._past().reduced[layer, batches][1])
 
     def reduced_alone(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, and the others of its
@@ -99,10 +104,11 @@ class SumsMade(WorkDone):
             again = "is a call awaited twice, or an entry of a list or dictionary of calls read in two turns?"
             return f"{before}: {again} Take each out where it is awaited, with pop, or replace the list after its turn"
         if at not in self.fetched[1::2]:
-            once = f"one call for each gradient, and await that one, grad = await model.{verb}(grad, {layer})"
+            call = f"model.{verb}(grad, {layer}{over_axis(self.log[at].op)})"
+            once = f"one call for each gradient, and await that one, grad = await {call}"
             return f"{before}, and nobody has awaited that call: {once}"
         if (at, 0) in self.unread:
-            return not_in_place(verb, "go on with that")
+            return not_in_place(verb, self.log[at].op, "go on with that")
         return f"{before}, and what that gave has been used: leave this call out, or bring it what that one gave"
 
     def unawaited(self, kind: str, layer: int) -> str:

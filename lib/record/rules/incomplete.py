@@ -4,6 +4,7 @@ Each function below is about one cause. It returns what to write if that is the 
 ``CAUSES`` has them in the order in which they are asked: what another cause brings about comes after that one.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...basics.errors import numbered, show_axis, show_layers
@@ -35,15 +36,21 @@ def completed(lack: Lack) -> str:
     return next(filter(None, (cause(lack) for cause in CAUSES)), SUM_FIRST)
 
 
-def not_in_place(verb: str, then: str = "update with that") -> str:
-    """Return the fix where a gradient that went into a reduction is used as if it were the sum."""
+def not_in_place(verb: str, op: Sequence[object] | None, then: str = "update with that") -> str:
+    """Return the fix where a gradient that went into a reduction is used as if it were the sum. ``op``: over which axis
+    that was, before other things."""
     fix = f"model.{verb} does not change the gradient that it is given, it returns a new one: "
-    return fix + f"write grad = await model.{verb}(grad, layer), and {then}"
+    return fix + f"write grad = await model.{verb}(grad, layer{over_axis(op)}), and {then}"
+
+
+def over_axis(op: Sequence[object] | None) -> str:
+    """Return the argument that names the axis of a collective, if it has one."""
+    return f", axis={show_axis(op[0])}" if op and op[0] else ""
 
 
 def _sum_dropped(lack: Lack) -> str:
     verb = lack.rank.reduced(lack.layer, lack.grad.batches)
-    return not_in_place(verb) if verb else ""
+    return not_in_place(verb, lack.rank.reduced_over(lack.layer, lack.grad.batches)) if verb else ""
 
 
 def _backwards_of_this_rank(lack: Lack) -> str:

@@ -36,7 +36,10 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
     given = f"what forward({layer - 1}, ...) gives" if layer else "what get_activation gives"
     problem, expected = f"the input is that of layer {inp.layer}", f"an Activation with layer={layer}: {given}"
     own = f"store {given} under its layer, and take it from there: model.activations[{layer}]"
-    where_from = functools.partial(whence, rank, inp, "Activation", layer, own)
+
+    def where_from() -> str:
+        return whence(rank, inp, "Activation", layer, _not_run_yet(rank, layer, inp) or own)
+
     fix_for = {
         DEALT: lambda: rank.dealt_otherwise() or rank.out_of_turn(inp) or where_from(),
         IN_A_V: lambda: rank.not_in_a_v() or where_from(),
@@ -44,6 +47,18 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
     error = PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=where_from, fix_for=fix_for)
     error.sought = "Activation", layer, inp.batches
     raise error
+
+
+def _not_run_yet(rank: Rank, layer: int, inp: Labels) -> str:
+    """Return that the layer below this one has not run, where its input is brought to this one; or an empty text."""
+    if inp.layer != layer - 1 or inp.batches & rank.has_run("forward", inp.layer):
+        return ""
+    if rank.layers_loaded() and inp.layer not in rank.layers_loaded():
+        return ""
+    none = f"forward({inp.layer}, ...) has not run on this rank for {numbered('micro-batch', inp.batches)}"
+    first = f"run it before, and give forward({layer}, ...) what it gives"
+    begins = "; does the loop over the layers begin at 1, or count up too early?" if not inp.layer else ""
+    return f"{none}, and this is the input of layer {inp.layer}: {first}{begins}"
 
 
 def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
