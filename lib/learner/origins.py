@@ -408,7 +408,11 @@ class Origins(dict[Hashable, Any]):
             return sent + updated * (len(done) == rank.batches)
         back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
         if simulator.has_loaded(rank, layer):
-            back += f". If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its last layer"
+            ends = (
+                f"If its layers end with layer {at}, its condition or range goes one too far, as with <= in place of "
+            )
+            back += f". {ends}<. If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its "
+            back += "last layer"
         return sent + back
 
     def _read_by_loss(self, made: Made) -> str:
