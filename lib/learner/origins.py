@@ -408,10 +408,10 @@ class Origins(dict[Hashable, Any]):
             return sent + updated * (len(done) == rank.batches)
         back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
         if simulator.has_loaded(rank, layer):
-            ends = (
-                f"If its layers end with layer {at}, its condition or range goes one too far, as with <= in place of "
+            ends = f"If its layers end with layer {at}, its condition or range goes one too far, as with <= in place"
+            back += (
+                f". {ends} of <. If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its "
             )
-            back += f". {ends}<. If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its "
             back += "last layer"
         return sent + back
 

@@ -661,7 +661,7 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
 
 
 def _of_zero_gradient(rank: RankState, kind: str, layer: int, own: int) -> str:
-    """Return what to do about the zero gradient of its ``own`` layer that is brought to the sum of another ``layer``."""
+    """Return what to do about the zero gradient of its ``own`` layer that is brought to the sum of another one."""
     gathers = [one.layer for one in rank.log if one.kind == ALLGATHER.kind]
     if gathers.count(own) > gathers.count(layer):
         came = f"it is the turn of layer {own}, whose weight was gathered again, and not that of layer {layer}"
