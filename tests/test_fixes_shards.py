@@ -397,8 +397,8 @@ ROWS = [
     Row(edited(F, "all layers on the first stage", HELPERS, ("i // (model.LAYERS // 4)", "i % (model.LAYERS // 4)")), ("ranks 1-3, 5-7, 9-11, 13-15 run no layer", "layer l on stage l // (model.LAYERS // 4)")),
     Row(edited(F, "all layers in the first column", AHEAD, ("k = L // 4", "k = L")), ("ranks 1-3, 5-7, 9-11, 13-15 run no layer", "layer l on stage l // (model.LAYERS // 4)")),
     # One layer too far.
-    Row(edited(F, "one layer too many", CLASS, ("layer < self.after\n", "layer <= self.after\n")), ("If its layers end with layer 0, its condition or range goes one too far, as with <= in place of <",)),
-    Row(edited(F, "a range one too long", AHEAD, ("if first <= l <= last:\n            if l == 0", "if l in range(first, last + 2):\n            if l == 0")), ("If its layers end with layer 0, its condition or range goes one too far, as with <= in place of <",)),
+    Row(edited(F, "one layer too many", CLASS, ("layer < self.after\n", "layer <= self.after\n")), ("If the layers of this rank end with layer 0, its condition goes one too far, as with <= in place of <",)),
+    Row(edited(F, "a range one too long", AHEAD, ("if first <= l <= last:\n            if l == 0", "if l in range(first, last + 2):\n            if l == 0")), ("If the layers of this rank end with layer 0, its condition goes one too far, as with <= in place of <",)),
     # Tasks that are not awaited.
     Row(edited(F, "the task ahead is not awaited", AHEAD, ("        await ahead\n", "")), ("model.weights is filled in fetch(0), which may not be through here", "await it before what it stores is read")),
     Row(edited(F, "a gather in a task", HELPERS, ("    for i in range(model.LAYERS):\n        await gather(model, i)\n", "    for i in range(model.LAYERS):\n        gathering = asyncio.ensure_future(gather(model, i))\n")), ("model.weights is filled in gather(model, i), which may not be through here", "await it before what it stores is read")),
