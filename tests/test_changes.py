@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from lib import grade
+from lib.course.specs import puzzles
 from lib.grading.answers import answer_in
 from lib.grading.changes import tried
 from lib.grading.changes.edits import edits
@@ -443,3 +444,38 @@ def test_a_shell_says_the_same(tmp_path: Path) -> None:
     [result] = json.loads(told.read_text(encoding="utf-8"))["results"]
     assert "await model.allreduce(" in result["one_change"] and result["status"] != PASS
     assert "one change:" in done.stdout and "With this change alone it passes, which was tried." in done.stdout
+
+
+NEVER_THERE = """
+async def helper(model):
+    model.weights[1] = 1
+    return (
+        2
+    )
+
+
+async def fsdp(model):
+    if model.rank > 99:
+        await helper(model)
+    model.nothing(
+        3
+    )
+    model.weights[4] = 4
+"""
+
+
+def test_only_what_a_run_comes_to_is_changed(tmp_path: Path) -> None:
+    """The whole of a statement of several lines counts, and what stands behind the mistake does not."""
+    module = module_of(tmp_path, NEVER_THERE)
+    program = Program.of(module.fsdp, vars(module))
+    assert program is not None
+    (cell,) = program.cells
+    reached = tried._reached(program, puzzles()["fsdp"], puzzles()["fsdp"].size)[cell.file]
+    assert {10, 12, 13, 14} <= reached and reached.isdisjoint({3, 4, 5, 6, 11, 15})
+    numbers = {edit.text for edit in edits(cell.source, cell.wanted) if reached & edit.lines(cell.source)}
+    assert {"98", "4"} <= numbers and "5" not in numbers
+
+
+def test_a_call_that_nobody_awaits_is_tried_first() -> None:
+    text = "async def step(k):\n    pass\n\n\nasync def f(model):\n    for k in range(3):\n        step(k)\n"
+    assert min(edits(text.encode(), ["f", "step"]), key=lambda edit: edit.order([])).text == "await step(k)"

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
+from types import FrameType
 
 from ...basics.units import Elements
 from ...course.layouts import Size
@@ -28,6 +29,7 @@ from ..submission import Nowhere
 from ..verdict import PASS, Verdict
 from .edits import Edit, edits
 from .program import Cell, Program
+from .text import whole_statements
 
 VARIABLE = "LLM_TRAINING_PUZZLES_SEARCH"
 """The environment variable that says how many seconds a search may take; 0 for none."""
@@ -84,7 +86,9 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
             sizes = [smallest, *(one for one in (puzzle.size, size) if one != smallest)]
             if _costs_at(program.function, puzzle, sizes) and _judged(program.function, puzzle).right:
                 return ""  # the text is not what has run: it was changed since, or it fails for what ran before it
-            found = [(cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted)]
+            reached = _reached(program, puzzle, sizes[0])
+            every = ((cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted))
+            found = [one for one in every if reached[one[0].file] & one[1].lines(one[0].source)]
             for cell, edit in sorted(found, key=lambda one: one[1].order(near)):
                 if not left or judged >= FEW or (best and edit.line != best[-1].line):
                     break
@@ -141,6 +145,28 @@ def _smallest(made: Made, puzzle: Puzzle, size: Size, left: _Left) -> Size:
         if _costs_at(made, puzzle, [one]) is None:
             return one
     return size
+
+
+def _reached(program: Program, puzzle: Puzzle, size: Size) -> dict[str, set[int]]:
+    """Return the lines of each text that a run of the program comes to. What is written elsewhere changes nothing."""
+    reached = {cell.file: set[int]() for cell in program.cells}
+
+    def note(frame: FrameType, event: str, arg: object) -> object:
+        lines = reached.get(frame.f_code.co_filename)
+        if lines is None:
+            return None
+        lines.add(frame.f_lineno)
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)  # type: ignore[arg-type]
+    try:
+        _costs_at(program.function, puzzle, [size])
+    finally:
+        sys.settrace(before)
+    for cell in program.cells:
+        reached[cell.file].update(whole_statements(cell.source, reached[cell.file]))
+    return reached
 
 
 def _work(size: Size) -> int:
