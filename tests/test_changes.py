@@ -16,10 +16,13 @@ from typing import Any
 import pytest
 
 from lib import grade
+from lib.course.specs import puzzles
 from lib.grading.answers import answer_in
 from lib.grading.changes import tried
 from lib.grading.changes.edits import edits
 from lib.grading.changes.program import Cell, Program
+from lib.grading.changes.reached import reached
+from lib.grading.changes.text import whole_statements
 from lib.grading.notebook import ShownVerdict
 from lib.grading.submission import load_quietly
 from lib.grading.verdict import FAIL, PASS
@@ -371,7 +374,7 @@ def test_a_change_that_leaves_lines_without_effect_is_none(monkeypatch: pytest.M
     monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
     monkeypatch.setattr(tried, "edits", lambda *given: [one for one in edits(*given) if one.text == "layer < -1"])
     assert not attempt(twice, "ddp").one_change
-    monkeypatch.setattr(tried, "reached", lambda *_: set())
+    monkeypatch.setattr(tried, "reached", lambda files, _: {file: {*range(99)} for file in files})
     assert "if layer < -1:" in attempt(twice, "ddp").one_change
 
 
@@ -501,3 +504,40 @@ def test_a_shell_says_the_same(tmp_path: Path) -> None:
     [result] = json.loads(told.read_text(encoding="utf-8"))["results"]
     assert "await model.allreduce(" in result["one_change"] and result["status"] != PASS
     assert "one change:" in done.stdout and "With this change alone it passes, which was tried." in done.stdout
+
+
+NEVER_THERE = """
+async def helper(model):
+    model.weights[1] = 1
+    return (
+        2
+    )
+
+
+async def fsdp(model):
+    if model.rank > 99:
+        await helper(model)
+    model.nothing(
+        3
+    )
+    model.weights[4] = 4
+"""
+
+
+def test_only_what_a_run_comes_to_is_changed(tmp_path: Path) -> None:
+    """The whole of a statement of several lines counts, and what stands behind the mistake does not."""
+    module = module_of(tmp_path, NEVER_THERE)
+    program = Program.of(module.fsdp, vars(module))
+    assert program is not None
+    (cell,) = program.cells
+    puzzle = puzzles()["fsdp"]
+    lines = reached([cell.file], lambda: tried._costs_at(program.function, puzzle, [puzzle.size]))[cell.file]
+    whole = whole_statements(cell.source, lines)
+    assert {10, 12, 13, 14} <= whole and whole.isdisjoint({3, 4, 5, 6, 11, 15})
+    numbers = {edit.text for edit in edits(cell.source, cell.wanted) if whole & edit.lines(cell.source)}
+    assert {"98", "4"} <= numbers and "5" not in numbers
+
+
+def test_a_call_that_nobody_awaits_is_tried_first() -> None:
+    text = "async def step(k):\n    pass\n\n\nasync def f(model):\n    for k in range(3):\n        step(k)\n"
+    assert min(edits(text.encode(), ["f", "step"]), key=lambda edit: edit.order([])).text == "await step(k)"

@@ -2168,7 +2168,7 @@ ROWS += [
     ),
     Row(
         changed("sequence_parallel", "the input is whole", (".shard(model.rank, model.RANKS)\n", "\n")),
-        ("needs no gather", "store its slice only"),
+        ("model.get_activation gives all of it on every rank", "store a slice of it"),
     ),
     Row(
         changed(

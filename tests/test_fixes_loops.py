@@ -440,9 +440,7 @@ def test_a_first_input_s_gradient_is_told_beside_one_that_is_read(edit: tuple[st
     assert FIRST_INPUT in verdict.costs_memory and "Nothing needs them" not in verdict.costs_memory
 
 
-LEFT = (
-    "It has gone past the turn of layer 1 and has not run it, so that is on another rank: let it send after each layer"
-)
+LEFT = "It has gone past the turn of layer 1 and has not run it, so that is on another rank: let it send in the turn of each layer"
 CARDS = ("first <= layer <= last", "layer in range(stage, model.LAYERS, 4)")
 RECEIVED = "            model.activations[{}] = await model.receive(src=model.rank - 1)\n"
 FULL = "        model.weights['full'] = await model.allgather(model.weights[layer], layer)\n{}        weight = model.weights.pop('full')\n"

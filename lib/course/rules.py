@@ -170,16 +170,37 @@ STAGES = 4
 
 
 def four_stages(outcome: Outcome) -> None:
-    """Raise PuzzleError for a rank that runs more than a quarter of the layers: it is one of four stages."""
+    """Raise PuzzleError for a rank that runs more than a quarter of the layers, or works on several micro-batches: it
+    is one of four stages of a pipeline, and each pipeline has a micro-batch of its own."""
     trains, run, most = training(), defaultdict[int, set[int | None]](set), outcome.layers // STAGES
+    own = dict[int, frozenset[int]]()
     for event in outcome.events:
         if event.kind in trains:
             mine = run[event.rank]
             mine.add(event.layer)
             if len(mine) > most:
                 expected = f"every rank is one of four stages and runs {most}"
-                fix = "pass the activation on to the rank that runs the next stage, and its gradient back"
-                raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected, fix)
+                fix = f"{_stages_left(outcome)}pass the activation on to the rank that runs the next stage, and its "
+                raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected, f"{fix}gradient back")
+            if len(both := own.setdefault(event.rank, event.batches) | event.batches) > 1:
+                expected = "every rank is in one pipeline, which has a micro-batch of its own"
+                raise _broken(event, f"it works on {numbered('micro-batch', both)}", expected, OWN_RING)
+
+
+def _stages_left(outcome: Outcome) -> str:
+    """Return, as the beginning of advice, which ranks run no layer, and how layers are divided; or an empty text."""
+    trains = training()
+    idle = {event.rank for event in outcome.events} - {one.rank for one in outcome.events if one.kind in trains}
+    divided = f"layer l on stage l // (model.LAYERS // {STAGES}), or on stage l % {STAGES}, round a ring"
+    none = f"{numbered('rank', idle)} run no layer" if len(idle) > 1 else ""
+    return none and f"{none}: let each stage run its own, {divided}, and "
+
+
+OWN_RING = (
+    "a micro-batch stays in its pipeline: each has a ring of its own, and its last stage sends to its first one. With "
+    f"stage = model.rank % {STAGES} and first = model.rank - stage, the next rank is first + (stage + 1) % {STAGES}, "
+    f"and the one before is first + (stage - 1) % {STAGES}"
+)
 
 
 def first_half_on_rank_0(outcome: Outcome) -> None:

@@ -690,8 +690,9 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             return
         where = self._place(row.kind, layer if isinstance(layer, int) else None)
         kinds = [kind for kind in row.takes if not KINDS[kind].by_batch] or row.takes  # those are for few puzzles
-        problem = f"{row.kind} takes {with_article(' or '.join(kinds))}"
-        fix = forgotten_await(v) or written(row.kind)
+        awaited = forgotten_await(v)
+        problem = f"{row.kind} takes {'a tensor' if awaited else with_article(' or '.join(kinds))}"
+        fix = awaited or written(row.kind)
         if type(layer) in TENSORS and isinstance(v, int):
             fix += ": first the tensor, then its layer; here they are exchanged"
         if isinstance(v, WeightGrad) and not sums(row.kind) and v.layer == layer and self.experts(v.layer):

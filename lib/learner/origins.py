@@ -408,7 +408,9 @@ class Origins(dict[Hashable, Any]):
             return sent + updated * (len(done) == rank.batches)
         back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
         if simulator.has_loaded(rank, layer):
-            back += f". If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its last layer"
+            back += f". If the layers of this rank end with layer {at}, its condition goes one too far, as with <= in "
+            back += f"place of <. If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its "
+            back += "last layer"
         return sent + back
 
     def _read_by_loss(self, made: Made) -> str:

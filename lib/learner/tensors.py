@@ -619,6 +619,9 @@ def _of_another_kind(thing: object, kind: str) -> str:
         )
         return f"{verb} gives the gradient of the weight first, then that of the activation"
     if isinstance(thing, Activation) and kind == "ActivationGrad":
+        if thing.layer < thing._token.labels.layers:
+            this = f"this is the activation of layer {thing.layer}, which forward reads, and not its gradient"
+            return f"{this}: is it gathered or read where its gradient is meant? It is in model.grad_activations"
         return "model.loss makes the first gradient of the last activation, backward the others"
     if isinstance(thing, ActivationGrad) and kind == "Activation":
         return "an Activation is what get_activation or forward gives; what loss and backward give are gradients"

@@ -661,11 +661,23 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
         fix = "this is a gradient of an activation, the second of what backward_project gives, and the weight's "
         fix += f"gradient is the first: are they exchanged where they are made? grad, inp_grad = model.{made}"
     if tensor.labels.kind == "WeightGrad" and not tensor.labels.batches:
-        fix = f"the zero gradient is that of the layer of this call: model.fake_grad({layer}, [])"
+        fix = _of_zero_gradient(rank, kind, layer, own)
     if type(layer) is int and layer > rank.layers - (not KINDS[tensor.labels.kind].by_batch):
         fix = f"{_no_layer(rank, layer)}name the layer of the tensor, {own}"
     problem, expected = f"{problem} {own}", f"layer {layer}"
     return PuzzleError(problem, where=where, expected=expected, got=str(tensor.labels), fix=fix)
+
+
+def _of_zero_gradient(rank: RankState, kind: str, layer: int, own: int) -> str:
+    """Return what to do about the zero gradient of its ``own`` layer that is brought to the sum of another one."""
+    gathers = [one.layer for one in rank.log if one.kind == ALLGATHER.kind]
+    if gathers.count(own) > gathers.count(layer):
+        came = f"it is the turn of layer {own}, whose weight was gathered again, and not that of layer {layer}"
+        return f"{came}: model.{kind}(grad, {own})"
+    if gathers.count(own) < gathers.count(layer) or not gathers:
+        return f"the zero gradient is that of the layer of this call: model.fake_grad({layer}, [])"
+    both = f"model.fake_grad(layer, []) and model.{kind}(grad, layer)"
+    return f"the zero gradient is that of layer {own}, and both name the layer of this turn: {both}"
 
 
 def _check_list(

@@ -416,6 +416,10 @@ def _of_other_shards(part: Labels, first: Labels, where: str) -> PuzzleError:
         fix = "one is whole and the other is cut: reduce-scatter the whole one by itself, "
         fix += f"grad = await model.scatterreduce(grad, {layer}), and then add it to the other: that is the sum, and "
         fix += "goes into no reduction again"
+        uncut, piece = (part, first) if part.is_whole() else (first, part)
+        if uncut.batches < piece.batches:
+            own = numbered("micro-batch", uncut.batches)
+            fix = f"the cut one is a sum, and {own} is in it: leave the whole one out"
     elif part.batches == first.batches and where != "+":
         fix = "these are pieces of one sum, as a reduce-scatter gives them: reduce each gradient once; "
         fix += "all-gather joins pieces"

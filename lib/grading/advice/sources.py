@@ -113,7 +113,7 @@ class _Coroutines:
         """Yield the calls that are started as tasks, each with the name of what starts them."""
         for node in ast.walk(self.tree):
             match node:
-                case ast.Call(func=ast.Attribute(attr="gather" | "create_task" as how)):
+                case ast.Call(func=ast.Attribute(attr="gather" | "create_task" | "ensure_future" as how)):
                     for part in ast.walk(node):
                         if isinstance(part, ast.Call) and part is not node and self.is_call(part):
                             yield part, how
@@ -247,8 +247,9 @@ def stored_in_a_task(problem: str, fix: str, source: str) -> str:
     that is in a coroutine which it starts as a task; or the fix alone."""
     store = problem.removeprefix("nothing is stored in ").partition(" ")[0]
     own = _Coroutines(parsed(source if store != problem.partition(" ")[0] and "before that" in fix else ""))
+    names = {store} | {name for name, given in assigned(own.tree) if getattr(given, "attr", "") == store}
     filled = {
-        node.name for node in ast.walk(own.tree) if isinstance(node, ast.AsyncFunctionDef) and _fills(node, store)
+        node.name for node in ast.walk(own.tree) if isinstance(node, ast.AsyncFunctionDef) and _fills(node, names)
     }
     for _ in range(2):  # also what awaits one that fills it
         calls = {
@@ -272,10 +273,10 @@ def stored_in_a_task(problem: str, fix: str, source: str) -> str:
     return fix
 
 
-def _fills(function: ast.AsyncFunctionDef, store: str) -> bool:
-    """Return whether a function stores something in a dictionary of the model."""
+def _fills(function: ast.AsyncFunctionDef, names: Set[str]) -> bool:
+    """Return whether a function stores something in a dictionary of the model that has one of these names."""
     nodes = [node for node in ast.walk(function) if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
-    return any(isinstance(node.value, ast.Attribute) and node.value.attr == store for node in nodes)
+    return any(last_name(node.value) in names for node in nodes)
 
 
 def called_in_tasks(tree: ast.Module) -> set[str]:

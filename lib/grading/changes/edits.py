@@ -27,10 +27,15 @@ class Edit(NamedTuple):
     text: str
     words: str = ""
 
-    def order(self, near: Collection[int]) -> tuple[bool, int, int]:
+    def order(self, near: Collection[int]) -> tuple[bool, int, int, int]:
         """Return what puts the likeliest changes first: those in the lines ``near``, then those of the likeliest kind,
-        then those that stand first."""
-        return self.line not in near, self.likely, self.line
+        then those that stand closest to these lines, or first."""
+        return self.line not in near, self.likely, min((abs(self.line - one) for one in near), default=0), self.line
+
+    def lines(self, source: bytes) -> set[int]:
+        """Return the numbers of the lines that the change is about."""
+        first, last = (source.count(b"\n", 0, at) + 1 for at in (self.start, max(self.start, self.end - 1)))
+        return {self.line, *range(first, last + 1)}
 
     def keeps_lines(self, source: bytes) -> bool:
         """Return whether each line of the program stays where it is, and what it is but for a word."""

@@ -30,9 +30,9 @@ REDUCTIONS = ("allreduce", "scatterreduce", "allgather")
 STORES = ("weights", "opt_states", "activations", "grad_activations", "grad_weights")
 """Names of a model that are taken for one another."""
 ORDERS, COMPARED, SIMPLE, CALLS, STATEMENTS, NAMES, FAR = range(7)
-"""How likely a change is: the order of two calls, or from which end a list is taken, comes first, as it is no accident
-where that passes; then comparisons, numbers and keys, calls, statements, any other name, and what takes a statement far
-away."""
+"""How likely a change is: the order of two calls, from which end a list is taken, or a call of what is defined and
+never called, or never awaited, comes first, as it is no accident where that passes; then comparisons, numbers and keys,
+calls, statements, any other name, and what takes a statement far away."""
 TRUTHS = (ast.BoolOp, ast.UnaryOp, ast.If, ast.While, ast.IfExp)
 """What asks whether a name is true: one more or less of it is not what anybody means."""
 
@@ -134,7 +134,8 @@ def _called_otherwise(text: Text, node: ast.Call) -> Iterator[tuple[int, str]]:
             more = "".join(f", {of(one)}" for one in rest)
             yield from ((SIMPLE, f"{of(place)}.pop({one}{more})") for one in text.keys_at(node, store))
     if isinstance(text.function(node), ast.AsyncFunctionDef) and not isinstance(text.parents[node], ast.Await):
-        yield CALLS, f"await {of(node)}"
+        dropped = isinstance(text.parents[node], ast.Expr) and called(node) in text.coroutines
+        yield ORDERS if dropped else CALLS, f"await {of(node)}"
     for first, second in pairwise(node.args):
         yield CALLS, _exchanged(text, node, first, second)
 

@@ -5,20 +5,17 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
-Line = tuple[str, int]
-"""A file, and the number of a line in it."""
 
-
-def reached(files: Collection[str], work: Callable[[], object]) -> set[Line]:
-    """Return which lines of these files run while ``work`` does."""
-    found = set[Line]()
+def reached(files: Collection[str], work: Callable[[], object]) -> dict[str, set[int]]:
+    """Return the numbers of the lines of these files that run while ``work`` does."""
+    found = {file: set[int]() for file in files}
 
     def called(frame: FrameType, event: str, argument: object) -> Any:
-        return at_line if frame.f_code.co_filename in files else None
+        return at_line if frame.f_code.co_filename in found else None
 
     def at_line(frame: FrameType, event: str, argument: object) -> Any:
         if event == "line":
-            found.add((frame.f_code.co_filename, frame.f_lineno))
+            found[frame.f_code.co_filename].add(frame.f_lineno)
         return at_line
 
     tracing = sys.gettrace()

@@ -179,7 +179,7 @@ def _added(text: Text, line: str, place: ast.stmt, why: str = "") -> Otherwise:
     returns = isinstance(place, ast.Return)
     at = text.rows(place)[0 if returns else 1]
     words = f"{why}write `{line}` {'before' if returns else 'behind'} {text.named(place)}"
-    return Otherwise(CALLS, place.lineno, at, at, f"{' ' * place.col_offset}{line}\n", words)
+    return Otherwise(ORDERS if why else CALLS, place.lineno, at, at, f"{' ' * place.col_offset}{line}\n", words)
 
 
 def _all_of_one(text: Text, statement: ast.stmt) -> Iterator[Otherwise]:

@@ -158,6 +158,12 @@ class Text:
         return {statement for one in classes for statement in one.body}
 
     @cached_property
+    def coroutines(self) -> set[str]:
+        """The names of the functions and methods of a program whose calls are awaited."""
+        every = (node for one in (self.top, *self.others) for node in ast.walk(one))
+        return {node.name for node in every if isinstance(node, ast.AsyncFunctionDef)}
+
+    @cached_property
     def uncalled(self) -> list[Function]:
         """The functions and methods of a program that nobody names."""
         all_of_it = [node for one in (self.top, *self.others) for node in ast.walk(one)]
@@ -171,6 +177,17 @@ def _turns(node: ast.AST) -> set[str]:
     return (
         {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)} if isinstance(node, ast.For) else set()
     )
+
+
+def whole_statements(source: bytes, lines: set[int]) -> set[int]:
+    """Return all lines of the statements of which some are among these, of those with a body only the lines before."""
+    found = set[int]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", [])
+            own = {*range(node.lineno, body[0].lineno if body else (node.end_lineno or node.lineno) + 1), node.lineno}
+            found |= set() if own.isdisjoint(lines) else own
+    return found
 
 
 def _roles(top: ast.AST) -> Iterator[tuple[ast.expr, object]]:

@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from functools import cache, partial
+from functools import partial
 
 from ...basics.units import Elements
 from ...course.layouts import Size
@@ -28,7 +28,8 @@ from ..submission import Nowhere
 from ..verdict import PASS, Verdict
 from .edits import Edit, edits
 from .program import Cell, Program
-from .reached import Line, reached
+from .reached import reached
+from .text import whole_statements
 
 VARIABLE = "LLM_TRAINING_PUZZLES_SEARCH"
 """The environment variable that says how many seconds a search may take; 0 for none."""
@@ -86,12 +87,10 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
             if _costs_at(program.function, puzzle, sizes) and _judged(program.function, puzzle).right:
                 return ""  # the text is not what has run: it was changed since, or it fails for what ran before it
             files = {cell.file for cell in program.cells}
-
-            def lines(made: Made) -> set[Line]:
-                return reached(files, lambda: _costs_at(made, puzzle, sizes))
-
-            own_lines = cache(lambda: lines(program.function))
-            found = [(cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted)]
+            own_lines = reached(files, lambda: _costs_at(program.function, puzzle, sizes))
+            every = ((cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted))
+            done = {cell.file: whole_statements(cell.source, own_lines[cell.file]) for cell in program.cells}
+            found = [one for one in every if done[one[0].file] & one[1].lines(one[0].source)]
             for cell, edit in sorted(found, key=lambda one: one[1].order(near)):
                 if not left or judged >= FEW or (best and edit.line != best[-1].line):
                     break
@@ -99,7 +98,8 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
                 costs = _costs_at(made, puzzle, sizes)
                 if costs is None or (best and costs >= best[0]):
                     continue
-                if edit.keeps_lines(cell.source) and not own_lines() <= lines(made):
+                lines = reached(files, partial(_costs_at, made, puzzle, sizes))
+                if edit.keeps_lines(cell.source) and any(own_lines[file] - lines[file] for file in files):
                     continue  # it leaves a line without effect, and so hides what was meant
                 judged += 1
                 with left.stopped():

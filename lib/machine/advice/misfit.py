@@ -58,6 +58,7 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
             _different_experts(meeting, layer, brought)
             or _of_the_sequence(meeting, layer, brought)
             or pieces()
+            or _made_whole(meeting, layer, brought[0])
             or _computed_twice(meeting, layer, brought)
             or _cut_by_place(meeting, layer, brought)
             or _cut_along_one(meeting, layer, brought)
@@ -161,6 +162,28 @@ def _pieces(mesh: Mesh, meeting: Meeting, layer: int, brought: Sequence[TensorSt
             call = f'await model.allgather(..., {layer}, axis="{name}")'
             return f'these are cut along axis="{name}": gather them along it, {call}; or {fix}'
     return fix
+
+
+def _made_whole(meeting: Meeting, layer: int, first: TensorState) -> str:
+    """Return what has given all of an activation, or of the gradient of one, that all ranks bring to a gather, and what
+    to do; or an empty text."""
+    labels, rank, slice_of = first.labels, first.rank, ".shard(model.rank, model.RANKS)"
+    known = labels.kind in ("Activation", "ActivationGrad") and labels.is_whole()
+    if meeting.row is not ALLGATHER or not known or rank is None:
+        return ""
+    if first.brought:
+        before = [one for one in rank.log if one not in meeting.calls and one.kind == ALLGATHER.kind]
+        if not any(one.labels and (one.labels.kind, one.layer) == (labels.kind, layer) for one in before):
+            return ""
+        own = f"store nothing over a slice that is gathered again: whole = await model.allgather(slice, {layer})"
+        return f"the {KINDS[labels.kind].word} of layer {layer} was gathered before, and is whole already: {own}"
+    if labels.kind == "ActivationGrad" and layer == labels.layers - 1:
+        gives = f"model.loss gives all of the gradient of layer {layer} on every rank"
+        return f"{gives}: read it as it is, without this call, or bring a slice of it, grad{slice_of}"
+    if labels.kind == "Activation" and layer == 0:
+        gives = "model.get_activation gives all of it on every rank"
+        return f"{gives}: store a slice of it to gather here, model.activations[0] = inp{slice_of}"
+    return ""
 
 
 def _cut_along(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
@@ -622,7 +645,7 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
             return lacks
         order = "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
         if one.rank.layers_loaded() == two.rank.layers_loaded() == {*range(one.rank.layers)}:
-            order = f"every rank goes through all layers here: {order}"
+            order = f"{_turn_left_out(one, two)}every rank has to go through all layers: {order}"
         return f"{_below_a_condition(one, two)}{order}"
     for call, other in ((one, two), (two, one)):
         if skipped := _gather_skipped(call, other):
@@ -634,6 +657,26 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
             return f"{past}: is a condition above it true on some ranks only? {EACH_IN_ORDER}"
     which = f"{show_call(*one.what)}, or above {show_call(*two.what)},"
     return f"is a condition above {which} true on some ranks only? {EACH_IN_ORDER}"
+
+
+def _turn_left_out(one: InFlight, two: InFlight) -> str:
+    """Return, as the beginning of advice, that one of two ranks calls a collective again, or has left out that of the
+    other one; or an empty text."""
+    for call, other in ((one, two), (two, one)):
+        if call.layer is None or other.layer is None or call.layer == other.layer:
+            continue
+        mine, its = (
+            [record.layer for record in each.rank.log[: each.index] if record.kind == call.kind]
+            for each in (call, other)
+        )
+        shown = show_call(call.kind, call.layer)
+        if mine == its and mine[-1:] == [call.layer] and call.layer < call.rank.layers - 1:
+            count = "does a count of its layers go on below a condition only, as with l += 1 in an `if`?"
+            return f"rank {call.rank.rank} calls {shown} again, after it and no other: {count} Here "
+        if call.layer not in its and call.layer < other.layer:
+            left = f"rank {other.rank.rank} has not called {shown} before that"
+            return f"{left}: is it left out, by an `if` around it or a `continue` before it? Here "
+    return ""
 
 
 def _not_loaded(call: InFlight, other: InFlight) -> str:

@@ -13,6 +13,7 @@ from ...record.table import sums
 from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
+from ..past.sums_made import TAKES
 from ..rank_state import RankState
 from .astray import last_gathered, past_its_stage, past_its_turn, to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of, wanted
@@ -412,7 +413,19 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
             if backward := _in_forward_order(call.rank, other.layer):
                 return waits_for + backward
             return waits_for.removesuffix(": ") + _too_soon(call, other, len(receives))
-    return f"{_round_about(waits)}: let all ranks do both in the same order"
+    pairs = ((call, other) for call in receives for other in waits.values() if call.rank.rank in other.missing())
+    awaited = next(filter(None, (_input_awaited(*pair) for pair in pairs)), "")
+    return awaited or f"{_round_about(waits)}: let all ranks do both in the same order"
+
+
+def _input_awaited(call: InFlight, other: InFlight) -> str:
+    """Return that a rank waits for a message in the turn of layer 0, whose input no rank sends; or an empty text."""
+    took = [rank for rank, one in call.rank.ranks.items() if any(record.kind == TAKES for record in one.log)]
+    first = call.rank.rank in (took or [0])
+    if not first or other.layer != 1 or last_gathered(call) != 0 or not _run_by_nobody(call.rank, 1):
+        return ""
+    waits = f"Rank {call.rank.rank} waits for a message in the turn of layer 0, and no rank sends the input of "
+    return f"{waits}layer 0: model.get_activation gives it. Receive only where layer > 0"
 
 
 def _left_for_another(call: InFlight) -> str:
@@ -422,7 +435,7 @@ def _left_for_another(call: InFlight) -> str:
     if not 0 < layer < (call.layer or 0) or any(call.rank.has_run(BACKWARD.kind, one) for one in range(layer)):
         return ""
     left = f". It has gone past the turn of layer {layer} and has not run it, so that is on another rank: let it send "
-    return f"{left}after each layer whose next one is on another rank, not after the last one of its own only"
+    return f"{left}in the turn of each layer whose next one is on another rank, right after that forward"
 
 
 def _round_about(waits: Mapping[int, InFlight]) -> str:
@@ -458,6 +471,8 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     fix, joins = show_call(*other.what), f"every rank calls {other.kind} for every layer"
     if known := _sent_its_own(rank, layers[0] if layers else None) or _first_gradient_here(rank):
         return f". {known}"
+    if awaited := _input_awaited(call, other):
+        return f". {awaited}"
     if few := _few_begin(rank) if (last_gathered(call) or 0) > 0 else "":
         return f". {few}"
     if skipped := _run_by_nobody(rank, layers[0] if layers else None):
