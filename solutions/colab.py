@@ -23,6 +23,9 @@ from .address import in_colab
 CELL = Path(__file__).with_name("colab_cell.py")
 TAKEN = (".py", ".json", ".html")
 """Endings of the files that are taken along."""
+CELLS = re.compile(r"^(?=# %%)", re.MULTILINE)
+READ = re.compile(r'# %%[^\n]*"(spec|solution)"|# %%(?s:.*)### BEGIN SOLUTION')
+"""Cells out of which ``solution`` reads."""
 LINK = re.compile(r"\[([^\]]*)\]\((\w+\.ipynb)\)")
 """In a text, to a notebook that would lie beside this one."""
 FOR_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 0}]
@@ -32,8 +35,8 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def archive(root: Path) -> bytes:
-    """The packages ``lib`` and ``drawing``, compressed, and the sources of puzzles, out of which ``solution`` reads. What
-    there is for a shell is left out: a notebook grades by itself."""
+    """The packages ``lib`` and ``drawing``, compressed, and of the sources of puzzles the cells out of which
+    ``solution`` reads. What there is for a shell is left out: a notebook grades by itself."""
     packed = io.BytesIO()
     puzzles = [path for path in build.sources(root / "solutions") if build.is_puzzle(path)]
     with zipfile.ZipFile(packed, "w") as made:
@@ -43,10 +46,16 @@ def archive(root: Path) -> bytes:
         for path in [*sorted(packages), *puzzles]:
             if path.suffix in TAKEN:
                 info = zipfile.ZipInfo(path.relative_to(root).as_posix(), DATE)
-                made.writestr(info, path.read_bytes())
+                text = path.read_text(encoding="utf-8")
+                made.writestr(info, solved(text) if path in puzzles else text)
     return lzma.compress(
         packed.getvalue(), filters=FOR_TEXT
     )  # all at once: a third smaller than one by one
+
+
+def solved(source: str) -> str:
+    """The cells of a puzzle's source out of which ``solution`` reads."""
+    return "".join(cell for cell in CELLS.split(source) if READ.match(cell))
 
 
 def requirements(root: Path) -> list[str]:
