@@ -258,7 +258,7 @@ TASKS = {
         ("Each rank makes all", "dense_weights_stay", "a layer updated on every second rank, and sent to its neighbor"),
         ("Each rank makes all", "dense_weights_stay", GIVEN),
         ("A collective takes one", WORDS, "one call for several layers"),
-        explains="The axis `shard`;The layers and the;Inside a node",
+        explains="The axis `shard`;The layers and the;Inside a node;The links of a rank",
     ),
     "hpz": task(
         "FSDP",

@@ -136,7 +136,7 @@ def test_nobody_means_an_odd_change() -> None:
     assert not any(
         odd in one
         for one in texts
-        for odd in ("n + 1 and", "n - 1 and", "n + 1) and", "rank + 1:", "sleep(1)", "if True")
+        for odd in ("n < n", "return 1 < 1", "n + 1 and", "n - 1 and", "n + 1) and", "rank + 1:", "sleep(1)", "if True")
     )
     assert any("return n <= 1" in one for one in texts)
 

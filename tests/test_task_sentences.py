@@ -22,8 +22,8 @@ from tests.tasks import sentences
 from tests.test_corpus import LONG_RUNS, function, in_a_notebook
 from tests.turns import examples
 
-KNOWN = ("Target", "The star:")
-"""How sentences begin that say the target or the star."""
+KNOWN = ("Target", "The star:", "The star wants", "Sends that go on")
+"""How sentences begin that say the target or the star, or where the skill for it is taught."""
 
 NOT_HELD, ALSO_OVER, NO_TARGET = 0, 39, 1
 """How many sentences nothing holds; how many of the programs, as it happens, are over the target, too; of how many

@@ -28,7 +28,7 @@ def from_its_text(error: PuzzleError, name: str, source: str, fix: str) -> str:
     """Return what the text of the function of that name and of what it needs shows of a mistake, before its fix; or the
     fix alone."""
     problem, got = (str(getattr(error, part, "")) for part in ("problem", "got"))
-    goes_on = bool(error.line) and not problem.startswith("deadlock")  # no return has ended it
+    goes_on = bool(getattr(error, "line", "")) and not problem.startswith("deadlock")  # no return has ended it
     if ends := ends_in_a_loop(source, name, helpers=goes_on):
         return f"{ends}. Else {fix}" if fix and (goes_on or ends.startswith("`break`")) else ends
     tree = parsed(source)

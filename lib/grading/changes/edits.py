@@ -59,7 +59,7 @@ def _edits(text: Text) -> Iterator[Edit]:
     for node in ast.walk(text.top):
         if isinstance(node, ast.expr) and text.function(node) is not None:
             for likely, new in instead(text, node):
-                if _are_there(text, node, new):
+                if _are_there(text, node, new) and not _compares_with_itself(text, node, new):
                     yield Edit(text.top.name, likely, node.lineno, *text.span(node), new)
         if isinstance(node, ast.stmt):
             for likely, line, start, end, new, words in otherwise(text, node):
@@ -76,6 +76,12 @@ def _are_there(text: Text, node: ast.expr, new: str) -> bool:
     function = text.function(node)
     loops = set() if function is None else of_loops(function) & names
     return loops <= text.counted_at(node) | text.names_in(node)
+
+
+def _compares_with_itself(text: Text, node: ast.expr, new: str) -> bool:
+    parent = text.parents[node]
+    others = [parent.left, *parent.comparators] if isinstance(parent, ast.Compare) else []
+    return new in [text.of(one) for one in others if one is not node]
 
 
 def _made_inside(source: bytes, tree: ast.Module, top: Definition) -> Iterator[Edit]:

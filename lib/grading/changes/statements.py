@@ -29,7 +29,8 @@ def otherwise(text: Text, node: ast.stmt) -> Iterator[Otherwise]:
         if not block or isinstance(node, ast.ClassDef):
             continue
         for statement in block:
-            if not isinstance(statement, (*DEFINITIONS, ast.Pass, ast.Return)):
+            alone = len(block) == 1 and not isinstance(statement, ast.If)  # a block of nothing is no block
+            if not alone and not isinstance(statement, (*DEFINITIONS, ast.Pass, ast.Return)):
                 yield from _left_out(text, statement)
         for first, second in pairwise(block):
             defines = isinstance(first, DEFINITIONS) or isinstance(second, (*DEFINITIONS, ast.Return))

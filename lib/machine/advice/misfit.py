@@ -58,7 +58,7 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
             _different_experts(meeting, layer, brought)
             or _of_the_sequence(meeting, layer, brought)
             or pieces()
-            or _made_whole(meeting, layer, brought[0])
+            or _made_whole(meeting, layer, brought)
             or _computed_twice(meeting, layer, brought)
             or _cut_by_place(meeting, layer, brought)
             or _cut_along_one(meeting, layer, brought)
@@ -164,10 +164,11 @@ def _pieces(mesh: Mesh, meeting: Meeting, layer: int, brought: Sequence[TensorSt
     return fix
 
 
-def _made_whole(meeting: Meeting, layer: int, first: TensorState) -> str:
+def _made_whole(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
     """Return what has given all of an activation, or of the gradient of one, that all ranks bring to a gather, and what
     to do; or an empty text."""
-    labels, rank, slice_of = first.labels, first.rank, ".shard(model.rank, model.RANKS)"
+    first, slice_of = brought[0], ".shard(model.rank, model.RANKS)"
+    labels, rank = first.labels, first.rank
     known = labels.kind in ("Activation", "ActivationGrad") and labels.is_whole()
     if meeting.row is not ALLGATHER or not known or rank is None:
         return ""
@@ -180,7 +181,7 @@ def _made_whole(meeting: Meeting, layer: int, first: TensorState) -> str:
     if labels.kind == "ActivationGrad" and layer == labels.layers - 1:
         gives = f"model.loss gives all of the gradient of layer {layer} on every rank"
         return f"{gives}: read it as it is, without this call, or bring a slice of it, grad{slice_of}"
-    if labels.kind == "Activation" and layer == 0:
+    if labels.kind == "Activation" and layer == 0 and len({one.labels.batches for one in brought}) == 1:
         gives = "model.get_activation gives all of it on every rank"
         return f"{gives}: store a slice of it to gather here, model.activations[0] = inp{slice_of}"
     return ""
