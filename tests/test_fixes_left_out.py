@@ -1,0 +1,43 @@
+"""What is said where a line of the solution was left out, stands too early, names another layer or is there twice: rows
+as in ``test_fixes``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.corpus import changed
+from tests.test_fixes import Row
+from tests.test_fixes_later import check_words
+
+SOME = "assigned on some ranks or in some turns only"
+GATHERED = '            weight = await model.allgather(model.weights[layer], layer, axis="shard")\n'
+FORWARD = "            model.activations[layer + 1] = model.forward("
+KEYS = '        whole = await model.allgather(acts["kv", layer], layer)\n'
+BACKWARD = """\
+        grad, model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
+"""
+LOADED = "        model.weights[layer], state = model.load_weights(layer, shard, shards)\n"
+LOSS = "        grad = model.loss(await on_their_way.pop(turn))\n"
+SENT = "        on_their_way[turn] = model.alltoall(grad, model.LAYERS - 1)\n"
+POPPED = "            grad = model.grad_activations.pop((layer + 1, mb))\n"
+HALF = "            of_weight = model.backward_weight(layer, inp, grad, model.weights[layer])\n"
+TOTALS = "    totals = {layer: model.allreduce(sums.pop(layer), layer) for layer in dense}\n"
+EXPERT = '            out = model.expert(layer, acts["tokens", layer], model.weights[layer])\n'
+ROWS = [
+    Row(changed("context_parallel", "no gather in the forward", (KEYS, "")), ("no line before this one gives whole a value; line ", '`whole = await model.allgather(acts.pop(("kv", layer)), layer)`, and it comes after'), (SOME,)),
+    Row(changed("replica_fsdp", "no gather in the forward", (GATHERED + FORWARD, FORWARD)), ("no line before this one gives weight a value; line ", '`weight = await model.allgather(model.weights[layer], layer, axis="shard")`, and it comes after'), (SOME,)),
+    Row(changed("ddp", "no backward", (BACKWARD, "")), ("no line before this one gives grad a value: grad = ... before that; model.backward(layer, inp, grad, weight) gives it, as the first of two",), (SOME, "fake_grad")),
+    Row(changed("two_batch_overlap", "the gradient is sent before the loss", (LOSS + SENT, SENT + LOSS)), ("`grad = model.loss(await on_their_way.pop(turn))`, and it comes after",), (SOME, "model.backward(")),
+    Row(changed("zero_bubble", "the half before its gradient", (POPPED + HALF, HALF + POPPED)), ("`grad = model.grad_activations.pop((layer + 1, mb))`, and it comes after",), (SOME, "model.backward(")),
+    Row(changed("ddp", "the gradient is there below a condition", ("        grad = await model.allreduce(grad, layer)\n", "        if layer < 0:\n            total = await model.allreduce(grad, layer)\n        grad = total\n")), (SOME, "below `if layer < 0`: assign it before")),
+    Row(changed("replica_fsdp", "nothing is loaded", (LOADED, "")), ("model.load_weights(layer) gives both",), ("model.opt_states[layer] gives it",)),
+    Row(changed("two_batch_overlap", "no sums", (TOTALS, "")), ("such as model.allreduce(grad, layer), made before that",)),
+    Row(changed("expert_parallel", "the experts do nothing", (EXPERT, "")), ("and of experts model.expert",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_on_what_is_missing_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
