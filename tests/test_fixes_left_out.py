@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from lib import grade
 from tests.corpus import changed
+from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
 
@@ -25,6 +27,13 @@ POPPED = "            grad = model.grad_activations.pop((layer + 1, mb))\n"
 HALF = "            of_weight = model.backward_weight(layer, inp, grad, model.weights[layer])\n"
 TOTALS = "    totals = {layer: model.allreduce(sums.pop(layer), layer) for layer in dense}\n"
 EXPERT = '            out = model.expert(layer, acts["tokens", layer], model.weights[layer])\n'
+SEND = '                send = model.pass_to(after, grads.pop("kv"))\n'
+OUT = "        out = model.forward(layer, model.activations[layer, mb], model.weights[layer])\n"
+OF_THE_NEXT = (
+    "names layer",
+    "as `layer + 1`, and the gradient is that of layer",
+    "name its own layer, model.allreduce(..., layer)",
+)
 ROWS = [
     Row(changed("context_parallel", "no gather in the forward", (KEYS, "")), ("no line before this one gives whole a value; line ", '`whole = await model.allgather(acts.pop(("kv", layer)), layer)`, and it comes after'), (SOME,)),
     Row(changed("replica_fsdp", "no gather in the forward", (GATHERED + FORWARD, FORWARD)), ("no line before this one gives weight a value; line ", '`weight = await model.allgather(model.weights[layer], layer, axis="shard")`, and it comes after'), (SOME,)),
@@ -35,9 +44,21 @@ ROWS = [
     Row(changed("replica_fsdp", "nothing is loaded", (LOADED, "")), ("model.load_weights(layer) gives both",), ("model.opt_states[layer] gives it",)),
     Row(changed("two_batch_overlap", "no sums", (TOTALS, "")), ("such as model.allreduce(grad, layer), made before that",)),
     Row(changed("expert_parallel", "the experts do nothing", (EXPERT, "")), ("and of experts model.expert",)),
+    Row(changed("expert_parallel", "the sum of the next layer", ("model.allreduce(grad, layer)", "model.allreduce(grad, layer + 1)")), OF_THE_NEXT, ("one key for all",)),
+    Row(changed("two_batch_overlap", "the sums of the next layers", ("model.allreduce(sums.pop(layer), layer)", "model.allreduce(sums.pop(layer), layer + 1)")), OF_THE_NEXT, ("one key for all",)),
+    Row(changed("dualpipe", "the sums of the next layers", ("model.allreduce(model.grad_weights.pop(layer), layer,", "model.allreduce(model.grad_weights.pop(layer), layer + 1,")), OF_THE_NEXT, ("one key for all",)),
+    Row(changed("ring_attention", "gradients are sent twice", (SEND, 2 * SEND)), ("it was sent to rank 1 just before this", "is this send there twice?"), ("model.receive(src=3)",)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_words_on_what_is_missing_lead_to_the_fix(row: Row) -> None:
     check_words(row)
+
+
+def test_a_forward_that_is_there_twice_is_told_as_that() -> None:
+    program = changed("interleaved", "every forward twice", (OUT, 2 * OUT))
+    verdict = grade(function(program), "interleaved", timeout=LONG).verdict  # type: ignore[arg-type]
+    said = "rank 0 runs forward(0, ...) on micro-batch 0 twice, one right after the other, and so it does each"
+    assert said in verdict.costs_time.replace("Rank 0", "rank 0")
+    assert "takes 8 micro-batches" not in verdict.costs_time

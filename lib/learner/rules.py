@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from ..basics.errors import numbered
-from ..basics.loops import loop_beyond
+from ..basics.loops import loop_beyond, sends_here
 from ..record.attention import ATTEND, REST
 from ..record.collectives import ALLGATHER
 from ..record.kinds import KINDS, SAVED
@@ -329,7 +329,7 @@ class Rules(Origins):
         """Return what has become of a tensor with these labels that was stored under a key."""
         simulator, rank, which = self._simulator, self._rank, (labels.kind, labels.layer)
         if not self._of_key(key) and (lies := simulator.not_received(rank, *which)):
-            return lies
+            return self._sent_again(labels) or lies
         there = f"{with_an(labels.kind)} of layer {labels.layer} was there and was taken out"
         if key in self._cleared:
             return f"{there} by model.{self._name}.clear(): take out what is used last, and nothing else"
@@ -348,6 +348,14 @@ class Rules(Origins):
         if said := self._keys_out(key, out) or self._for_all_layers(key, out) or self._goes_on(key, out):
             return said
         return f"{out.went}: model.{self._name}[{written(key)}] without pop keeps it to its last use"
+
+    def _sent_again(self, labels: Labels) -> str:
+        """Return that a line sends what the call just before it has sent; or an empty text."""
+        if not self._simulator.just_sent(self._rank, labels.kind, labels.layer) or not sends_here():
+            return ""
+        to = self._simulator.sent_to(self._rank, labels.kind, labels.layer, labels.batches)
+        sent = f"it was sent{f' to rank {to}' * (to is not None)} just before this, which took it out"
+        return f"{sent}: is this send there twice? Send it once, and receive the next one before the next send"
 
     def _keys_out(self, key: Hashable, out: Out) -> str:
         """Return what to do about keys and values that were sent on, or attended to; or an empty text."""
