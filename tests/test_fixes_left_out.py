@@ -34,6 +34,7 @@ OF_THE_NEXT = (
     "as `layer + 1`, and the gradient is that of layer",
     "name its own layer, model.allreduce(..., layer)",
 )
+PROJECT = '        acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)\n'
 ROWS = [
     Row(changed("context_parallel", "no gather in the forward", (KEYS, "")), ("no line before this one gives whole a value; line ", '`whole = await model.allgather(acts.pop(("kv", layer)), layer)`, and it comes after'), (SOME,)),
     Row(changed("replica_fsdp", "no gather in the forward", (GATHERED + FORWARD, FORWARD)), ("no line before this one gives weight a value; line ", '`weight = await model.allgather(model.weights[layer], layer, axis="shard")`, and it comes after'), (SOME,)),
@@ -48,6 +49,8 @@ ROWS = [
     Row(changed("two_batch_overlap", "the sums of the next layers", ("model.allreduce(sums.pop(layer), layer)", "model.allreduce(sums.pop(layer), layer + 1)")), OF_THE_NEXT, ("one key for all",)),
     Row(changed("dualpipe", "the sums of the next layers", ("model.allreduce(model.grad_weights.pop(layer), layer,", "model.allreduce(model.grad_weights.pop(layer), layer + 1,")), OF_THE_NEXT, ("one key for all",)),
     Row(changed("ring_attention", "gradients are sent twice", (SEND, 2 * SEND)), ("it was sent to rank 1 just before this", "is this send there twice?"), ("model.receive(src=3)",)),
+    Row(changed("context_parallel", "no projection", (PROJECT, "")), ("model.project(layer, inp, weight) gives queries, and keys and values",), ("If a task gathers it",)),
+    Row(changed("fsdp", "no sum", ("        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n", "")), ("backward(0, ...) gave the gradient, as the first of two: store that, or what its sum over ranks gives",)),
 ]  # fmt: skip
 
 

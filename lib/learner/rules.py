@@ -620,11 +620,12 @@ class Rules(Origins):
         """Where no other rule speaks: that the tensor has to be stored before it is looked for. It always speaks."""
         key = sought.key
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
-        plain += f"another key?{self._in_its_place(sought)}"
+        plain += f"another key?{self._in_its_place(sought)}{self._verb_of(key)}"
         only = [*self.items()] if self._name in ACTIVATIONS and isinstance(key, str) else []
         layers = {one for one in key if type(one) is int} if isinstance(key, tuple) and words_of(key) else set()
         stored = [labels for _, labels in self._all_stored()]
-        if any(one.kind in ACTIVATIONS.values() and one.total > 1 and one.layer in layers for one in stored):
+        sliced = any(one.kind in ACTIVATIONS.values() and one.total > 1 and one.layer in layers for one in stored)
+        if sliced and not self._verb_of(key):
             plain += " If a task gathers it, await that task before this line"
         if len(only) == 1 and (labels := only[0][1]._token.labels).kind == ACTIVATIONS[self._name]:
             plain += f" There is one only, the {labels.kind} of layer {labels.layer}: model.{self._name}"
@@ -634,6 +635,16 @@ class Rules(Origins):
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
         return plain
+
+    def _verb_of(self, key: Hashable) -> str:
+        """Return, as a sentence, which verb gives what is looked for, where the key tells that; or an empty text."""
+        if self._name == "activations" and "kv" in words_of(key):
+            return " model.project(layer, inp, weight) gives queries, and keys and values: both are stored"
+        ran = type(key) is int and self._simulator.has_run(self._rank, BACKWARD.kind, key)
+        if self._name != "grad_weights" or not ran:
+            return ""
+        gave = f" backward({key}, ...) gave the gradient, as the first of two"
+        return f"{gave}: store that, or what its sum over ranks gives, if one is due"
 
     def _in_its_place(self, sought: Sought) -> str:
         """Return, as a sentence, that what a forward gave is where its input was, if that has what is looked for; or
