@@ -5,6 +5,7 @@ folders          where the project lies: a clone, or what is installed
 units            ticks and elements, kept exact
 errors           errors that say where, what was expected, what came, and what to write instead
 loops            loops over layers in a learner's code
+assigned         where a learner's function gives a name its value
 arguments        checks of a learner's arguments
 columns          tables as text
 saving           files written completely or not at all, by one process at a time

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from ..basics.errors import numbered
-from ..basics.loops import loop_beyond
+from ..basics.loops import loop_beyond, sends_here
 from ..record.attention import ATTEND, REST
 from ..record.collectives import ALLGATHER
 from ..record.kinds import KINDS, SAVED
@@ -329,7 +329,7 @@ class Rules(Origins):
         """Return what has become of a tensor with these labels that was stored under a key."""
         simulator, rank, which = self._simulator, self._rank, (labels.kind, labels.layer)
         if not self._of_key(key) and (lies := simulator.not_received(rank, *which)):
-            return lies
+            return self._sent_again(labels) or lies
         there = f"{with_an(labels.kind)} of layer {labels.layer} was there and was taken out"
         if key in self._cleared:
             return f"{there} by model.{self._name}.clear(): take out what is used last, and nothing else"
@@ -348,6 +348,14 @@ class Rules(Origins):
         if said := self._keys_out(key, out) or self._for_all_layers(key, out) or self._goes_on(key, out):
             return said
         return f"{out.went}: model.{self._name}[{written(key)}] without pop keeps it to its last use"
+
+    def _sent_again(self, labels: Labels) -> str:
+        """Return that a line sends what the call just before it has sent; or an empty text."""
+        if not self._simulator.just_sent(self._rank, labels.kind, labels.layer) or not sends_here():
+            return ""
+        to = self._simulator.sent_to(self._rank, labels.kind, labels.layer, labels.batches)
+        sent = f"it was sent{f' to rank {to}' * (to is not None)} just before this, which took it out"
+        return f"{sent}: is this send there twice? Send it once, and receive the next one before the next send"
 
     def _keys_out(self, key: Hashable, out: Out) -> str:
         """Return what to do about keys and values that were sent on, or attended to; or an empty text."""
@@ -612,11 +620,12 @@ class Rules(Origins):
         """Where no other rule speaks: that the tensor has to be stored before it is looked for. It always speaks."""
         key = sought.key
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
-        plain += f"another key?{self._in_its_place(sought)}"
+        plain += f"another key?{self._in_its_place(sought)}{self._verb_of(key)}"
         only = [*self.items()] if self._name in ACTIVATIONS and isinstance(key, str) else []
         layers = {one for one in key if type(one) is int} if isinstance(key, tuple) and words_of(key) else set()
         stored = [labels for _, labels in self._all_stored()]
-        if any(one.kind in ACTIVATIONS.values() and one.total > 1 and one.layer in layers for one in stored):
+        sliced = any(one.kind in ACTIVATIONS.values() and one.total > 1 and one.layer in layers for one in stored)
+        if sliced and not self._verb_of(key):
             plain += " If a task gathers it, await that task before this line"
         if len(only) == 1 and (labels := only[0][1]._token.labels).kind == ACTIVATIONS[self._name]:
             plain += f" There is one only, the {labels.kind} of layer {labels.layer}: model.{self._name}"
@@ -626,6 +635,16 @@ class Rules(Origins):
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
         return plain
+
+    def _verb_of(self, key: Hashable) -> str:
+        """Return, as a sentence, which verb gives what is looked for, where the key tells that; or an empty text."""
+        if self._name == "activations" and "kv" in words_of(key):
+            return " model.project(layer, inp, weight) gives queries, and keys and values: both are stored"
+        ran = type(key) is int and self._simulator.has_run(self._rank, BACKWARD.kind, key)
+        if self._name != "grad_weights" or not ran:
+            return ""
+        gave = f" backward({key}, ...) gave the gradient, as the first of two"
+        return f"{gave}: store that, or what its sum over ranks gives, if one is due"
 
     def _in_its_place(self, sought: Sought) -> str:
         """Return, as a sentence, that what a forward gave is where its input was, if that has what is looked for; or

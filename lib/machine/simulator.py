@@ -8,6 +8,7 @@ from typing import cast
 
 from ..basics.arguments import AS_NUMBERS, one_of
 from ..basics.errors import GRADED, Fix, PuzzleError, show_layers, show_set
+from ..basics.loops import counted_on
 from ..basics.units import Elements
 from ..record.attention import BACKWARD_PROJECT
 from ..record.collectives import ALLGATHER
@@ -640,6 +641,13 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
             f"for all layers? Store each gradient under its own, model.grad_weights[{layer}], or call its sum before "
         )
         fix += "the next backward"
+    if type(layer) is int and abs(layer - own) == 1 and tensor.labels.kind == "WeightGrad" and sums(kind):
+        written, right = counted_on(kind)
+        if written:
+            fix = (
+                f"this call names layer {layer}, as `{written}`, and the gradient is that of layer {own}: name its own "
+            )
+            fix += f"layer, model.{kind}(..., {right})"
     if came := rank.sender(tensor.labels):
         fix = f"it came from rank {came[0]}: receive in the order of layers in which that rank sends, or store it "
         fix += "by what it is, tensor.layer"

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from ..basics.arguments import describe
+from ..basics.assigned import Assigned, Unset
 from ..basics.errors import is_learners, show_line
 from ..learner.calls import Call
 from ..learner.dist import Dist
@@ -94,7 +95,7 @@ def advice(error: BaseException) -> tuple[str, str]:
         return _attribute(error.obj, error.name)
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and error.name is not None:
         near = _near(error.name, _names_at(error.__traceback__))
-        made = f"{error.name} = ... before that: no line has given it a value yet{_maker(error.name)}"
+        made = f"{error.name} = ... before that: no line has given it a value yet{_maker(error.name, error)}"
         if not near:
             return "", made
         return "", f"did you mean {near}?" + f" If not: {made}" * ("_" in error.name)
@@ -141,22 +142,62 @@ def advice(error: BaseException) -> tuple[str, str]:
             "a share is 0 at this size: there may be fewer layers or micro-batches than ranks, or a // is turned round",
         )
     if isinstance(error, UnboundLocalError):
-        some = "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was; and "
-        some += "if a collective gives it, every rank of the group calls that, below no `if` of a rank"
-        zero = f"{_maker(str(error))}, and a rank that has not run the layer has model.fake_grad(layer, [])"
-        return "", some + (zero if "grad" in str(error) else _maker(str(error)))
+        return "", _without_value(error)
     return "", ""
 
 
-def _maker(name: str) -> str:
+def _without_value(error: UnboundLocalError) -> str:
+    """Return where a name of a function would get its value, which has none at a line that reads it."""
+    name = found[1] if (found := re.search(r"'(\w+)'", str(error))) else ""
+    unset = _unset(name, error)
+    known = unset.assigned() if unset else []
+    before, after = ([one for one in known if one.is_before is first] for first in (True, False))
+    if known and not before:
+        none = f"no line before this one gives {name} a value"
+        if other := next((one for one in after if not one.reads_it), None):
+            there = f"line {other.line} does, `{other.text}`, and it comes after"
+            return f"{none}; {there}: let it stand above this line, or a line like it"
+        return f"{none}: {name} = ... before that{_maker(name, error)}"
+    below = [one for one in before if one.below]
+    where = f", on line {below[-1].line} below `{below[-1].below}`" if below else ""
+    some = f"it is assigned on some ranks or in some turns only{where}: assign it before, or use it only where it was; "
+    some += "and if a collective gives it, every rank of the group calls that, below no `if` of a rank"
+    if "grad" not in name:
+        return some + _maker(name, error)
+    zero = "; a rank that has not run the layer has model.fake_grad(layer, [])"
+    return some + zero * any(_is_of_weight(one) for one in known)
+
+
+def _is_of_weight(one: Assigned) -> bool:
+    """Return whether a line gives a gradient of a weight, or a sum of them."""
+    return re.search(r"\.(?:backward|backward_weight|allreduce|scatterreduce|fake_grad)\(", one.text) is not None
+
+
+def _unset(name: str, error: BaseException) -> Unset | None:
+    """Return what the text says of a name without a value; None where no line of a learner's raised the error."""
+    lines = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__) if is_learners(frame.f_code)]
+    return Unset(*lines[-1], name) if lines else None
+
+
+def _maker(name: str, error: Exception) -> str:
     """Return what gives a learner what a name stands for, as the end of a sentence, or an empty text."""
+    unset = _unset(name, error)
+    reader = unset.read_by() if unset else ""
+    sent = reader in ("pass_to", "alltoall") or reader.startswith(BACKWARD.kind)
+    backward = written(BACKWARD.kind)
     kinds = {
-        "of_weight": "a backward, as the first of two,",
-        "grad": written(BACKWARD.kind),
-        "weight": "model.weights[layer], or what is gathered of it,",
-        "state": "model.opt_states[layer]",
+        "of_weight": "a backward, as the first of two, gives it",
+        "grad": f"model.loss(out) gives that of the last output, {backward}, as the second of two, of a layer's input"
+        if sent
+        else f"{backward} gives it, as the first of two",
+        "weight": "model.load_weights(layer) gives it, and where that is a piece, await "
+        "model.allgather(model.weights[layer], layer) gives it whole",
+        "state": "model.load_weights(layer) gives both, weight and optimizer state",
+        "out": "model.forward(layer, inp, weight) gives what a layer makes of its input, and of experts model.expert",
     }
-    return next((f"; {call} gives it" for part, call in kinds.items() if part in name.lower()), "")
+    if re.search(rf"await {re.escape(name)}\b", _line_of(error)):
+        return "; what is awaited is a call that communicates, such as model.allreduce(grad, layer), made before that"
+    return next((f"; {gives}" for part, gives in kinds.items() if part in name.lower()), "")
 
 
 def _of_tensors(said: str) -> tuple[str, str] | None:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 
 from ...basics.errors import Place, PuzzleError, numbered
 from ...course.outlines import Order, solution_order, solution_work
@@ -90,6 +91,24 @@ def several_stages(outcome: Outcome) -> bool:
     return any(len(own) <= max(own) - min(own) for own in layers.values())
 
 
+def forward_again(outcome: Outcome) -> str:
+    """Return which forward a rank runs again right after it, with nothing else in between; or an empty text."""
+    done = defaultdict[int, list[Step]](list)
+    for event in first_pipeline(outcome.events, outcome.ranks)[0]:
+        if event.kind == FORWARD.kind and event.layer is not None:
+            done[event.rank].append((event.layer, event.batches))
+        elif event.kind in OPERATIONS and OPERATIONS[event.kind].trains:
+            done[event.rank].append((-1, frozenset()))
+    for rank, steps in sorted(done.items()):
+        again = [one for one, other in pairwise(steps) if one == other and one[0] >= 0]
+        if again:
+            layer, batches = again[0]
+            which = f"forward({layer}, ...) on {numbered('micro-batch', batches)}"
+            every = ", and so it does each of its forwards" * (2 * len(again) == sum(one >= 0 for one, _ in steps))
+            return f"rank {rank} runs {which} twice, one right after the other{every}: is that call there twice?"
+    return ""
+
+
 def most_halves(turns: str) -> int:
     """Return how many weight halves of backwards wait at most in an order of work, after their input halves."""
     waiting, most = 0, 0
@@ -144,6 +163,8 @@ class Ordering:
 
     def in_words(self) -> str:
         """Return how the order differs from that of the target's program, or an empty text."""
+        if again := forward_again(self.outcome) if self.theirs.turns else "":
+            return again
         said = [*self._counts(), *self._directions()]
         if not said or (self.own.ahead == self.theirs.ahead and several_stages(self.outcome)):
             said.append(self._first_difference())
