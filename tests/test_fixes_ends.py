@@ -69,6 +69,20 @@ LOSS = (
     (ABOVE[0], "if l < L - 1:\n            model.grad_activations[f'{l}/{b}'] = await model.receive(src=right)"),
     ("pop((l, b)), g, model", "pop((l, b)), model.grad_activations.pop(f'{l}/{b}'), model"),
 )
+TAIL = (
+    "    while f < warm and f < len(F):\n        await fwd(*F[f])\n        f += 1\n    for job in B:\n        await bwd(*job)\n        if f < len(F):\n            await fwd(*F[f])\n            f += 1\n",
+    "    plan = [(fwd, x) for x in F[:warm]]\n    for i in range(len(F) - warm):\n        plan += [(fwd, F[warm + i]), (bwd, B[i])]\n    plan += [(bwd, x) for x in B[len(F) - warm :]]\n    for do, x in plan:\n        await do(*x)\n",
+)
+SENDS = (
+    ("    async def fwd(", "    calls = []\n    async def send(to, what):\n        calls.append(model.pass_to(to, what))\n        if len(calls) > 1:\n            await calls.pop(0)\n    async def fwd("),
+    ("model.pass_to(right", "send(right"),
+    ("model.pass_to(left", "send(left"),
+    ("    for l in chunks:\n        g, w", "    for call in calls:\n        await call\n    for l in chunks:\n        g, w"),
+)  # fmt: skip
+BY_TWO = (
+    "    for job in B:\n        await bwd(*job)\n        if f < len(F):\n            await fwd(*F[f])\n            f += 1\n",
+    "    B = B[::-1]\n    while f + 1 < len(F):\n        for job in F[f : f + 2]:\n            await fwd(*job)\n        f += 2\n        await bwd(*B.pop())\n        await bwd(*B.pop())\n    for job in F[f:]:\n        await fwd(*job)\n    while B:\n        await bwd(*B.pop())\n",
+)
 ROWS = [
     Row(edited("wsdp", "an update with what was gathered", TO_0, (UPDATE, "model.update(i, model.grad_weights[i], await whole(i), await model.allgather(model.opt_states[i], i))")), (PIECES,), ("store it to keep it",)),
     Row(edited("wsdp", "an update with what was gathered, and nothing is kept of it", RIGHT, ("step(model, k, await model.allreduce(g, k))", 'total = await model.allreduce(g, k)\n        w = await model.allgather(model.weights["mine", k], k)\n        s = await model.allgather(model.opt_states[k], k)\n        model.update(k, total, w, s)')), (), ("store it to keep it, in model.weights",)),
@@ -93,6 +107,14 @@ ROWS = [
     Row(edited("interleaved", "the micro-batch of a round only", COUNTED, ("k // (p * v) * p + k % p", "k // (p * v) * p")), ("takes micro-batch k // (model.RANKS * 2) * model.RANKS + k % model.RANKS",)),
     Row(edited("wsdp", "the step of layer 0 each time", RIGHT, ("step(model, k, await", "step(model, 0, await")), (TURN,), ("in a later turn",)),
     Row(edited("wsdp", "the update of layer 0 each time", TO_0, (UPDATE, UPDATE.replace("update(i", "update(0").replace("weights[i]", "weights[0]").replace("states[i]", "states[0]"))), (TURN,), ("in a later turn",)),
+    Row(edited("interleaved", "layers loaded before each forward", LISTS, ("    for l in chunks:\n        model.weights[l], model.opt_states[l] = model.load_weights(l)\n", ""), ("        x = model.get", "        model.weights[l], model.opt_states[l] = model.load_weights(l)\n        x = model.get")), ("load it once, before all loops, and keep it: model.weights[0]",), ("dealt like cards",)),
+    Row(edited("interleaved", "more forwards first than there are", LISTS, ("warm = 2 * (R - 1 - r) + (len(chunks) - 1) * R + 1", "warm = 10 - 2 * r"), TAIL), ("this is the first backward of this rank, after all of its 8 forwards, and that of layer 6, micro-batch 0, comes first", "take min(..., 8)"), ("in the same order",)),
+    Row(edited("interleaved", "receives of inputs called ahead", LISTS, ("await model.receive(src=left)", "await coming.pop(0)"), ("    F, B = [], []\n", "    F, B = [], []\n    coming = [model.receive(src=left) for l in chunks if l for b in range(M)]\n")), ("With 2 ranks all messages come from the same one", "in the turn that uses what it brings"), ("receive each message once",)),
+    Row(edited("interleaved", "two forwards and two backwards by turns", LISTS, ("* R + 1", "* R"), BY_TWO, *SENDS), ("forwards follow each other on a rank: let one backward and one forward go by turns",), ("the order of the work decides",)),
+    Row(edited("wsdp", "a state loaded for its update", TO_0, ("model.weights[i], model.opt_states[i] = model.load_weights", "model.weights[i], _ = model.load_weights"), ("        model.weights[i], model.opt_states[i] = model.update", "        _, model.opt_states[i] = model.load_weights(i, model.rank, model.RANKS)\n        model.weights[i], model.opt_states[i] = model.update")), ("model.load_weights(l, model.rank, model.RANKS) before anything else with layer l: one call gives both",)),
+    Row(edited("wsdp", "the piece of its layer", TO_0, ("load_weights(i, model.rank, model.RANKS)", "load_weights(i, i, model.RANKS)")), ("that of this rank is model.load_weights(4, model.rank, model.RANKS)",)),
+    Row(edited("wsdp", "a gather ahead that is awaited twice", RIGHT, ('        w = await model.allgather(model.weights["mine", k], k)\n        x', '        model.weights["now"] = await (ahead if k else model.allgather(model.weights["mine", 0], 0))\n        if k + 1 < n:\n            ahead = await model.allgather(model.weights["mine", k + 1], k + 1)\n        x'), ('model.activations["x", k], w)\n    model', 'model.activations["x", k], model.weights.pop("now"))\n    model')), ("leave out await where the call is made",)),
+    Row(edited("wsdp", "updated weights gathered at the end", RIGHT, ("    return model\n\ndef", "    for k in range(n):\n        await model.allgather(model.weights['mine', k], k)\n    return model\n\ndef")), ("it gathers more of the updated weight of layer 0 than it ends with",), ("that it has already",)),
 ]  # fmt: skip
 
 

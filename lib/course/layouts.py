@@ -190,10 +190,14 @@ def check_layout(
         _compare(state.rank, "Weight", True, want, weights, adapters, mesh=mesh)
         _compare(state.rank, "OptState", True, want, states, adapters, mesh=mesh)
         if state.late:  # until its update no rank would have the state in memory
-            problem = f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer"
+            late = state.late[0]
+            problem = f"it has loaded the optimizer state of layer {late.layer} only after work on that layer"
+            which = ", model.rank, model.RANKS" * (late.shards == {state.rank} and late.total == len(devices))
+            which = which or ", shard, total" * (late.total > 1)
             expected = "weight and state loaded before the first operation of their layer"
             store = 'weights["adapter", l]' if adapters else "weights[l]"
-            fix = f"model.{store}, model.opt_states[l] = model.{LOADS[adapters]}(l) before anything else with layer l"
+            load = f"model.{LOADS[adapters]}(l{which})"
+            fix = f"model.{store}, model.opt_states[l] = {load} before anything else with layer l: one call gives both"
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
         finals = [final.labels for final in state.finals.values()]
         _compare(state.rank, "Weight", False, want, finals, adapters, mesh=mesh, updates=updates)

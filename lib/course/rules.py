@@ -443,14 +443,17 @@ def weights_come_for_use(outcome: Outcome) -> None:
             fix = f"leave out this receive, and the pass_to of rank {event.group[0]}"
             raise _broken(event, f"it receives the weight of layer {event.layer}, and does not use it", expected, fix)
     coming = _of_weights(outcome)
-    for event in _weights_again(outcome, coming):
+    for event, updated in _weights_again(outcome, coming):
         expected = "no weight comes to a rank that has it: an updated one comes once, as far as the rank ends with it"
         verb = "receives" if event.kind == RECEIVE.kind else "gathers"
         fix = (
             f"leave out this {event.kind}, on every rank that takes part: what this rank needs of layer {event.layer} "
         )
         fix += "is there without it"
-        raise _broken(event, f"it {verb} a weight of layer {event.layer} that it has already", expected, fix)
+        problem = f"it {verb} a weight of layer {event.layer} that it has already"
+        if updated:
+            problem = f"it {verb} more of the updated weight of layer {event.layer} than it ends with"
+        raise _broken(event, problem, expected, fix)
     for event in _more_than_used(outcome, coming):
         expected = "what is sent of weights is for use: a weight comes to a rank at most once for each use"
         fix = f"leave out this receive, and the pass_to of rank {event.group[0]}: the gather gives all of the weight"
@@ -480,10 +483,10 @@ def _of_weights(outcome: Outcome) -> _OfLayers:
     return found
 
 
-def _weights_again(outcome: Outcome, coming: _OfLayers) -> Iterator[Event]:
+def _weights_again(outcome: Outcome, coming: _OfLayers) -> Iterator[tuple[Event, bool]]:
     """Yield what brings a rank more of an updated weight than it ends with, beside what it has updated itself (a ring
     may bring the own piece home), and of one that it has loaded whole what comes while it still holds all that it has
-    loaded."""
+    loaded; and whether it is an updated one."""
     size = outcome.cost.elements
     for (rank, layer), log in coming.items():
         state = outcome.final_states[rank]
@@ -500,13 +503,13 @@ def _weights_again(outcome: Outcome, coming: _OfLayers) -> Iterator[Event]:
         if again and any((one.layer, one.total) == (layer, 1) for one in loaded):
             everything = sum(map(size, loaded))
             there = [one.event for one in log[:since] if one.elements and one.event.held[SLOT["Weight"]] >= everything]
-            yield from there[:1]
+            yield from [(one, False) for one in there[:1]]
         home = own if any(one.event.kind == RECEIVE.kind for one in log[since:]) else 0
         room = size(final.labels) - own + home
         for event, elements in log[since:]:
             room -= elements
             if room < 0:
-                yield event
+                yield event, True
                 break
 
 

@@ -33,6 +33,7 @@ from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
 from .advice.events import never_set, not_waited_for
 from .advice.holding import (
+    ORDER_DECIDES,
     TASKS_GO_ON,
     costs_memory,
     gathered_early,
@@ -43,7 +44,7 @@ from .advice.holding import (
     whole_across,
 )
 from .advice.holding import as_json as peak_as_json
-from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v, passes_left
+from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v, forwards_together, passes_left
 from .advice.slips import ends_under_a_condition, from_its_text
 from .advice.slowness import Slowness, run_twice, shares_of
 from .advice.sources import (
@@ -354,6 +355,7 @@ def check_limits(
         peak, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")
         fix = fix or ahead_elsewhere(outcome, home, puzzle) or _growth(noted, home, puzzle, there, watch)
+        fix = (ORDER_DECIDES in fix and forwards_together(outcome, puzzle)) or fix
         fix = fix or ("" if noted is None else gathered_early(noted))
         raise OverLimit.of("large", takes, expected, fix, peak)
 

@@ -149,7 +149,8 @@ class Sharded(Tensor):
                 one += "tensor.shard(model.axis_index(axis), model.axis_size(axis))"
                 error.fix_for = dict.fromkeys(("several_kinds", "replica_sharded", "mesh"), one)
                 if index == total:
-                    error.fix = f"pieces count from 0, so the last of {total} is number {total - 1}"
+                    own = "; of one piece a rank, this rank takes tensor.shard(model.rank, model.RANKS)"
+                    error.fix = f"pieces count from 0, so the last of {total} is number {total - 1}{own}"
                 raise
         return of_token(self._token.shard(index, total))  # type: ignore[return-value]
 

@@ -574,16 +574,17 @@ class RankState(Asked):
         past = [one for one in self.log if one.layer == labels.layer]
         used = {one.kind for one in past if one.labels is None or one.labels.kind == "Weight"}
         gather = f"await model.allgather(..., {labels.layer})"
+        keep = f"load it once, before all loops, and keep it: model.{KINDS[labels.kind].store}[{labels.layer}]"
         if same_pieces(labels, other) and (FORWARD.kind in used or ALLGATHER.kind in used):
             again = f", and gather it again for its backward, {gather}"
             again *= {FORWARD.kind, ALLGATHER.kind} <= used and BACKWARD.kind not in used
-            keep = f"load it once, before all loops, and keep it: model.{KINDS[labels.kind].store}[{labels.layer}]"
             gather = f"{keep}, without pop, until its update{again}"
         else:
             gather = f"leave this load out: this rank keeps its piece, and gets all of it from the others: {gather}"
         got, fix_for = f"{labels} after {other}", dict[str, Fix]({"sharded": gather} if labels.kind == "Weight" else {})
-        plain = fix
-        fix_for[DEALT] = lambda: self.dealt_otherwise() or plain
+        plain = f"{keep}, without pop, until its update" if FORWARD.kind in used else fix
+        right = self.layers_loaded() <= {*range(self.rank, self.layers, self.mesh.ranks)}
+        fix_for[DEALT] = lambda: (not right and self.dealt_otherwise()) or plain
         return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
 
     def _input_taken_before(self, labels: Labels, batch: int, other: Labels) -> PuzzleError:

@@ -160,7 +160,9 @@ class LocalSimulator:
             raise PuzzleError(problem, where=where, expected=expected, fix=fix)
         layer = self._layer(rank, layer, verb)
         if type(shard) is not int or not 0 <= shard < total:
-            shard = one_of("shard", shard, total, rank.place(verb, layer), loading(verb))
+            own = f"; that of this rank is model.{verb}({layer}, model.rank, model.RANKS)"
+            fix = loading(verb) + own * (total == rank.mesh.ranks)
+            shard = one_of("shard", shard, total, rank.place(verb, layer), fix)
         rank.cuts.check(total)
         rank.mark(verb, layer, NONE, (ADAPTER,) * extra.adapter)
         origin = len(rank.log) if rank.graded else None

@@ -67,7 +67,9 @@ UNAWAITED = "did you forget `await`? A function with async def gives its result 
 WRONG_TYPES = {
     r"object method can't be used in 'await'": "a method is called with parentheses: await model.allreduce(v, layer)",
     rf"object (?:{A_TENSOR}|tuple|list|int) can't be used in 'await'":
-        "only what communicates is awaited, and once: leave out await, here or where the call was made",
+        "only what communicates is awaited, and once, and this has been awaited already or needs no await. If it is "
+        "called in one turn to be awaited here in the next, leave out await where the call is made; if not, leave it "
+        "out here",
     r"object NoneType can't be used in 'await'":
         "this is None, and only what communicates is awaited: make the call that gives it before, and where none is "
         "made yet, as in a loop's first turn, await nothing. If it was made, was its name set to None since?",

@@ -28,7 +28,12 @@ def built(puzzle: str, name: str, base: str, call: str, edits: list[tuple[str, s
     return Program(puzzle, name, "from __future__ import annotations\n" + HEAD + "\n\n".join(parts), says)
 
 
-HAS, OFTEN, NOBODY = "that it has already", "which comes more often", "no rank uses the weight of layer"
+HAS, MORE, OFTEN, NOBODY = (
+    "that it has already",
+    "than it ends with",
+    "which comes more often",
+    "no rank uses the weight of layer",
+)
 ELSEWHERE = "from another node"
 LAST = "        model.weights[layer] = await call\n"
 CUT = LAST + (
@@ -141,14 +146,14 @@ WAITS = "a whole gradient of another layer is still stored"
 
 MISTAKES = [
     *[
-        changed(puzzle, name, (old, new), *more, base="zero2_overlap", says=HAS)
+        changed(puzzle, name, (old, new), *more, base="zero2_overlap", says=MORE)
         for puzzle in ("zero1", "zero2")
         for name, old, new, *more in (
             ("the last updated weight is cut and gathered again", LAST, CUT.replace(LAST, LAST + "        if layer:\n            model.set_final_weight(layer, model.weights[layer])\n            continue\n")),
             ("the last updated weight is gathered twice", UPDATED, TWICE, (END, TAKEN_TWICE + END)),
         )
     ],
-    changed("wsdp", "a weight gathered at the end, and not used", (END, "    await model.allgather(model.weights[0], 0)\n" + END), base="wsdp_under_updates", says=HAS),
+    changed("wsdp", "a weight gathered at the end, and not used", (END, "    await model.allgather(model.weights[0], 0)\n" + END), base="wsdp_under_updates", says=MORE),
     changed("wsdp", "a weight gathered at the beginning, and not used", ("    ahead = model.allgather(model.weights[0], 0)\n", "    await model.allgather(model.weights[0], 0)\n    ahead = model.allgather(model.weights[0], 0)\n"), base="wsdp_under_updates", says=NOBODY),
     *[
         changed(puzzle, "a weight gathered once more, and not used", (FETCHED, "    await model.allgather(model.weights[0], 0)\n" + FETCHED), base="zero2_overlap", says=NOBODY)

@@ -224,6 +224,9 @@ def runs_all(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
     return every and bool(others) and all(one == first for one in others) and len(first) > ours
 
 
+ORDER_DECIDES = "the order of the work decides here"
+
+
 def growth_in_words(outcome: Outcome, home: Outcome, puzzle: Puzzle, growth: Fraction) -> str:
     """Return what a run with notes holds more of than it would if all that it holds at the puzzle's own size grew as
     that of the solution does, with what to write; or an empty text. ``home``: the run at its own size, with notes."""
@@ -725,9 +728,7 @@ class Excess:
             if HOSTS in self.puzzle.words:
                 send = "model.pass_to(model.host, grad), and let the host add up those of all micro-batches"
                 return f"send each gradient to the host right after its backward, {send}."
-            return (
-                "it is the sum so far of its layer, to which a later backward adds: the order of the work decides here."
-            )
+            return f"it is the sum so far of its layer, to which a later backward adds: {ORDER_DECIDES}."
         if held.joins == "+":
             return "add a gradient to the sum of its layer as soon as it is there."
         if following == UPDATE.kind:

@@ -267,6 +267,16 @@ def ahead_elsewhere(outcome: Outcome, home: Outcome, puzzle: Puzzle, fewer: bool
     return f"{said}, and neither from model.BATCHES nor from a number of this size"
 
 
+def forwards_together(outcome: Outcome, puzzle: Puzzle) -> str:
+    """Return how many forwards follow each other after the first backward of a rank at another size, where they go by
+    turns with backwards in the target's program; or an empty text."""
+    own = order_of(outcome.events, outcome.ranks).together
+    if not own > solution_order(puzzle).together == 1:
+        return ""
+    turns = "let one backward and one forward go by turns, as in the target's program"
+    return f"after the first backward {own} forwards follow each other on a rank: {turns}"
+
+
 def check_ahead_in_a_v(outcome: Outcome) -> None:
     """Raise PuzzleError for a rank with two stages in a V that runs further ahead than by about as many forwards as
     there are stages, and that is at most by one more of each of its own."""

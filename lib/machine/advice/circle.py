@@ -336,6 +336,12 @@ class Circle:
                 if left:
                     which = f"the Activation of layer {layer}, {numbered('micro-batch', left)}"
                     has = f"rank {rank.rank} has received {which}, and not run the layer on it"
+                    if len(self.links) == 2 and rank.on_a_ring():
+                        return (
+                            f"{has}. With 2 ranks all messages come from the same one, activations and gradients, and "
+                            "each receive takes the next that it has sent: call it in the turn that uses what it "
+                            "brings, and not ahead"
+                        )
                     key = ", stored under its layer and its micro-batch" * (len(left) > 1)
                     return f"{has}: receive each message once, and use what it brings{key}"
         return ""

@@ -320,6 +320,11 @@ class WorkDone:
         by_turns = BACKWARD.kind in done and FORWARD.kind in done[done.index(BACKWARD.kind) :]
         left = self.has_run(FORWARD.kind, grad.layer) - self.has_run(BACKWARD.kind, grad.layer)
         total = len(self.layers_loaded()) * self.batches
+        if not backwards and forwards == total and self.on_a_ring() and grad.layer == max(self.layers_loaded()):
+            first = f"this is the first backward of this rank, after all of its {total} forwards, and that of layer "
+            first += f"{grad.layer}, {numbered('micro-batch', grad.batches)}, comes first: does the list of its "
+            first += "backwards begin too late, as a slice does from a negative number? If so, the program counts more "
+            return f"{first}forwards before the first backward than there are: take min(..., {total})"
         if not by_turns or not grad.batches <= left:
             return ""
         comes = (
