@@ -622,11 +622,8 @@ class Rules(Origins):
         only = [*self.items()] if self._name in ACTIVATIONS and isinstance(key, str) else []
         layers = {one for one in key if type(one) is int} if isinstance(key, tuple) and words_of(key) else set()
         stored = [labels for _, labels in self._all_stored()]
-        if (
-            any(one.kind in ACTIVATIONS.values() and one.total > 1 and one.layer in layers for one in stored)
-            and not there
-        ):
-            plain += " If a task gathers it, await that task before this line"
+        if any(one.kind in ACTIVATIONS.values() and one.total > 1 and one.layer in layers for one in stored):
+            plain += "." * (not plain.endswith("?")) + " If a task gathers it, await that task before this line"
         if len(only) == 1 and (labels := only[0][1]._token.labels).kind == ACTIVATIONS[self._name]:
             plain += f" There is one only, the {labels.kind} of layer {labels.layer}: model.{self._name}"
             plain += f"[{written(only[0][0])}]"
