@@ -114,6 +114,19 @@ def test_the_order_of_two_calls_comes_before_any_number() -> None:
     assert said[:4] == ["down(2), up(1)", exchanged, "a.popleft()", "a.pop(0)"]
 
 
+@pytest.mark.parametrize(
+    "line, odd",
+    [
+        ("model.grad_weights[k] = model.fake_grad(k, [])", "grad_weights[k + 1]"),
+        ("w = model.weights[k] = x", "weights[own]"),
+        ("n = range(k * m + m - 1)", "(m + 1) - 1"),
+    ],
+)
+def test_nobody_means_the_key_of_another_layer_or_of_several(line: str, odd: str) -> None:
+    text = f"def f(model, own, m):\n    for k in own:\n        model.weights[m] = 1\n        {line}\n"
+    assert not any(odd in edit.of(text.encode()).decode() for edit in edits(text.encode(), ["f"]))
+
+
 def test_letters_of_several_bytes_are_no_trouble() -> None:
     text = 'async def f(model):\n    print("größer", model.rank - 1)  # ö\n    return 2\n'
     texts = {edit.of(text.encode()).decode() for edit in edits(text.encode(), ["f"])}

@@ -634,6 +634,9 @@ class Origins(dict[Hashable, Any]):
         if simulator.has_loaded(rank, layer):
             if self._name != "opt_states" or simulator.has_run(rank, "update", layer):
                 return ""
+            if layer in self._gone:
+                taken = f"model.opt_states[{layer}] was stored, and was taken out before this, as pop and popitem do"
+                return f"{taken}: leave it there for model.update({layer}, ...), which reads it"
             return f"load_weights gives it beside the weight: model.weights[{layer}], model.opt_states[{layer}] = ..."
         owner = simulator.owner(rank, layer)
         if owner is None:

@@ -525,6 +525,12 @@ class Rules(Origins):
         if not isinstance(key, tuple) or not words_of(key):
             return ""
         beyond = {(top + 1,): top, (-1,): 0}.get(key[-1:])
+        below = self.get((*key[:-1], top)) if beyond == top and self._name == "activations" else None
+        if below is not None and below._token.labels.layer == top and top not in self._layers_run():
+            output = f"the output of layer {top} is not there yet: forward({top}, ...) has not run on this rank"
+            return (
+                f"{output}. Does the loop over the layers end too soon, as that of a `zip` does with its shorter list?"
+            )
         return self._no_layer(key[-1]) if beyond is not None and (*key[:-1], beyond) in self else ""
 
     def _output_there(self, sought: Sought) -> str:
@@ -626,7 +632,7 @@ class Rules(Origins):
         stored = [labels for _, labels in self._all_stored()]
         sliced = any(one.kind in ACTIVATIONS.values() and one.total > 1 and one.layer in layers for one in stored)
         if sliced and not self._verb_of(key):
-            plain += " If a task gathers it, await that task before this line"
+            plain += "." * (not plain.endswith("?")) + " If a task gathers it, await that task before this line"
         if len(only) == 1 and (labels := only[0][1]._token.labels).kind == ACTIVATIONS[self._name]:
             plain += f" There is one only, the {labels.kind} of layer {labels.layer}: model.{self._name}"
             plain += f"[{written(only[0][0])}]"
@@ -657,10 +663,36 @@ class Rules(Origins):
             if type(key) is int and type(other) is int and (labels.kind, labels.layer) == ("Activation", key):
                 gave = f" What forward({key - 1}, ...) gave is in model.activations[{other}]: if keys are layers here, "
                 return f"{gave}store it as model.activations[{key}], beside its input, which a backward reads"
-        if not sought.popped or not (known := self._forwards()):
+        if not_made := self._not_made(key):
+            return not_made
+        if not sought.popped or not (known := self._forwards()) or self._all_run():
             return ""
         soon = "If this is for the backward of another forward, that has to come first"
         return f" This rank has run {known}. {soon}: more forwards before the first backward, or another backward now"
+
+    def _not_made(self, key: Hashable) -> str:
+        """Return, as a sentence, what a rank of one micro-batch has not done with the input of a layer that a key with
+        a name tells, and that was never stored: the forward before it, or to keep it; or an empty text."""
+        layers = [one for one in key if type(one) is int] if isinstance(key, tuple) and words_of(key) else []
+        rank, run = self._rank, self._layers_run()
+        if len(layers) != 1 or key in self._gone or rank.batches > 1 or not 0 <= (layer := layers[0]) < rank.layers:
+            return ""
+        if layer in run:
+            kept = (
+                f" If it is the input of layer {layer}, forward({layer}, ...) has read that, and it was not stored here"
+            )
+            return f"{kept}: store it, or this rank's slice of it, before that forward, and leave it for the backward"
+        if layer and layer - 1 not in run and self._simulator.has_loaded(rank, layer - 1):
+            before = (
+                f" If it is the input of layer {layer}, forward({layer - 1}, ...) comes first, and has not run here"
+            )
+            return f"{before}: does the loop begin after layer {layer - 1}, or does a condition leave that out?"
+        return ""
+
+    def _all_run(self) -> bool:
+        """Return whether this rank has carried all micro-batches forward through all layers."""
+        run = (self._simulator.has_run(self._rank, FORWARD.kind, one) for one in range(self._rank.layers))
+        return all(len(own) == self._rank.batches for own in run)
 
     def _beside(self, key: Hashable) -> str:
         """Return that another task of this rank may be about to make what is looked for, where it is for this rank to

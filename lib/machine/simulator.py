@@ -53,6 +53,7 @@ from .advice.stages import (
     run_by_nobody,
     sent_away,
     sent_to_it,
+    to_be_summed,
     to_itself,
 )
 from .cost import Shape
@@ -336,7 +337,7 @@ class LocalSimulator:
                     self._alone(labels) or (rank.goes_to(labels) if labels else "") or to_itself(rank, labels) or KEPT
                 ),
                 fix_for={
-                    "four_stages": lambda: to_itself(rank, labels, one_rank_each=True) or KEPT,
+                    "four_stages": lambda: to_itself(rank, labels, one_rank_each=True) or to_be_summed(labels) or KEPT,
                     "several_kinds": NEIGHBOR_STAGES,
                     BOTH_ENDS: lambda: not_at_both_ends(rank) or (rank.goes_to(labels) if labels else "") or KEPT,
                 },

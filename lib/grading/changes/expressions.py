@@ -208,15 +208,29 @@ def _compared(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
 
 
 def _one_off(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
-    match text.parents[node]:
+    parent = text.parents[node]
+    match parent:
         case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant()):
             return  # another number is meant there, and tried
-        case parent if isinstance(parent, TRUTHS):
+        case ast.BinOp(op=ast.Add() | ast.Sub()) if _has_number(text.parents[parent]):
+            return
+        case ast.Subscript(value=ast.Attribute(attr="grad_weights" | "weights" | "opt_states")):
+            value = getattr(text.parents[parent], "value", None)
+            if isinstance(value, ast.Call) and value.args and text.of(value.args[0]) == text.of(node):
+                return  # the layer of the call is that of its key
+        case _ if isinstance(parent, TRUTHS):
             return
     zero = isinstance(parent, ast.Compare) and text.of(parent.comparators[0]) == "0"
     for sign in "-" if zero else "+-":
         more = f"{text.of(node)} {sign} 1"
         yield SIMPLE, f"({more})" if isinstance(text.parents[node], (ast.BinOp, ast.UnaryOp)) else more
+
+
+def _has_number(node: ast.AST) -> bool:
+    """Return whether a number is added here, or taken away."""
+    return (
+        isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)) and isinstance(node.right, ast.Constant)
+    )
 
 
 def _is_of_sleep(text: Text, node: ast.expr) -> bool:
@@ -248,7 +262,20 @@ def counted(function: ast.AST) -> list[str]:
                 found |= dict.fromkeys(name for name in _names(key) if name not in things)
             case ast.arg(arg=name) if name not in things and name != "self":
                 found[name] = None
-    return [*found]
+    several = set(_of_several(function))
+    return [name for name in found if name not in several]
+
+
+def _of_several(function: ast.AST) -> Iterator[str]:
+    """Yield the names of a function that are no numbers: of what a loop goes through, or of which an item is taken."""
+    for node in ast.walk(function):
+        match node:
+            case ast.For(iter=ast.Name(id=name)) | ast.comprehension(iter=ast.Name(id=name)):
+                yield name
+            case ast.Subscript(value=ast.Name(id=name)):
+                yield name
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.Name(id=name)]):
+                yield name
 
 
 @lru_cache(maxsize=32)

@@ -226,6 +226,16 @@ def to_itself(rank: Asked, labels: Labels | None, one_rank_each: bool = False) -
     return f"{here}. Else send it to the rank that has layer {reads}, {neighbor}"
 
 
+def to_be_summed(labels: Labels | None) -> str:
+    """Return where the gradient of a weight goes that a rank would send, where ranks keep pieces of each layer; or an
+    empty text."""
+    if labels is None or labels.kind != "WeightGrad":
+        return ""
+    every = f"every rank brings its gradient of layer {labels.layer} to model.scatterreduce(..., {labels.layer}), or "
+    gives = f"model.fake_grad({labels.layer}, []) where it has run none, and gets its piece of the sum"
+    return f"the gradient of a weight goes into a sum, and in no message: {every}{gives}"
+
+
 def gradient_made_here(rank: Asked) -> str:
     """Return which backward of this rank has given the gradient that another one of its layers reads next, where it
     would receive that, or has sent it away; or an empty text."""

@@ -481,6 +481,11 @@ class WorkDone:
 
     def left_undone(self) -> str:
         """Return, as a sentence behind another, what ``lacks`` says of this rank so far, or an empty text."""
+        above = {*range(1, self.layers)}
+        if above and above == {*self._past().summed} and not self.mesh.axes:
+            summed = f". Gradients of {numbered('layer', above)} were summed here, and not that of layer 0"
+            ends = "does the backward loop end before it? Let it go on while layer >= 0, as range(model.LAYERS - 1, "
+            return f"{summed}: {ends}-1, -1) does"
         soon = "or does a condition let this update come before the last of them?"
         return f". So far this rank {lacks}, {soon}" if (lacks := self.lacks()) else ""
 
@@ -488,11 +493,6 @@ class WorkDone:
         """Return, as a sentence without its subject, how many forwards and backwards of its layers this rank has done,
         where it is a stage of the only pipeline and has not done all; or an empty text."""
         own, due = self.layers_loaded(), len(self.layers_loaded()) * self.batches
-        above = {*range(1, self.layers)}
-        if above and above == {*self._past().summed} and not self.mesh.axes:
-            summed = f". Gradients of {numbered('layer', above)} were summed here, and not that of layer 0"
-            ends = "does the backward loop end before it? Let it go on while layer >= 0, as range(model.LAYERS - 1, "
-            return f"{summed}: {ends}-1, -1) does"
         forwards, backwards = len(self.forwards()), len(self.backwards())
         others = set[int]().union(*[one.layers_loaded() for one in self.ranks.values() if one is not self])
         halves = any(self.has_run(BACKWARD_INPUT.kind, layer) for layer in own)

@@ -92,6 +92,12 @@ def _others_of_this_rank(lack: Lack) -> str:
     if not own:
         return ""
     has, held = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well", lack.grad.batches
+    to, verb = lack.rank.sent_to("WeightGrad", layer, own), lack.rank.reduced(layer, frozenset())
+    if to is not None and verb:
+        sent = (
+            f"this rank has sent its gradient of {numbered('micro-batch', own)} to rank {to}, so it is not in this sum"
+        )
+        return f"{sent}: leave that message out, and bring that gradient to model.{verb} of layer {layer}"
     added = f"model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
     if len(own) > 1 < len(held):
         anew = f"and the sum of {numbered('micro-batch', held)} is without it: does a condition begin the sum anew?"
