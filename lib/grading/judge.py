@@ -186,6 +186,11 @@ def explained(
                 held = held.replace(TASKS_GO_ON, begun_late(source()) or TASKS_GO_ON)
             rows = peak_as_json(noted)
             verdict = replace(verdict, peak_memory=noted.memory, peak=rows, costs_memory=held)
+    if first := never_awaited(source()):
+        longer, held = (
+            one and f"{first}. {one[:1].upper()}{one[1:]}" for one in (verdict.costs_time, verdict.costs_memory)
+        )
+        return replace(verdict, costs_time=longer, costs_memory=verdict.costs_memory if longer else held)
     return verdict
 
 

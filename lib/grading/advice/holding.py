@@ -408,6 +408,9 @@ class Excess:
         if self.twice:
             one, other = self.twice
             assert one.labels is not None
+            if one.made == other.made:
+                both = f"that of layer {one.labels.layer} is stored in two places: both from"
+                return f"{both} {self._records([one.made])}."
             return f"that of layer {one.labels.layer} is there twice: from {self._records([one.made, other.made])}."
         rows, several = self.rows, len(self.rows) > 1
         which = "they" if len(rows) == self.number else f"{len(rows)} of them"
@@ -513,6 +516,9 @@ class Excess:
             return f"cut each when it is used, and take the whole out with it: {pop}.shard(...)."
         if kind == SAVED and "keep" in self.puzzle.words:
             return "keep less of some layers, as their backward makes it again: keep=..., or no keep at all."
+        if self.twice and self.twice[0].made == self.twice[1].made:
+            once = f"store it once, model.{self.twice[0].memory}[...]"
+            return f"{once}: is the same also under another key, or put into another dictionary?"
         if self.twice:
             return f"take the old one out before the new one is stored, or store it in the place of the old one, {pop}."
         if held.following is None and (held.stays or self._in_use(held)):
