@@ -191,6 +191,7 @@ ROWS = [
     Row(edited("zero2", "a sum is added to itself", LOOPS, ("model.grad_weights[layer] + piece", "model.grad_weights[layer] + model.grad_weights[layer]")), ("Or is a sum, or its first piece, added to itself",)),
     Row(edited("hierarchical", "the number of the call stays", TURNS, ("item[1:] = stage + 1, stages[stage + 1](value, layer)", "item[2:] = (stages[stage + 1](value, layer),)")), ("too, and once is enough: join the pieces as they are, grad = await model.allgather(grad, 7, axis=\"shard\")", "not go on to the next?"), ("leave this call out",)),
     Row(edited("hierarchical", "a loop goes on below layer 0", TURNS, ("range(model.LAYERS - 1, -1, -1):\n        dw", "range(model.LAYERS - 1, -4, -1):\n        dw")), ("Where a loop goes on below layer 0, to end calls that are on their way, this comes only `if layer >= 0`",)),
+    Row(edited("zero2", "a deque drops calls", QUEUE, ("deque()", "deque(maxlen=1)")), ("collections.deque(maxlen=1) drops a call where it is full", "without maxlen it keeps all")),
 ]  # fmt: skip
 
 

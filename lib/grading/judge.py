@@ -50,6 +50,7 @@ from .advice.sources import (
     asks_again,
     begun_late,
     below_a_rank,
+    dropped_by_a_deque,
     in_tasks,
     never_awaited,
     no_share,
@@ -146,7 +147,7 @@ def _in_its_source(error: PuzzleError, puzzle: Puzzle, source: str) -> str:
     problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
     if problem.startswith(NOT_FINISHED):
         return error.fix or ends_under_a_condition(source, puzzle.name) or not_reached(problem, source)
-    if unheard := not_waited_for(problem, source):
+    if unheard := not_waited_for(problem, source) or dropped_by_a_deque(problem, source):
         return unheard
     fix = sums_later(stored_in_a_task(problem, never_set(problem, error.fix, source), source), source)
     return from_its_text(error, puzzle.name, source, one_for_several(below_a_rank(fix, source), source))
