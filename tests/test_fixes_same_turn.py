@@ -192,6 +192,7 @@ ROWS = [
     Row(edited("hierarchical", "the number of the call stays", TURNS, ("item[1:] = stage + 1, stages[stage + 1](value, layer)", "item[2:] = (stages[stage + 1](value, layer),)")), ("too, and once is enough: join the pieces as they are, grad = await model.allgather(grad, 7, axis=\"shard\")", "not go on to the next?"), ("leave this call out",)),
     Row(edited("hierarchical", "a loop goes on below layer 0", TURNS, ("range(model.LAYERS - 1, -1, -1):\n        dw", "range(model.LAYERS - 1, -4, -1):\n        dw")), ("Where a loop goes on below layer 0, to end calls that are on their way, this comes only `if layer >= 0`",)),
     Row(edited("zero2", "a deque drops calls", QUEUE, ("deque()", "deque(maxlen=1)")), ("collections.deque(maxlen=1) drops a call where it is full", "without maxlen it keeps all")),
+    Row(edited("zero2", "the pieces are kept to the step", WORKER, ("m.grad_weights[i] = piece if k == 0 else m.grad_weights[i] + piece", "m.grad_weights[i, k] = piece"), (UPDATE, "            total = m.grad_weights.pop((i, 0))\n            for k in range(1, self.share):\n                total = total + m.grad_weights.pop((i, k))\n" + UPDATE.replace("m.grad_weights.pop(i)", "total"))), ("add each piece to the sum of its layer as soon as it comes".capitalize(),)),
 ]  # fmt: skip
 
 

@@ -357,7 +357,7 @@ def check_limits(
         smaller = "programs as small as this one at the puzzle's own size take no more"
         expected += f"a solution takes {least}" if there.memory < largest else smaller
         noted = with_peak(outcome, there.size, watch)
-        peak, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
+        peak, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted, outcome.memory - fits))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")
         fix = fix or ahead_elsewhere(outcome, home, puzzle) or _growth(noted, home, puzzle, there, watch)
         fix = fix or ("" if noted is None else gathered_early(noted))

@@ -136,15 +136,16 @@ def peak_in_words(outcome: Outcome) -> str:
     return f"rank {peak.rank} holds {_listed(held)} at its peak"
 
 
-def unread_in_words(outcome: Outcome) -> str:
-    """Return what to write about things that are in memory at the peak although nothing reads them again."""
+def unread_in_words(outcome: Outcome, over: Elements = 0) -> str:
+    """Return what to write about things that are in memory at the peak although nothing reads them again; an empty text
+    where they are less than what is ``over`` a limit."""
     peak = outcome.peak
     if peak is not None and (useless := [held for held in peak.held if held.memory == "inbox" and _never_read(held)]):
         groups = _listed(_counted(group.number, group.what) for group in holdings(useless))
         line = next((f" ({line})" for held in useless if (line := _line(peak, held.made))), "")
         return f"a message brings {groups} that nothing reads{line}: leave out that send, and that receive"
     unread = [held for held in peak.held if is_unread(held, peak)] if peak is not None else []
-    if peak is None or not unread:
+    if peak is None or not unread or sum(held.elements for held in unread) < over:
         return ""
     return f"it holds {_unread(unread)}{_kept_gathered(outcome, unread)}{_last_read(unread, peak, outcome.events)}"
 
@@ -717,6 +718,8 @@ class Excess:
     def _piece_only(self) -> str:
         """Return how a rank keeps only its piece of the sums: over the axis of its sums, and in a pipeline not after
         each backward, as the other ranks that have the layer go on meanwhile."""
+        if all(self.events[held.made].kind == SCATTERREDUCE.kind and held.joins == "+" for held in self.rows[:2]):
+            return "add each piece to the sum of its layer as soon as it comes."
         ops = [event.op for event in self.events if event.tensor == "WeightGrad" and event.op]
         axis = next((f", axis={show_axis(op[0])}" for op in ops if op[0]), "")
         stage = len({event.layer for event in self.events if event.kind == FORWARD.kind}) < self.layers
