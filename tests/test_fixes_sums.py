@@ -151,7 +151,9 @@ IN_PIECES = 'where it is in pieces, after model.scatterreduce and before model.a
 NO_SUM = 'and a gather adds nothing up: grad = await model.allreduce(grad, 7, axis="replica") in place of this call'
 CUT_TWICE = 'the reduce-scatter over axis="replica" cuts the pieces again: in its place grad = await model.allreduce(grad, 7, axis="replica") sums them'
 SUMS_AND_CUTS = 'model.scatterreduce sums and cuts, so leave out model.allreduce before it. The pieces are summed over axis="replica" after that'
-AGAIN = 'has been summed over all axes already, over axis="replica", too: leave this call out'
+AGAIN = (
+    'has been summed over all axes already, over axis="replica", too, and once is enough: join the pieces as they are'
+)
 ENDS_EARLY = "no rank has run the backward of layer 0: does a loop end too soon?"
 IN_NODE, ACROSS, JOINED = ('await model.scatterreduce(g, k, axis="shard")', 'await model.allreduce(g, k, axis="replica")', 'await model.allgather(g, k, axis="shard")')  # fmt: skip
 CUT, SUM, JOIN = (one.replace("(g, k", "(grad, layer") for one in (IN_NODE, ACROSS, JOINED))

@@ -51,6 +51,7 @@ from .advice.sources import (
     asks_again,
     begun_late,
     below_a_rank,
+    dropped_by_a_deque,
     in_tasks,
     never_awaited,
     no_share,
@@ -147,7 +148,7 @@ def _in_its_source(error: PuzzleError, puzzle: Puzzle, source: str) -> str:
     problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
     if problem.startswith(NOT_FINISHED):
         return error.fix or ends_under_a_condition(source, puzzle.name) or not_reached(problem, source)
-    if unheard := not_waited_for(problem, source):
+    if unheard := not_waited_for(problem, source) or dropped_by_a_deque(problem, source):
         return unheard
     fix = sums_later(stored_in_a_task(problem, never_set(problem, error.fix, source), source), source)
     return from_its_text(error, puzzle.name, source, one_for_several(below_a_rank(fix, source), source))
@@ -187,6 +188,11 @@ def explained(
                 held = held.replace(TASKS_GO_ON, begun_late(source()) or TASKS_GO_ON)
             rows = peak_as_json(noted)
             verdict = replace(verdict, peak_memory=noted.memory, peak=rows, costs_memory=held)
+    if first := never_awaited(source()):
+        longer, held = (
+            one and f"{first}. {one[:1].upper()}{one[1:]}" for one in (verdict.costs_time, verdict.costs_memory)
+        )
+        return replace(verdict, costs_time=longer, costs_memory=verdict.costs_memory if longer else held)
     return verdict
 
 
@@ -352,7 +358,7 @@ def check_limits(
         smaller = "programs as small as this one at the puzzle's own size take no more"
         expected += f"a solution takes {least}" if there.memory < largest else smaller
         noted = with_peak(outcome, there.size, watch)
-        peak, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
+        peak, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted, outcome.memory - fits))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")
         fix = fix or ahead_elsewhere(outcome, home, puzzle) or _growth(noted, home, puzzle, there, watch)
         fix = (ORDER_DECIDES in fix and forwards_together(outcome, puzzle)) or fix

@@ -195,6 +195,9 @@ class Origins(dict[Hashable, Any]):
             ends = f"{BACKWARD.kind}(0, ...) has run here, and nothing comes before layer 0: leave this out in its turn"
             last = layer == -1 and self._simulator.has_run(self._rank, BACKWARD.kind, 0) != NONE
             ahead = f"{none}{AHEAD}layer > 0" if self._name == "weights" and layer == -1 and self._is_at(1, 0) else none
+            if last and ahead == none and self._rank.batches > 1:
+                ahead += ". Where a loop goes on below layer 0, to end calls that are on their way, this comes only "
+                ahead += "`if layer >= 0`, as backward(0, ...) has run"
             return f"{none}. {ends}" if last and self._rank.batches == 1 else ahead
         none = f"there is no layer {layer}: LAYERS is {top + 1}, and the last layer is {top}"
         back = layer == top + 1 > 1 and self._simulator.has_run(self._rank, LOSS.kind, layer) != NONE
@@ -322,6 +325,11 @@ class Origins(dict[Hashable, Any]):
                 return f"{ran}, and {BACKWARD_INPUT.kind} comes first: {both}"
             return f"{ran}: do it once for each. Does a count not go on in some turn, as without += 1?"
         has = f"{read}({layer - backward}, ...) has read it here"
+        over, gone = (simulator.has_run(rank, one, 0) for one in (FORWARD.kind, BACKWARD.kind))
+        if not backward and layer == 0 and not batches and over == gone:
+            own = f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation([micro_batch])"
+            both = f"the forward and the backward of layer 0 have read it, of {numbered('micro-batch', over)}, and are "
+            return f"{both}over: each further micro-batch begins with an input of its own, {own}, in its own turn"
         if not self._was_there(layer, batches):
             where = f"model.{name}[{self._first_key(layer, batches)}]"
             came = simulator.comes_from(rank, ACTIVATIONS[name], layer, batches).partition(": ")[2]

@@ -347,6 +347,8 @@ class Rules(Origins):
         out = Out(labels, there, f"{there}{went}", to, verb)
         if said := self._keys_out(key, out) or self._for_all_layers(key, out) or self._goes_on(key, out):
             return said
+        if said := self._turn_replaced(key, labels):
+            return said
         return f"{out.went}: model.{self._name}[{written(key)}] without pop keeps it to its last use"
 
     def _sent_again(self, labels: Labels) -> str:
@@ -434,6 +436,22 @@ class Rules(Origins):
         own = f"the input of layer {labels.layer} was there, and its backward has read it. That of layer {left[-1]} "
         each = "each input is kept to its backward, under a key of its own"
         return f"{own}is in no place of its own: {each}, model.{self._name}[{written(key)}, layer]"
+
+    def _turn_replaced(self, key: Hashable, labels: Labels) -> str:
+        """Return what to do about the input of a layer of which one micro-batch has no place of its own, where that of
+        another was stored last under the ``key``, and the backward has read that; or an empty text."""
+        ran = self._simulator.has_run(self._rank, FORWARD.kind, labels.layer) - labels.batches
+        left = {one for one in ran if not self._has_gone_back(BACKWARD.kind, labels.layer, frozenset({one}))}
+        stored = [one for _, one in self._all_stored() if (one.kind, one.layer) == ("Activation", labels.layer)]
+        read = self._has_gone_back(BACKWARD.kind, labels.layer, labels.batches)
+        if labels.kind != "Activation" or not left or not read or any(one.batches & left for one in stored):
+            return ""
+        was = f"the input of layer {labels.layer} of {numbered('micro-batch', labels.batches)} was there last, and its "
+        was += f"backward has read it. That of {numbered('micro-batch', left)} is in no place of its own: "
+        own = f"model.{self._name}[{written(key)}, micro_batch]"
+        return (
+            f"{was}keep each to its backward, {own}, or run that backward before the forwards of the next micro-batch"
+        )
 
     def _gradient_replaced(self, key: Hashable, labels: Labels) -> str:
         """Return what to do where the gradient of one layer was stored last under a ``key`` which tells no layer, and

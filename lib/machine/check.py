@@ -163,7 +163,8 @@ def _never_updated(states: Sequence[FinalState], layer: int, layers_done: Layers
         own = {one.layer for state in states if state.rank == holder for one in state.began} & {*updated}
         only = f", and this rank has updated {numbered('layer', own)} only: is its update outside the loop over the "
         loop = f"{only}layers, d" if len(own) == 1 else ": d"
-        ends = "oes an `if` take one where several are left, or a loop end early, as with `break`?"
+        ends = "oes an `if` take one where several are left, or a loop end early, as with `break`? Or is a condition "
+        ends += "above that update false for it?"
         return f"{has}. Its gradient is still stored{loop}{ends}"
     if layer:
         return has

@@ -136,15 +136,16 @@ def peak_in_words(outcome: Outcome) -> str:
     return f"rank {peak.rank} holds {_listed(held)} at its peak"
 
 
-def unread_in_words(outcome: Outcome) -> str:
-    """Return what to write about things that are in memory at the peak although nothing reads them again."""
+def unread_in_words(outcome: Outcome, over: Elements = 0) -> str:
+    """Return what to write about things that are in memory at the peak although nothing reads them again; an empty text
+    where they are less than what is ``over`` a limit."""
     peak = outcome.peak
     if peak is not None and (useless := [held for held in peak.held if held.memory == "inbox" and _never_read(held)]):
         groups = _listed(_counted(group.number, group.what) for group in holdings(useless))
         line = next((f" ({line})" for held in useless if (line := _line(peak, held.made))), "")
         return f"a message brings {groups} that nothing reads{line}: leave out that send, and that receive"
     unread = [held for held in peak.held if is_unread(held, peak)] if peak is not None else []
-    if peak is None or not unread:
+    if peak is None or not unread or sum(held.elements for held in unread) < over:
         return ""
     return f"it holds {_unread(unread)}{_kept_gathered(outcome, unread)}{_last_read(unread, peak, outcome.events)}"
 
@@ -411,6 +412,9 @@ class Excess:
         if self.twice:
             one, other = self.twice
             assert one.labels is not None
+            if one.made == other.made:
+                both = f"that of layer {one.labels.layer} is stored in two places: both from"
+                return f"{both} {self._records([one.made])}."
             return f"that of layer {one.labels.layer} is there twice: from {self._records([one.made, other.made])}."
         rows, several = self.rows, len(self.rows) > 1
         which = "they" if len(rows) == self.number else f"{len(rows)} of them"
@@ -516,6 +520,9 @@ class Excess:
             return f"cut each when it is used, and take the whole out with it: {pop}.shard(...)."
         if kind == SAVED and "keep" in self.puzzle.words:
             return "keep less of some layers, as their backward makes it again: keep=..., or no keep at all."
+        if self.twice and self.twice[0].made == self.twice[1].made:
+            once = f"store it once, model.{self.twice[0].memory}[...]"
+            return f"{once}: is the same also under another key, or put into another dictionary?"
         if self.twice:
             return f"take the old one out before the new one is stored, or store it in the place of the old one, {pop}."
         if held.following is None and (held.stays or self._in_use(held)):
@@ -714,6 +721,8 @@ class Excess:
     def _piece_only(self) -> str:
         """Return how a rank keeps only its piece of the sums: over the axis of its sums, and in a pipeline not after
         each backward, as the other ranks that have the layer go on meanwhile."""
+        if all(self.events[held.made].kind == SCATTERREDUCE.kind and held.joins == "+" for held in self.rows[:2]):
+            return "add each piece to the sum of its layer as soon as it comes."
         ops = [event.op for event in self.events if event.tensor == "WeightGrad" and event.op]
         axis = next((f", axis={show_axis(op[0])}" for op in ops if op[0]), "")
         stage = len({event.layer for event in self.events if event.kind == FORWARD.kind}) < self.layers

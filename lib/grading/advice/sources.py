@@ -178,6 +178,23 @@ def _lines_of(source: str, node: ast.stmt) -> list[str]:
     return source.splitlines()[node.lineno - 1 : node.end_lineno]
 
 
+def dropped_by_a_deque(problem: str, source: str) -> str:
+    """Return what to do about a call that nobody awaits, where a program has a deque that drops what is too many.
+
+    >>> dropped_by_a_deque("allgather was started and never awaited", "queue = deque(maxlen=1)")[:42]
+    'deque(maxlen=1) drops a call where it is f'
+    """
+    for node in ast.walk(parsed(source if problem.endswith("was started and never awaited") else "")):
+        if (
+            isinstance(node, ast.Call)
+            and last_name(node.func) == "deque"
+            and any(one.arg == "maxlen" for one in node.keywords)
+        ):
+            drops = f"{_shown(node)} drops a call where it is full and one more is put in, and nobody awaits that one"
+            return f"{drops}: without maxlen it keeps all"
+    return ""
+
+
 def begun_late(source: str) -> str:
     """Return what to do about calls of a coroutine function that a loop puts into a list, of which all are awaited at
     once after it; an empty text where there are none.

@@ -71,7 +71,7 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
             yield from _compared(text, node)
         case ast.Attribute(attr=name) if name in REDUCTIONS:
             yield from ((CALLS, f"{of(node.value)}.{one}") for one in REDUCTIONS)
-        case ast.Attribute(attr=name) if name in STORES:
+        case ast.Attribute(attr=name) if name in STORES and getattr(text.parents[node], "attr", "") != "clear":
             yield from ((CALLS, f"{of(node.value)}.{one}") for one in STORES)
         case ast.Name(ctx=ast.Load()):
             yield from _other_names(text, node)

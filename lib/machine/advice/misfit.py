@@ -132,6 +132,8 @@ def _pieces(mesh: Mesh, meeting: Meeting, layer: int, brought: Sequence[TensorSt
     if meeting.row is not ALLGATHER or any(one.kind != "Weight" or one.layer != layer for one in labels):
         return ""
     ranks = [one.rank for one in brought if one.rank is not None]
+    if len(ranks) == len(labels) and (some := _updated_in_part(layer, ranks, labels)):
+        return some
     loaded = [rank.has_brought_what_it_loaded(one.labels) for rank, one in zip(ranks, brought, strict=False)]
     axis, right = meeting.op[0], ranks[0].axis_of_pieces(layer, labels[0].adapter) if ranks else None
     if right is None or right == (axis or "") or any(one.is_whole() for one in labels):
@@ -162,6 +164,19 @@ def _pieces(mesh: Mesh, meeting: Meeting, layer: int, brought: Sequence[TensorSt
             call = f'await model.allgather(..., {layer}, axis="{name}")'
             return f'these are cut along axis="{name}": gather them along it, {call}; or {fix}'
     return fix
+
+
+def _updated_in_part(layer: int, ranks: Sequence[RankState], labels: Sequence[Labels]) -> str:
+    """Return which ranks bring an updated piece of a weight, where others bring an older one; or an empty text."""
+    steps = [one.step for one in labels]
+    if min(steps) == max(steps):
+        return ""
+    new, old = (
+        [rank.rank for rank, step in zip(ranks, steps, strict=True) if step == one] for one in (max(steps), min(steps))
+    )
+    own = f"{numbered('rank', new)} bring{'s' * (len(new) == 1)} what update({layer}, ...) has given, and "
+    own += f"{numbered('rank', old)} the piece from before it: every rank updates its own piece of each layer, and "
+    return f"{own}keeps what that gives, model.weights[{layer}], before it is gathered"
 
 
 def _made_whole(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
@@ -407,7 +422,9 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
                 once += ", and once is enough: after the last micro-batch"
             return f"{again}, and in pieces, as the weight is: {once}"
         if axis and rank.last_cut(layer) != f", axis={show_axis(axis)}":
-            return f"{again}, over axis={show_axis(axis)}, too: leave this call out, and join the pieces as they are"
+            once = f"once is enough: join the pieces as they are, grad = await model.allgather(grad, {layer}"
+            once += f"{rank.last_cut(layer)}). Does a loop that makes one call after the other not go on to the next?"
+            return f"{again}, over axis={show_axis(axis)}, too, and {once}"
         return (
             f"{again}, and is in pieces: join them, grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         )

@@ -212,7 +212,10 @@ class SumsMade(WorkDone):
         gave = (
             f"one call of model.{calls[0]}(..., {layer}) has given these micro-batches, and its result is added twice"
         )
-        return f"{gave}: is that call awaited in two turns, as its name or its list was not replaced by the next one?"
+        awaited = "is that call awaited in two turns, as its name or its list was not replaced by the next one"
+        return (
+            f"{gave}: {awaited}? Or is a sum, or its first piece, added to itself, as `get(key, piece) + piece` does?"
+        )
 
     def _by_halves_too(self, layer: int, batches: frozenset[int]) -> str:
         """Return that the gradient of a layer's weight was made by a whole backward and by a half; or an empty text."""
@@ -313,7 +316,8 @@ class SumsMade(WorkDone):
         return (
             f"this rank has had the sum of {numbered('micro-batch', lost)} from model.{verb}, and it is not in this "
             f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then "
-            f"{stored} = {stored} + piece. If a condition decides whether to add, it asks what is in model.grad_weights"
+            f"{stored} = {stored} + piece. If a condition decides whether to add, it asks what is in "
+            "model.grad_weights, which nothing clears between two micro-batches"
         )
 
     def _left_like(self, batches: frozenset[int], awaited: Set[object]) -> str:
