@@ -397,6 +397,16 @@ def test_what_counts_a_loop_is_not_offered_behind_it() -> None:
     assert any("up(i, i)" in one for one in texts) and not any("down(i)" in one for one in texts)
 
 
+@pytest.mark.usefixtures("searching")
+def test_what_nobody_calls_may_stand_in_another_cell() -> None:
+    start, end = PARTS.index("class Trainer"), PARTS.index("async def ddp")
+    cells = [PARTS[:start], PARTS[start:end], PARTS[end:].replace("    await t.step()\n", "")]
+    shown = [{"cell_type": "code", "source": text} for text in cells]
+    verdict = grade(load_quietly("mine.ipynb", json.dumps({"cells": shown})).names["ddp"])  # type: ignore[arg-type]
+    assert "nobody calls `t.step`: write `await t.step()` behind line" in verdict.one_change
+    assert "update stands in the program, and is not reached" in verdict.message
+
+
 # -- what is left alone -------------------------------------------------------------------------------
 
 

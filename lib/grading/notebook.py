@@ -116,7 +116,7 @@ def grade(
 
     try:
         cost = cost_named(spec.cost)
-        verdict = judge(spec, fitting(spec, at), at, lambda: _code_of(fn, spec.name))
+        verdict = judge(spec, fitting(spec, at), at, lambda: _text_of(fn, spec.name))
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)
@@ -172,6 +172,16 @@ def _code_of(fn: Callable[[Any], object], name: str) -> str:
     """Return the code of a puzzle's function from the cell that defines it."""
     file = getattr(getattr(fn, "__code__", None), "co_filename", "")
     return answer_in(["".join(linecache.getlines(file))], name)
+
+
+def _text_of(fn: Callable[[Any], object], name: str) -> str:
+    """Return the code of a puzzle's function with all that it needs, from other cells, too."""
+    own, others = _code_of(fn, name), list[str]()
+    with suppress(Exception):  # it is for advice only
+        program = Program.of(fn, getattr(fn, "__globals__", {}))
+        cells = program.cells[:-1] if program is not None else ()  # the last one is its own
+        others = [cell.source.decode() for cell in cells]
+    return "\n\n".join([*others, own])
 
 
 class Hint:

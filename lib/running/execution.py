@@ -197,7 +197,7 @@ class Execution:
             if wrong := [error for error in self.raised if isinstance(error, PuzzleError)]:
                 raise cause(wrong)
             if self.late or self.raised:
-                problem = f"the run did not end within {self.timeout:.3g} seconds"
+                problem = f"the run did not end within {self.timeout:.3g} second{'s' * (self.timeout != 1)}"
                 fix = "look for a loop that never ends"
                 many = "; does each rank run its own micro-batches only? Else a large machine may need a longer timeout"
                 fix += many * (len(self.models) > MANY)

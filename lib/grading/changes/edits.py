@@ -5,7 +5,7 @@ most mistakes are away from a program that is right. What is changed is text, so
 """
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from ..advice.slips import changeable, changes
@@ -46,11 +46,13 @@ class Edit(NamedTuple):
         return source[: self.start] + self.text.encode() + source[self.end :]
 
 
-def edits(source: bytes, wanted: Collection[str]) -> list[Edit]:
-    """Return the changes of the definitions of these names in a program, each once."""
+def edits(source: bytes, wanted: Collection[str], beside: Iterable[bytes] = ()) -> list[Edit]:
+    """Return the changes of the definitions of these names in a program, each once. ``beside``: its other cells."""
     tree = ast.parse(source)
     own = [one for one in tree.body if isinstance(one, DEFINITIONS) and one.name in wanted]
-    found = [edit for one in own for edit in (*_edits(Text(source, one, own)), *_made_inside(source, tree, one))]
+    others = [one for text in beside for one in ast.parse(text).body if isinstance(one, DEFINITIONS)]
+    texts = [Text(source, one, [*own, *others]) for one in own]
+    found = [edit for text in texts for edit in (*_edits(text), *_made_inside(source, tree, text.top))]
     return [edit for edit in dict.fromkeys(found) if source[edit.start : edit.end] != edit.text.encode()]
 
 

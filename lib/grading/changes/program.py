@@ -41,6 +41,10 @@ class Program(NamedTuple):
         cells = [texts.cell(file, frozenset(name for one, name in needed if one == file)) for file in files]
         return cls(code.co_name, tuple(cells), around)
 
+    def around_cell(self, cell: Cell) -> tuple[bytes, frozenset[str], list[bytes]]:
+        """Return the text of a cell, the names that are needed of it, and the texts of the other cells."""
+        return cell.source, cell.wanted, [one.source for one in self.cells if one is not cell]
+
     def function(self, changed: Cell | None = None, edit: Edit | None = None) -> Callable[..., object]:
         """Return the function, with an edit of a cell or without, in names of its own. Raise whatever a text raises."""
         names = dict(self.around)

@@ -88,7 +88,7 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
                 return ""  # the text is not what has run: it was changed since, or it fails for what ran before it
             files = {cell.file for cell in program.cells}
             own_lines = reached(files, lambda: _costs_at(program.function, puzzle, sizes))
-            every = ((cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted))
+            every = ((cell, edit) for cell in program.cells for edit in edits(*program.around_cell(cell)))
             done = {cell.file: whole_statements(cell.source, own_lines[cell.file]) for cell in program.cells}
             found = [one for one in every if done[one[0].file] & one[1].lines(one[0].source)]
             for cell, edit in sorted(found, key=lambda one: one[1].order(near)):
