@@ -407,6 +407,18 @@ def test_what_nobody_calls_may_stand_in_another_cell() -> None:
     assert "update stands in the program, and is not reached" in verdict.message
 
 
+@pytest.mark.usefixtures("searching")
+def test_a_method_that_nobody_calls_may_want_what_counts() -> None:
+    text = PARTS.replace("async def step(self, layer=None):", "async def step(self, layer):")
+    text = text.replace(
+        "        for layer in range(m.LAYERS):\n            grad =", "        if True:\n            grad ="
+    )
+    text = text.replace("    await t.step()\n", "    for layer in layers:\n        await t.step(layer)\n")
+    assert attempt(text, "ddp").status == PASS
+    lacks = text.replace("        await t.step(layer)\n", "        model.grad_activations.pop(layer, None)\n")
+    assert "nobody calls `t.step`: write `await t.step(layer)` behind" in attempt(lacks, "ddp").one_change
+
+
 # -- what is left alone -------------------------------------------------------------------------------
 
 

@@ -157,12 +157,14 @@ def _uncalled(text: Text, function: Function) -> Iterator[str]:
     """Yield how functions and methods that nobody calls may be called here."""
     for one in text.uncalled:
         word = "await " if isinstance(one, ast.AsyncFunctionDef) else ""
-        wanted = len(one.args.args) - len(one.args.defaults)
-        if one in text.methods:
-            if wanted == 1 and one is not function:
-                yield from (f"{word}{name}.{one.name}()" for name in _objects(function))
-        elif one in function.body:
-            yield from (f"{word}{one.name}({given})" for given in ([""], counted(function), [])[min(wanted, 2)])
+        method = one in text.methods
+        wanted = len(one.args.args) - len(one.args.defaults) - method  # but for self
+        arguments = ([""], counted(function), [])[min(wanted, 2)]
+        if method:
+            names = [f"{name}.{one.name}" for name in _objects(function) if one is not function]
+        else:
+            names = [one.name] * (one in function.body)
+        yield from (f"{word}{name}({given})" for name in names for given in arguments)
 
 
 def _objects(function: Function) -> list[str]:
