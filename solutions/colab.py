@@ -24,6 +24,7 @@ CELL = Path(__file__).with_name("colab_cell.py")
 TAKEN = (".py", ".json", ".html")
 """Endings of the files that are taken along."""
 CELLS = re.compile(r"^(?=# %%)", re.MULTILINE)
+NAME = re.compile(r'^# %%.*\n|^ *"name": .*\n', re.MULTILINE)
 READ = re.compile(r'# %%[^\n]*"(spec|solution)"|# %%(?s:.*)### BEGIN SOLUTION')
 """Cells out of which ``solution`` reads."""
 LINK = re.compile(r"\[([^\]]*)\]\((\w+\.ipynb)\)")
@@ -54,8 +55,13 @@ def archive(root: Path) -> bytes:
 
 
 def solved(source: str) -> str:
-    """The cells of a puzzle's source out of which ``solution`` reads."""
-    return "".join(cell for cell in CELLS.split(source) if READ.match(cell))
+    """The cells of a puzzle's source out of which ``solution`` reads, and of what it says of the puzzle its name."""
+    cells = [cell for cell in CELLS.split(source) if READ.match(cell)]
+    specs = ('tags=["spec"]' in cell.partition("\n")[0] for cell in cells)
+    named = [
+        NAME.findall(cell) if spec else [cell] for cell, spec in zip(cells, specs, strict=True)
+    ]
+    return "".join(text for texts in named for text in texts)
 
 
 def requirements(root: Path) -> list[str]:
