@@ -302,7 +302,7 @@ FAULTS: dict[Callable[..., Any], str] = {
     another_layer: r"rank \d calls allgather\(layer \d\) where rank \d calls allgather\(layer \d\)",
     waits: r"rank 2 waits for receive from anyone, since tick 0 \[line .* in waits",
     unread: r"rank 0, pass_to\(1\): a message was sent and never received: 'x'",
-    spins: r"rank 1, spins: the run did not end within 1 seconds",
+    spins: r"rank 1, spins: the run did not end within 1 second",
     swallows: r"(?s)load_weights.*from 0 to 1",
 }
 

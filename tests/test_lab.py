@@ -403,7 +403,7 @@ def test_a_cell_that_hangs_is_ended_and_the_kernel_lives(browser: Browser, lab: 
     wait = "async def ddp(model):\n    await model.receive()\n\ngrade(ddp)"
     name = lab.put("hang.ipynb", [setup, hang, wait, "print(6 * 7)"])
     outputs = browser.visit(lab.url(name), run_all)
-    assert "did not end within 1 seconds" in outputs[0]["text"]
+    assert "did not end within 1 second" in outputs[0]["text"]
     assert "deadlock" in outputs[1]["text"]
     assert outputs[-1]["text"].strip() == "42"
 
