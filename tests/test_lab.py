@@ -249,7 +249,7 @@ def test_the_map_leads_to_the_puzzles(browser: Browser, lab: Lab, tmp_path: Path
 
     url, violations, high = browser.visit(lab.url("index.ipynb"), work, height=2400)
     assert "/p06_gpipe.ipynb" in url and violations == {}
-    assert high <= 1500
+    assert high <= 1650  # 31 puzzles and 11 repairs, five in a row
 
 
 SLIDING = """
