@@ -656,7 +656,10 @@ def _in_a_whole_sum(arrivals: list[_Arrival], most: Elements) -> list[_Arrival]:
 
 
 def _cut_over_all(outcome: Outcome, layer: int) -> bool:
-    """Return whether rank i has piece i of the state of a layer, of as many pieces as there are ranks."""
+    """Return whether rank i has piece i of the state of a layer, of as many pieces as there are ranks in several
+    groups."""
+    if (outcome.mesh or {}).get("shard") == outcome.ranks:
+        return False
     for rank in range(outcome.ranks):
         labels = [piece.labels for piece in outcome.final_states[rank].kept]
         own = [(one.shards, one.total) for one in labels if one.kind == "OptState" and one.layer == layer]

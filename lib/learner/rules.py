@@ -544,7 +544,8 @@ class Rules(Origins):
             return ""
         beyond = {(top + 1,): top, (-1,): 0}.get(key[-1:])
         below = self.get((*key[:-1], top)) if beyond == top and self._name == "activations" else None
-        if below is not None and below._token.labels.layer == top and top not in self._layers_run():
+        labels = below._token.labels if below is not None else None
+        if labels and (labels.kind, labels.layer) == ("Activation", top) and top not in self._layers_run():
             output = f"the output of layer {top} is not there yet: forward({top}, ...) has not run on this rank"
             return (
                 f"{output}. Does the loop over the layers end too soon, as that of a `zip` does with its shorter list?"
