@@ -393,7 +393,7 @@ REFUSED: dict[str, tuple[Callable[[Model, Sequence[Weight]], Any], str, str]] = 
     "a dictionary": (lambda m, w: m.allgather(m.weights, [0, 1]), "comes with the list of their tensors", "[0, 1]"),
     "a layer that is text": (lambda m, w: m.allgather(w[:2], [0, "1"]), "layer is out of range", "from 0 to 2"),  # type: ignore[list-item]
     "a layer that is half": (lambda m, w: m.allgather(w[:2], [0, 1.5]), "layer is out of range", "1.5"),  # type: ignore[list-item]
-    "a call in it": (lambda m, w: m.allgather([w[0], m.allgather(w[1], 1)], [0, 1]), "takes a Weight", "`await`"),
+    "a call in it": (lambda m, w: m.allgather([w[0], m.allgather(w[1], 1)], [0, 1]), "takes a tensor", "`await`"),
     "made up": (lambda m, w: m.allreduce([m.fake_grad(0, []), m.fake_grad(1, [0])], [0, 1]), "is made up", "layer 1"),
 }
 

@@ -477,7 +477,7 @@ def test_the_names_of_operations_stand_in_few_files() -> None:
     rows = {
         f"lib/record/{name}.py" for name in ("training", "attention", "collectives", *map("rules/{}".format, rules))
     }
-    homes = {*rows, "lib/learner/model.py", "lib/grading/changes/edits.py", "drawing/theme.py"}
+    homes = {*rows, "lib/learner/model.py", "drawing/theme.py"}
     spelled = {
         path.relative_to(ROOT).as_posix()
         for folder in ("lib", "drawing")

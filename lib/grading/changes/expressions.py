@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 
+from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from .text import SIZES, Function, Text, called
 
 COMPARISONS: dict[type[ast.cmpop], tuple[str, ...]] = {
@@ -26,7 +27,7 @@ OPERATORS: dict[type[ast.operator], tuple[str, ...]] = {
     ast.FloorDiv: ("%",),
     ast.Mult: ("+",),
 }
-REDUCTIONS = ("allreduce", "scatterreduce", "allgather")
+REDUCTIONS = (ALLREDUCE.kind, SCATTERREDUCE.kind, ALLGATHER.kind)
 STORES = ("weights", "opt_states", "activations", "grad_activations", "grad_weights")
 """Names of a model that are taken for one another."""
 ORDERS, COMPARED, SIMPLE, CALLS, STATEMENTS, NAMES, FAR = range(7)
