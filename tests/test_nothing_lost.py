@@ -580,7 +580,7 @@ if {interrupted}:
     later = lambda: (time.sleep(1), os.kill(os.getpid(), signal.SIGINT))
     threading.Thread(target=later, daemon=True).start()
 try:
-    print(grade(basic, timeout=1).message)
+    print(grade(basic, timeout=30 if {interrupted} else 1).message)
 except KeyboardInterrupt:
     print("interrupted")
 """
