@@ -44,13 +44,13 @@ def text(verdict: Verdict, color: bool = False) -> str:
 def report_text(report: Report, color: bool = False) -> str:
     """Return a report as plain text: a line and what was printed for a pass, all facts for the others. A pass that is
     graded alone has a sentence of what keeps it from its star, and what comes next."""
-    told = ALWAYS + ALONE * (len(report.verdicts) == 1)
+    facts_of_a_pass = ALWAYS + ALONE * (len(report.verdicts) == 1)
     passed = [verdict for verdict in report.verdicts if verdict.status == PASS]
     lines = iter(in_columns([_in_a_line(verdict) for verdict in passed], figures=(2, 3, 5, 6)))
     shown = [f"Grade: {report.headline()}"]
     for verdict in report.verdicts:
         if verdict.status == PASS:
-            facts = [(name, fact) for name, fact in verdict.facts() if name in told]
+            facts = [(name, fact) for name, fact in verdict.facts() if name in facts_of_a_pass]
             more = [(name, _SENTENCE.split(fact)[0] if name in ALONE else fact) for name, fact in facts]
             shown += [f"{_word(verdict, color)} {next(lines)}", *_below(*in_columns(_lines(more)))]
         else:

@@ -32,7 +32,7 @@ WHERE = {"in_flight": " in calls on their way", "inbox": " in messages that it h
 MADE_AGAIN = "inner activations that a backward makes again"
 
 LITTLE = 4
-"""So many times as much is an excess of which nobody thinks, if what is told first is how to get below the target."""
+"""What nothing reads again comes first only where the excess is at most so many times as much."""
 TASKS_GO_ON = "If tasks make these: a task goes on only while the function that has made it awaits something."
 
 

@@ -98,9 +98,10 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
                 costs = _costs_at(made, puzzle, sizes)
                 if costs is None or (best and costs >= best[0]):
                     continue
-                lines = reached(files, partial(_costs_at, made, puzzle, sizes))
-                if edit.keeps_lines(cell.source) and any(own_lines[file] - lines[file] for file in files):
-                    continue  # it leaves a line without effect, and so hides what was meant
+                if edit.keeps_lines(cell.source):
+                    lines = reached(files, partial(_costs_at, made, puzzle, sizes))
+                    if any(own_lines[file] - lines[file] for file in files):
+                        continue  # it leaves a line without effect, and so hides what was meant
                 judged += 1
                 with left.stopped():
                     if _judged(made, puzzle).status == PASS:
@@ -136,7 +137,7 @@ def _quietly() -> Iterator[None]:
         with redirect_stdout(Nowhere()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-            gc.collect()  # a coroutine in a cycle would be told of later
+            gc.collect()  # a coroutine in a cycle would print its complaint later
     finally:
         sys.unraisablehook = hook
 
