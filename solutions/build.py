@@ -37,15 +37,15 @@ from drawing import draw, draw_course, draw_primitive
 from drawing.verdict import show_verdict
 from lib import Model, PuzzleError, Run, run
 from lib.basics.saving import write_all
+from lib.course.ideas import IDEAS as KNOWN_IDEAS
 from lib.course.layouts import LAYOUTS, WITH_ADAPTERS
-from lib.course.rules import RULES
-from lib.course.sizes import SIZES, other_sizes
+from lib.course.sizes import SIZES
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.advice.holding import holdings
 from lib.grading.advice.lateness import late_messages
 from lib.grading.advice.ordering import order_of
 from lib.grading.advice.slowness import calls_of, chain_efforts, efforts
-from lib.grading.judge import judge, over_target
+from lib.grading.judge import judge
 from lib.grading.notebook import ShownVerdict
 from lib.grading.progress import FOLDER, Progress
 from lib.learner.tensors import Weight
@@ -57,13 +57,12 @@ from lib.record.table import OPERATIONS, grantable
 from tools import foundry
 from tools.published import MEGATRON
 
-from . import figures, gallery, pipelines, priced, room
+from . import figures, gallery, pipelines, priced
 from .address import address, fill, links
 from .outlined import as_kept, outline_of
 from .profiled import of_profile, profile_of, profile_pictures
 from .readme import with_figures as with_figures_of_docs
 from .readme import with_puzzles
-from .room import ROOM
 from .schedules import draw_strip
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,7 +102,7 @@ SPEC = {
     "target": (dict,),
     "frontier": (list,),
     "layout": (str,),
-    "rules": (list,),
+    "ideas": (list,),
     "difficulty": (str,),
     "minutes": (int,),
     "hints": (list,),
@@ -129,7 +128,7 @@ DIFFICULTIES = ("easy", "medium", "hard")
 WORDS = {
     "layout": (*LAYOUTS, *WITH_ADAPTERS),
     "other_sizes": tuple(SIZES),
-    "rules": tuple(RULES),
+    "ideas": tuple(KNOWN_IDEAS),
     "cost": tuple(COSTS),
     "words": grantable(),
     "difficulty": DIFFICULTIES,
@@ -783,11 +782,10 @@ def outline_row(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
     """What of a puzzle's solution, and of the program with its star, may be shown, and what it takes at other sizes."""
     played = _played(root, puzzle)
     return {
-        **as_kept(played.events, played.time),
         "at_home": [played.time, math.ceil(played.memory)],
+        **as_kept(played.events, played.time),
         "target": _explained(solution_of(root, puzzle), puzzle, played),
         **_of_the_star(root, puzzle, others),
-        **_elsewhere(root, puzzle, others),
     }
 
 
@@ -861,9 +859,10 @@ def _of_the_star(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
 def _with_star(
     root: Path, puzzle: Json, others: Sequence[Json]
 ) -> Iterator[tuple[Callable[[Model], Any], Run]]:
-    """The programs of the frontier that earn the star, from fast to slow, then other ones of the puzzle."""
+    """The programs of the frontier that earn the star, from fast to slow."""
     spec = Puzzle(**puzzle)
-    for program in _roomy(root, puzzle, others):
+    for point in puzzle["frontier"]:
+        program = program_of(root, puzzle, point["by"], others)
         with suppress(BuildError):
             played = run_of(program, puzzle)
             if spec.has_star(*spec.scored(played.time, played.memory)):
@@ -891,66 +890,6 @@ def _told(root: Path, puzzle: Json, spec: Puzzle) -> str:
     with TemporaryDirectory() as folder, patch.dict(os.environ, {FOLDER: folder}):
         Progress().record(verdict)
         return show_verdict(ShownVerdict(verdict, _played(root, puzzle)))
-
-
-def _elsewhere(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
-    """What a puzzle's solution takes at every other size: what is different, ticks and elements; and the memory there of
-    each program, of which ``homes`` are the time and the memory at home."""
-    solution, own = solution_of(root, puzzle), puzzle["size"]
-    rows: list[list[Any]] = []
-    for size in other_sizes(puzzle["other_sizes"], own):
-        time, memory = found_by(figures.taken, solution, {**puzzle, "size": size})
-        changed = {key: size[key] for key in size if size[key] != own.get(key)}
-        rows.append([changed, time, math.ceil(memory)])
-    played = _played(root, puzzle)
-    peaks = {(float(played.time), math.ceil(played.memory)): [row[2] for row in rows]}
-    for program in _roomy(root, puzzle, others):
-        with suppress(BuildError):
-            home, found = _peaks(program, puzzle)
-            peaks[home] = [*map(max, peaks.get(home, found), found)]
-    homes = sorted(peaks)
-    for at, row in enumerate(rows):
-        row.append([peaks[home][at] for home in homes])
-    return {"homes": homes, "elsewhere": rows}
-
-
-def _roomy(
-    root: Path, puzzle: Json, others: Sequence[Json]
-) -> Iterator[Callable[[Model], Any]]:
-    """The programs of a puzzle beside its solution: those of the frontier, and other ways to write an answer."""
-    names, path = (
-        [point["by"] for point in puzzle["frontier"]],
-        root / "solutions" / f"{puzzle['file']}.py",
-    )
-    more = ROOM.get(puzzle["name"], ()) if (root / "solutions" / "room.py").exists() else ()
-    for one in [*names, *more]:
-        if isinstance(one, str):
-            yield vars(room).get(one) or program_of(root, puzzle, one, others)
-            continue
-        name, edits = one if isinstance(one, tuple) else (puzzle["name"], one)
-        above, start, rest = path.read_text(encoding="utf-8").partition(f"def {name}(")
-        text, end, below = rest.partition("\n# %%")
-        for old, new in edits.items():
-            if old not in text:
-                raise BuildError(f"room.py: {old!r} is not in {name} of {path.name}")
-            text = text.replace(old, new)
-        changed = f"{above}{start}{text}{end}{below}"
-        yield figures.program(f"{path.name}, {name} changed", changed)[name]
-
-
-def _peaks(
-    program: Callable[[Model], Any], puzzle: Json
-) -> tuple[tuple[float, int], list[int]]:
-    """The time and memory of a program at a puzzle's own size, and its memory at every other one. Raise BuildError if
-    it does not pass."""
-    spec, played = Puzzle(**puzzle), run_of(program, puzzle)
-    if over_target(played, spec):
-        raise BuildError(f"{puzzle['file']}.py: it is over the target")
-    found = list[int]()
-    for size in other_sizes(spec.other_sizes, spec.size):
-        _, memory = found_by(figures.taken, program, {**puzzle, "size": size})
-        found.append(math.ceil(memory))
-    return (float(played.time), math.ceil(played.memory)), found
 
 
 def _prove(root: Path, puzzle: Json, point: Json, others: Sequence[Json]) -> None:

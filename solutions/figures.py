@@ -30,6 +30,7 @@ import lib
 from lib import Cost, PuzzleError, RingCost, Run
 from lib.basics.units import exact
 from lib.course.bounds import bounds_of
+from lib.course.ideas import IDEAS
 from lib.course.specs import Puzzle, cost_named
 from lib.engines.torch_order import TORCH
 from lib.record.figures.breakdown import idle_of, time_parts
@@ -220,10 +221,10 @@ def _key(value: Any) -> Any:
 
 
 class Goal:
-    """Time and memory of a target or a star, in the units of the puzzle."""
+    """Time and memory of a target or a star, in the units of the puzzle, and the sentences of its ``ideas``."""
 
-    def __init__(self, time: Any, memory: Any) -> None:
-        self.time, self.memory = time, memory
+    def __init__(self, time: Any, memory: Any, ideas: str = "") -> None:
+        self.time, self.memory, self.ideas = time, memory, ideas
 
 
 @cache
@@ -265,12 +266,12 @@ def names_of(
     names["cost"] = cost_named("default")
     specs = [ast.literal_eval(puzzle) for puzzle in puzzles]
     if len(specs) > 1:
-        names |= {spec["number"]: Goal(**spec["target"]) for spec in specs}
+        names |= {spec["number"]: Goal(**spec["target"], ideas=_ideas(spec)) for spec in specs}
     for spec in specs if len(specs) == 1 else ():
         cost = cost_named(spec.get("cost", "default"))
         names |= {key: Goal(**spec[key]) for key in ("target", "star") if key in spec}
         names |= {"ranks": 1, "batches": 1, **spec["size"], "size": spec["size"], "cost": cost}
-        names["bounds"] = bounds_of(Puzzle(**spec, file=""))
+        names["bounds"], names["ideas"] = bounds_of(Puzzle(**spec, file="")), _ideas(spec)
     if priced is not None:
         names["priced"] = priced
     try:
@@ -286,6 +287,11 @@ def names_of(
     ) as error:
         raise FigureError(f"its figures: {type(error).__name__}: {error}") from None
     return names
+
+
+def _ideas(spec: Mapping[str, Any]) -> str:
+    """Return the sentences of the ideas that a puzzle's spec names."""
+    return " ".join(f"*{IDEAS[name].sentence}*" for name in spec["ideas"])
 
 
 def runs_of(names: Mapping[str, Any]) -> Iterator[Run]:

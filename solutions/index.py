@@ -52,7 +52,7 @@ draw_course(done.solved, done.starred, done.trail)
 # 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor, which updates while the GPU
 #     computes
 # 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?
-# 24. [Compose](p24_compose.ipynb): GPT-3 on a thousand GPUs, in seconds and bytes; you choose what the axes of the mesh
+# 24. [Compose](p24_compose.ipynb): GPT-3 on some hundred GPUs, in seconds and bytes; you choose what the axes of the mesh
 #     are for
 # 25. [Context parallel](p25_context_parallel.ipynb): one very long sequence, of which each rank has slices in every layer
 # 26. [Ring attention](p26_ring_attention.ipynb): keys and values go round a ring, each hop behind a block of attention

@@ -28,7 +28,7 @@ PUZZLE = {
     ],
     "layout": "whole",
     "hints_for": {"slow": 2, "large": 3},
-    "rules": [],
+    "ideas": [],
     "difficulty": "easy",
     "minutes": 10,
     "star_hint": "Where is memory highest, and which of the tensors there would be a quarter as large "

@@ -25,7 +25,7 @@ PUZZLE = {
         {"time": 17.0, "memory": 1966080, "by": "grad_accum"},
     ],
     "layout": "whole",
-    "rules": ["one_micro_batch", "one_after_the_other"],
+    "ideas": ["one_micro_batch"],
     "difficulty": "easy",
     "minutes": 15,
     "hints_for": {"slow": 2, "large": 3},
@@ -47,6 +47,8 @@ PUZZLE = {
 #
 # Train on the same batch as in puzzle 0, to the same result, in the same time, but in less memory: one micro-batch
 # after the other. Each `forward` and each `backward` works on a single micro-batch.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 2 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # Here every pass earns the star as well. (The same program earns the star of puzzle 0, too.)

@@ -30,7 +30,7 @@ PUZZLE = {
     "layout": "whole",
     "begins_with": "basic",
     "hints_for": {"slow": 3, "large": 3},
-    "rules": ["as_many_each", "dense_weights_stay"],
+    "ideas": ["as_many_each", "weights_stay"],
     "difficulty": "easy",
     "minutes": 15,
     "star_hint": "Both all-reduces stand on the longest chain. What is there left to compute while the "
@@ -134,10 +134,12 @@ compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_la
 # ## Your task
 #
 # Train on 4 micro-batches with 4 ranks, one micro-batch on each. Your function is a coroutine now, so write `async
-# def`, and `await` every result that you need. `run` calls it on every rank. Every rank holds all weights, each until
-# its update, and all optimizer states to the end: no weight and no state is ever sent. Every rank ends with all of them updated: a weight that
-# is handed in with `set_final_weight` need not be stored any more. `model.rank` tells you which rank you are,
+# def`, and `await` every result that you need. `run` calls it on every rank. Every rank begins with
+# all weights and all optimizer states, and ends with all of them updated: a weight that is handed in with
+# `set_final_weight` need not be stored any more. `model.rank` tells you which rank you are,
 # `model.RANKS` how many ranks there are. There are always as many micro-batches as ranks.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks and 2 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

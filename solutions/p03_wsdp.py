@@ -29,7 +29,7 @@ PUZZLE = {
     ],
     "layout": "sharded",
     "hints_for": {"slow": 2, "large": 2},
-    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "gathers_for_use"],
+    "ideas": ["as_many_each"],
     "difficulty": "medium",
     "minutes": 20,
     "star_hint": "While a rank updates a layer, its network does nothing. Which gather, and which sum, "
@@ -77,13 +77,15 @@ draw_group({f"rank {m.rank}": m.weights for m in run(join, ranks=3, layers=1).mo
 # ## Your task
 #
 # As in puzzle 2, each rank trains on its own micro-batch. But rank `r` loads only shard `r` of `RANKS` of every
-# weight and of every state, keeps these shards until it has updated them, and gathers a whole weight to use it.
+# weight and of every state, and gathers a whole weight to use it.
 # It ends with its shards updated: the weights handed in with `set_final_weight`, the states in `opt_states`. Gradients
 # may be whole.
 #
 # `forward` and `backward` need a whole weight. `update` needs a weight and a state with the same shards, and a
 # gradient that has at least those shards (a whole one will do). Remember that a tensor in a local variable lives
 # until the next operation, which may use it; after that it is gone, unless you have stored it.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -29,13 +29,7 @@ PUZZLE = {
         {"time": 15.9, "memory": 1966080, "by": "fsdp_in_15_9"},
     ],
     "layout": "sharded",
-    "rules": [
-        "as_many_each",
-        "states_stay",
-        "weights_come_for_use",
-        "no_whole_gradient",
-        "no_whole_gradient_waits",
-    ],
+    "ideas": ["as_many_each", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 20,
     "hints_for": {"slow": 2, "large": 2},
@@ -95,13 +89,13 @@ draw_group(
 #
 # As in puzzle 3, rank `r` holds shard `r` of `RANKS` of every weight and state, trains on its own micro-batch, and ends
 # with its shards updated. How long it keeps a whole weight that it has gathered is up to you, as long as there is
-# memory for it, with more layers, too.
-#
-# The new part: when the next backward begins, a rank stores only pieces of gradients, and no whole one any more.
+# memory for it. The new part: of a gradient, a rank receives only the piece of the sum that it needs.
 #
 # A good program for puzzle 3 would meet the target below, in time and in memory. So there is a rule: **no rank ever
 # receives a whole summed gradient**, either in one call or by collecting its pieces. Once your program runs, you will
 # see below what that is good for.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -30,7 +30,7 @@ PUZZLE = {
     ],
     "layout": "stages",
     "begins_with": "basic",
-    "rules": ["own_layers", "own_updates", "whole_batch"],
+    "ideas": ["own_layers", "whole_batch"],
     "difficulty": "medium",
     "minutes": 20,
     "hints_for": {"slow": 3, "large": 3},
@@ -84,8 +84,10 @@ draw(run(hand_over, ranks=2, layers=1))
 # %% [markdown]
 # ## Your task
 #
-# Split the layers over the ranks: each layer on one rank, the same number on each. A rank loads, trains and updates
-# only its own layers. Let the whole batch travel together, all micro-batches in one activation, as in puzzle 0.
+# Split the layers over the ranks: each layer on one rank, the same number on each. A rank loads and trains only its
+# own layers. Let the whole batch travel together, all micro-batches in one activation, as in puzzle 0.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

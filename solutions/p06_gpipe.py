@@ -22,7 +22,7 @@ PUZZLE = {
         {"time": 28.1, "memory": 2490368, "by": "interleaved_ahead"},
     ],
     "layout": "stages",
-    "rules": ["own_layers", "own_updates", "one_micro_batch"],
+    "ideas": ["own_layers", "one_micro_batch"],
     "difficulty": "medium",
     "minutes": 30,
     "hints_for": {"slow": 2, "large": 3},
@@ -47,6 +47,8 @@ PUZZLE = {
 # ## Your task
 #
 # Split the layers as in puzzle 5, but keep the ranks busy: let the micro-batches travel one by one.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

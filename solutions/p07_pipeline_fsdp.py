@@ -31,7 +31,7 @@ PUZZLE = {
     ],
     "layout": "sharded",
     "begins_with": "fsdp",
-    "rules": ["four_stages", "states_stay", "weights_come_for_use", "no_whole_gradient"],
+    "ideas": ["four_stages", "no_whole_gradient"],
     "difficulty": "hard",
     "minutes": 45,
     "hints_for": {"slow": 3, "large": 3},
@@ -79,10 +79,11 @@ PUZZLE = {
 #
 # Every weight and every state is sharded over all 16 ranks: rank `r` holds shard `r` of 16 of every layer, and ends
 # with it updated. A collective takes all ranks, so all take part in those of all layers. How long a rank keeps a
-# whole weight that it has gathered is up to you, but a stage of twice as many layers may not keep more whole weights at
-# a time. As in puzzle 4, no rank ever receives a whole summed gradient.
+# whole weight that it has gathered is up to you. As in puzzle 4, no rank ever receives a whole summed gradient.
 #
-# Target, for 4 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. At the other sizes there may be {{2 * layers}} or {{3 * layers}} layers, and always 16 ranks and 4 micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+# The grader holds you to this: {{ideas}}
+#
+# Target, for 4 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. At the other sizes there are more layers, a multiple of four, and always 16 ranks and 4 micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
 # The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
 # example of that, if you want it now.

@@ -35,16 +35,7 @@ PUZZLE = {
     ],
     "layout": "replica_sharded",
     "begins_with": "fsdp",
-    "rules": [
-        "one_micro_batch",
-        "one_after_the_other",
-        "as_many_each",
-        "states_stay",
-        "weights_come_for_use",
-        "gathered_in_nodes",
-        "no_whole_gradient",
-        "summed_across_once",
-    ],
+    "ideas": ["as_many_each", "no_whole_gradient", "summed_across_once"],
     "difficulty": "hard",
     "minutes": 60,
     "hints_for": {"slow": 2, "large": 2},
@@ -148,7 +139,7 @@ draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
 # Weights are sharded over `shard`: a quarter for each rank, so that *each node has all of them*. Optimizer states are
 # sharded over both axes, so that no two ranks hold the same: of the state of its quarter, a rank keeps the half
 # `state.shard(replica_index, 2)`, an eighth of the whole. Rank `r` trains on two micro-batches, say `2r` and
-# `2r + 1`, one after the other.
+# `2r + 1`.
 #
 # - For each micro-batch: gather each weight in the node, then forward. Gather it again, or keep it where there is room,
 #   then backward, reduce-scatter in the node, and add the result to your own piece of the gradient.
@@ -161,6 +152,8 @@ draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
 #
 # The trap is *when* to sum across the replicas. After every micro-batch is slow. Summing the running total each time
 # counts gradients twice. Never doing it leaves you with two models that drift apart.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. The grader tries other meshes, so ask the model for
 # their sizes. A node always holds one replica, and each rank has two micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

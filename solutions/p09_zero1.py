@@ -27,14 +27,7 @@ PUZZLE = {
     "cost": "two_halves",
     "layout": "states_sharded",
     "begins_with": "grad_accum",
-    "rules": [
-        "one_micro_batch",
-        "one_after_the_other",
-        "as_many_each",
-        "states_stay",
-        "weights_come_for_use",
-        "gathers_for_use",
-    ],
+    "ideas": ["one_micro_batch", "only_updated_weights"],
     "difficulty": "medium",
     "minutes": 25,
     "hints_for": {"slow": 2, "large": 3},
@@ -57,13 +50,14 @@ PUZZLE = {
 # ## Your task
 #
 # Data parallel with two micro-batches on each rank, one after the other: rank `r` trains, say, on micro-batches `r`
-# and `r + RANKS`. Every rank holds all weights, each until the last backward of its layer, and
-# ends with all of them updated. But of every optimizer state, rank `r` holds only shard `r` of `RANKS`, to the
-# end: `weight, state = model.load_weights(layer)`, then keep `state.shard(model.rank, model.RANKS)`. No state
-# is ever sent, and no weight that is not for use. How often gradients are summed is up to you.
+# and `r + RANKS`. Every rank begins with all weights, and ends with all of them
+# updated. But of every optimizer state, rank `r` has only shard `r` of `RANKS`:
+# `weight, state = model.load_weights(layer)`, then keep `state.shard(model.rank, model.RANKS)`. How often gradients are summed is up to you.
 #
 # Here an all-reduce takes {{cost.allreduce}} ticks, and a reduce-scatter or an all-gather half of that, since each
 # sends half as much: `cost=Cost(allreduce=0.6, allreduce_across=3.0)`.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

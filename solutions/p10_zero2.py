@@ -27,13 +27,7 @@ PUZZLE = {
     "cost": "two_halves",
     "layout": "states_sharded",
     "hints_for": {"slow": 2, "large": 2},
-    "rules": [
-        "one_micro_batch",
-        "as_many_each",
-        "states_stay",
-        "weights_come_for_use",
-        "gathers_for_use",
-    ],
+    "ideas": ["one_micro_batch", "only_updated_weights"],
     "difficulty": "medium",
     "minutes": 20,
     "star_hint": "What is there to compute while a reduce-scatter is on its way, and after the "
@@ -55,10 +49,11 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# The same machine, the same prices and the same pieces as in puzzle 9: all weights on every rank, each until the last
-# backward of its layer, of every optimizer state only shard `r` of `RANKS` on rank `r`, two micro-batches on each
-# rank. No state is ever sent, and no weight that is not for use. After the last backward of its layer a weight may
+# The same machine, the same prices and the same pieces as in puzzle 9: all weights on every rank, of
+# every optimizer state only shard `r` of `RANKS` on rank `r`, two micro-batches on each rank. After the last backward of its layer a weight may
 # be cut to the piece that this rank updates: `shard` cuts it as it cuts a state. Now use less memory for the gradients.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

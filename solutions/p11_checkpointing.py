@@ -33,7 +33,7 @@ PUZZLE = {
     ],
     "cost": "inner_activations",
     "layout": "whole",
-    "rules": [],
+    "ideas": [],
     "words": ["keep", "saved"],
     "begins_with": "basic",
     "hints_for": {"slow": 1, "large": 2},
@@ -124,7 +124,7 @@ draw(run(three_ways, layers=1, batches=3, cost=prices))
 #
 # Your GPU has room for something in between: the weights, the optimizer states and the gradients, the input of every
 # layer, the inside of the one layer that is in its backward, and beyond that, what `"selective"` keeps of **half of
-# the layers** (rounded down). Do not go beyond that at other sizes either.
+# the layers** (rounded down).
 #
 # Target, for 12 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

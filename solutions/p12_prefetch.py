@@ -35,7 +35,7 @@ PUZZLE = {
     "layout": "sharded",
     "begins_with": "fsdp",
     "hints_for": {"slow": 2, "large": 3},
-    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "no_whole_gradient"],
+    "ideas": ["as_many_each", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 30,
     "star_hint": "Which gathers and which sums are still in sight, at the beginning and at the end? "
@@ -141,6 +141,8 @@ compare(
 # Two things to know. The network of a rank carries out its calls **one at a time, in the order in which you start
 # them**. And what is on its way takes up memory: the whole weight from the moment you call `allgather`, and a
 # gradient until its sum has arrived.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -35,7 +35,7 @@ PUZZLE = {
     "layout": "stages",
     "begins_with": "gpipe",
     "hints_for": {"slow": 2, "large": 2},
-    "rules": ["own_layers", "own_updates", "one_micro_batch"],
+    "ideas": ["own_layers"],
     "difficulty": "medium",
     "minutes": 30,
     "star_hint": "Where do the ranks wait: at the beginning, in between, or at the end? Which message "
@@ -58,12 +58,14 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train as in puzzle 6: the layers split over the ranks, the micro-batches one by one. There are **8 micro-batches**
+# Train as in puzzle 6, with the layers split over the ranks. There are **8 micro-batches**
 # now, twice as many as ranks. GPipe takes {{hill[1].time}} ticks for them, which is nearly good enough, and
 # {{hill[1].memory}} elements, which is far too much.
 #
 # The order in which a rank does its forwards and backwards is up to you, and so is when it loads a layer: at the
 # beginning, or just before its first forward.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -29,7 +29,7 @@ PUZZLE = {
     "cost": "quick_messages",
     "layout": "stages",
     "begins_with": "one_f_one_b",
-    "rules": ["own_layers", "own_updates", "one_micro_batch", "dealt_like_cards"],
+    "ideas": ["own_layers", "dealt_like_cards"],
     "hints_for": {"slow": 3, "large": 3},
     "difficulty": "hard",
     "minutes": 45,
@@ -64,6 +64,8 @@ PUZZLE = {
 #
 # There are twice as many messages as before, so links must be quick. Here a send takes {{cost.send}} ticks, and so
 # does a receive: `cost=Cost(send=0.1, receive=0.1)`.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -28,16 +28,7 @@ PUZZLE = {
     ],
     "cost": "large_weights",
     "layout": "sharded_stages",
-    "rules": [
-        "own_layers",
-        "own_updates",
-        "as_many_each",
-        "states_stay",
-        "weights_come_for_use",
-        "gathers_for_use",
-        "one_micro_batch",
-        "no_whole_gradient",
-    ],
+    "ideas": ["own_layers", "no_whole_gradient"],
     "hints_for": {"slow": 1, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
@@ -78,12 +69,14 @@ PUZZLE = {
 # ## Your task
 #
 # Train with both at once: a pipeline, and FSDP within each stage. A rank loads its piece of its stage's layers,
-# `model.load_weights(layer, shard, shards)`, and ends with it updated. It gathers a weight to use it, and drops it. Each
-# forward and each backward works on a single micro-batch, and no rank ever receives a whole summed gradient.
+# `model.load_weights(layer, shard, shards)`, and ends with it updated. It gathers a
+# weight to use it. And no rank ever receives a whole summed gradient.
 #
 # Here weights are large, as in real models: a layer has {{cost.weight_elements // cost.activation_elements:word}}
 # times as many elements as an activation of one micro-batch. A collective takes {{cost.collective}} ticks, a send and
 # a receive {{cost.send}} each: `cost=Cost(weight_elements=2_097_152, collective=0.8, send=0.1, receive=0.1)`.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 8 ranks, 8 layers and 16 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

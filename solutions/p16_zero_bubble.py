@@ -28,7 +28,7 @@ PUZZLE = {
     ],
     "cost": "free_links",
     "layout": "stages",
-    "rules": ["own_layers", "own_updates", "one_micro_batch"],
+    "ideas": ["own_layers"],
     "words": ["backward_input", "backward_weight"],
     "begins_with": "one_f_one_b",
     "hints_for": {"slow": 3, "large": 2},
@@ -89,7 +89,9 @@ draw(run(in_halves, layers=1, batches=2))
 # ## Your task
 #
 # A pipeline with one layer on each rank, so that there are no smaller chunks to help. Messages take no time here:
-# `cost=Cost(send=0, send_across=0, receive=0)`. Each operation works on a single micro-batch.
+# `cost=Cost(send=0, send_across=0, receive=0)`.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 4 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}**
 # elements. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -28,7 +28,7 @@ PUZZLE = {
         {"time": 10.7, "memory": 2228224, "by": "tensor_parallel_one_later"},
     ],
     "layout": "sharded",
-    "rules": ["weights_stay"],
+    "ideas": ["weights_stay"],
     "words": ["partial=True"],
     "begins_with": "basic",
     "hints_for": {"slow": 3, "large": 2},
@@ -90,6 +90,8 @@ draw_group({f"rank {m.rank}": {**m.weights, **m.activations} for m in pieces.mod
 # Four ranks train on one micro-batch. Of every weight and every optimizer state rank `r` has piece `r` of `RANKS`, and
 # it ends with that piece, updated. In this puzzle no rank gathers a weight or a state, or sends one: weights stay
 # where they are, and only activations and their gradients travel.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -29,7 +29,7 @@ PUZZLE = {
     ],
     "cost": "long_sequences",
     "layout": "sharded",
-    "rules": ["weights_stay"],
+    "ideas": ["weights_stay"],
     "words": ["partial=True", "slices"],
     "begins_with": "tensor_parallel",
     "hints_for": {"slow": 2, "large": 2},
@@ -80,6 +80,8 @@ PUZZLE = {
 #
 # The first input is whole when it comes from `get_activation`, and `loss` reads a whole activation. What is kept in
 # between is for you to decide. A quarter of an activation is {{cost.activation_elements // 4}} elements.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -33,7 +33,7 @@ PUZZLE = {
     ],
     "cost": "long_hops",
     "layout": "whole",
-    "rules": ["as_many_each", "dense_weights_stay"],
+    "ideas": ["as_many_each", "weights_stay"],
     "words": ["lists"],
     "begins_with": "ddp",
     "hints_for": {"slow": 2, "large": 3},
@@ -98,13 +98,14 @@ compare(one_call.models[0], two_calls.models[0], titles=["one call", "two calls"
 # ## Your task
 #
 # Data parallel, as in puzzle 2: 16 ranks, a micro-batch on each, every rank with all weights and all optimizer
-# states, and in the end all of them updated on all ranks. Each rank makes all its updates itself: no weight and no state is
-# ever sent.
+# states, and in the end all of them updated on all ranks.
 #
 # A tick is the {{tick:.0f}} µs of a forward pass of a layer,
 # so a backward pass takes {{cost.backward}} ticks. Hops and bytes have the prices from above:
 # `cost=RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760)`. An all-reduce of n layers takes **{{h}}
 # ticks for its {{hops}} hops, and {{t}}n for its bytes**. The network makes one call at a time.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 16 ranks in 2 nodes and 24 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -35,7 +35,7 @@ PUZZLE = {
     ],
     "cost": "two_speeds",
     "layout": "whole",
-    "rules": ["as_many_each", "dense_weights_stay"],
+    "ideas": ["as_many_each", "weights_stay"],
     "begins_with": "ddp",
     "hints_for": {"slow": 2, "large": 3},
     "difficulty": "medium",
@@ -63,8 +63,7 @@ PUZZLE = {
 # ## Your task
 #
 # Data parallel: 16 ranks in 4 nodes of 4, a micro-batch on each, every rank with all weights and all optimizer states,
-# and in the end all of them updated on all ranks. Each rank makes all its updates itself: no weight and no state is
-# ever sent. The axis `shard` of the mesh is the four ranks of a node; the axis `replica` is four ranks at the same
+# and in the end all of them updated on all ranks. The axis `shard` of the mesh is the four ranks of a node; the axis `replica` is four ranks at the same
 # place in their nodes.
 #
 # The layers and the links between nodes are those of puzzle 19, where a tick is {{tick}} µs. Inside a node a hop
@@ -73,6 +72,8 @@ PUZZLE = {
 # and a ring that leaves a node is as slow as the links between nodes all the way round. The links of a rank carry its
 # calls one after another, in the order in which they were made: a call inside the node that is made behind one between
 # nodes waits for that one.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 nodes of 4 and 8 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -42,13 +42,7 @@ PUZZLE = {
     ],
     "cost": "one_card",
     "layout": "sharded",
-    "rules": [
-        "as_many_each",
-        "states_stay",
-        "weights_come_for_use",
-        "gathers_for_use",
-        "no_whole_gradient",
-    ],
+    "ideas": ["as_many_each", "no_whole_gradient"],
     "begins_with": "fsdp",
     "hints_for": {"slow": 1, "large": 3},
     "difficulty": "medium",
@@ -78,7 +72,7 @@ PUZZLE = {
 # Here are 16 ranks in 4 nodes of 4, a micro-batch on each. The axis `shard` of the mesh is the four ranks of a node.
 # Everything is sharded over *all* ranks, as in puzzle 4: rank `r` begins with piece `r` of 16 of every weight and every
 # state, and ends with them updated. What else a rank stores in between is up to you, and so is which gathers leave
-# the node. No state is ever sent, and no weight that is not for use. As in puzzle 4, no rank ever receives a whole
+# the node. As in puzzle 4, no rank ever receives a whole
 # summed gradient.
 #
 # A tick is {{tick:.1f}} ms. A collective takes {{cost.collective_across}} ticks where it leaves a node, and
@@ -86,6 +80,8 @@ PUZZLE = {
 # four ranks of a node fetches its quarter from other nodes, four quarters have to go through the node's one card. In
 # code: `cost=Cost(backward=3, collective=0.4, collective_across=8, activation_elements=16_384, allreduce=0.8,
 # allreduce_across=16)`.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements: {{target.memory / cost.weight_elements}} weights.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

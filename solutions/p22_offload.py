@@ -34,7 +34,7 @@ PUZZLE = {
     "words": ["hosts"],
     "begins_with": "grad_accum",
     "hints_for": {"slow": 2, "large": 3},
-    "rules": ["one_micro_batch", "states_stay", "weights_come_for_use", "updates_on_hosts"],
+    "ideas": ["one_micro_batch", "only_updated_weights", "updates_on_hosts"],
     "difficulty": "hard",
     "minutes": 40,
     "star_hint": "The host updates one layer after the other, and most of that comes after the device "
@@ -79,9 +79,8 @@ PUZZLE = {
 # ## Your task
 #
 # Train on two micro-batches. Each forward and each backward takes one of them, as in puzzle 1; in which order is up to
-# you. The device begins with all weights and no optimizer states, holds each weight until its last backward, and ends
-# with all weights, updated. The states are on the host, to the end, which makes all updates. No state is
-# ever sent, and no weight that is not for use. Since an update takes a weight as well, the host has weights of its own: both call `load_weights`, and
+# you. The device begins with all weights and no optimizer states, and ends with all weights, updated. The states are on
+# the host, which makes all updates. Since an update takes a weight as well, the host has weights of its own: both call `load_weights`, and
 # the device keeps only the first of what it gives. (On a real machine the host's copy has 32 bits, and is counted
 # among the states.)
 #
@@ -89,6 +88,8 @@ PUZZLE = {
 # forward takes {{cost.forward}} tick, a backward {{cost.backward}}, since it computes the forward again (puzzle 11).
 # A transfer takes {{cost.host_transfer}}, an update on the host {{cost.host_update}}: `cost=Cost(backward=3,
 # receive=0, activation_elements=16_384, host_update=5.5)`.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 1 rank with its host, 6 layers and 2 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements:
 # {{Fraction(target.memory, layers * cost.weight_elements) - 1:word}} more than the weights, as {{room}} GB are {{Fraction(room, 2 * gb) - 1:word}} more than {{WEIGHT * gb}}. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

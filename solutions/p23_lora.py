@@ -32,13 +32,7 @@ PUZZLE = {
         {"time": 14.6, "memory": 1417216, "by": "lora_checkpointed"},
     ],
     "layout": "frozen_shards",
-    "rules": [
-        "as_many_each",
-        "states_stay",
-        "adapters_stay",
-        "weights_come_for_use",
-        "gathers_for_use",
-    ],
+    "ideas": ["as_many_each"],
     "words": ["adapter"],
     "begins_with": "fsdp",
     "hints_for": {"slow": 3, "large": 2},
@@ -96,8 +90,9 @@ draw_group({f"rank {m.rank}": {**m.weights, "state": m.opt_states[0]} for m in l
 # Each rank trains on its own micro-batch. Of every frozen weight rank `r` has piece `r` of `RANKS`, and no optimizer state:
 # `model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)`. It ends with the same pieces, as they
 # were. Every rank has the whole adapter of each layer with its optimizer state, and ends with all adapters updated:
-# `model.set_final_weight(layer, adapter)`. Each rank makes all its updates itself: no adapter and no state is ever sent,
-# and no weight that is not for use. A collective takes one layer here, not a list (puzzle 19).
+# `model.set_final_weight(layer, adapter)`. A collective takes one layer here, not a list (puzzle 19).
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 6 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

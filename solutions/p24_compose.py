@@ -22,21 +22,21 @@ PUZZLE = {
     "name": "compose",
     "title": "Compose",
     "size": {
-        "ranks": 128,
+        "ranks": 64,
         "layers": 16,
-        "batches": 512,
-        "mesh": {"x": 16, "y": 2, "z": 4},
+        "batches": 256,
+        "mesh": {"x": 8, "y": 2, "z": 4},
     },
     "other_sizes": "grid",
     "target": {"time": 14.0, "memory": 79_000_000_000},
-    "star": {"time": 13.0, "memory": 44_000_000_000},
+    "star": {"time": 13.0, "memory": 49_000_000_000},
     "frontier": [
-        {"time": 13.0, "memory": 44_000_000_000, "by": "compose_overlapped"},
-        {"time": 14.0, "memory": 36_000_000_000, "by": "eight_small_stages"},
+        {"time": 13.0, "memory": 49_000_000_000, "by": "compose_overlapped"},
+        {"time": 14.0, "memory": 39_000_000_000, "by": "eight_small_stages"},
     ],
     "cost": "gpt_3_on_a100",
     "layout": "anywhere",
-    "rules": ["several_kinds"],
+    "ideas": ["several_kinds"],
     "begins_with": "interleaved",
     "hints_for": {"slow": 1, "large": 2},
     "difficulty": "hard",
@@ -94,9 +94,9 @@ prices
 #
 # ## Your task
 #
-# The 128 ranks are a mesh of 16 x 2 x 4, with the axes `x`, `y` and `z`. *You decide what an axis is for.* A
+# The 64 ranks are a mesh of 8 x 2 x 4, with the axes `x`, `y` and `z`. *You decide what an axis is for.* A
 # collective takes one axis here, or all ranks; messages go wherever you like. If `x` is for replicas, the other two
-# make a pipeline of eight stages, of which there are 16. If `x` and `y` are for replicas, there are
+# make a pipeline of eight stages, of which there are eight. If `x` and `y` are for replicas, there are
 # {{mesh["x"] * mesh["y"]}} pipelines of four stages, and a sum goes over one axis and then over the other.
 #
 # Anything goes that trains the model with more than one kind of parallelism, so no rank runs all layers by itself:
@@ -105,6 +105,8 @@ prices
 # updated. All ranks together have all of them. Seconds here are accurate to about two digits: with this software on
 # this machine they are within {{off}} percent of what was measured. So time and memory count in two digits:
 # {{ours.time:.1f}} seconds are {{ours.time:.0f}}.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target: **{{target.time}}** seconds, peak memory **{{target.memory / BILLION}} GB**, which is what fits
 # ({{FITS:percent}} of the {{card:.1f}} GB that the card has).
@@ -174,7 +176,7 @@ async def compose(model: Model) -> Model:
 
 
 # %%
-nodes = {"ranks": 128, "layers": 16, "batches": 512, "mesh": {"x": 16, "y": 2, "z": 4}}
+nodes = {"ranks": 64, "layers": 16, "batches": 256, "mesh": {"x": 8, "y": 2, "z": 4}}
 done = run(compose, cost=prices, **nodes)
 draw(done)
 
@@ -196,9 +198,9 @@ grade(compose)
 # | FSDP, all four at once | {{row(fsdp_at_once)}} |
 # | FSDP, all four at once, gathered ahead | {{row(fsdp_at_once_ahead)}} |
 # | FSDP, two at once, gathered ahead | {{row(fsdp_two_at_once_ahead)}} |
-# | sixteen stages, eight replicas, states in pieces | {{row(sixteen_stages)}} |
-# | eight thin stages, sixteen replicas, all-reduce | {{row(whole_states)}} |
-# | eight thin stages, sixteen replicas, states in pieces | {{row(compose)}} |
+# | sixteen stages, four replicas, states in pieces | {{row(sixteen_stages)}} |
+# | eight thin stages, eight replicas, all-reduce | {{row(whole_states)}} |
+# | eight thin stages, eight replicas, states in pieces | {{row(compose)}} |
 # | the same, overlapped, with fewer forwards ahead | {{row(eight_stages)}} |
 # | the same, and sums of gradients in pieces | {{row(eight_small_stages)}} |
 # | four thin stages, {{mesh["x"] * mesh["y"]}} replicas, states and sums of gradients in pieces | {{row(compose_overlapped)}} |
@@ -212,7 +214,7 @@ grade(compose)
 # Sharded states cost nothing at all, since a reduce-scatter and an all-gather are an all-reduce. And tensor
 # parallelism makes everything eight times smaller, as long as it stays in the node.
 #
-# The replicas all do the same. With `run(compose, represent="x", cost=prices, **nodes)` only four of the 16 are run
+# The replicas all do the same. With `run(compose, represent="x", cost=prices, **nodes)` only four of the eight are run
 # and stand for all of them. The others run the function beside these, without a machine, and have to make the same
 # calls. So what all of them do is proved, also where there are many more.
 
@@ -221,7 +223,7 @@ grade(compose)
 #
 # Four stages instead of eight have half the bubble, and twice the weights and gradients. These fit if the sum of the
 # gradients is in pieces, too: after each round of a layer its gradient goes into a reduce-scatter over `x`, and is
-# added to the rank's own sixteenth. When the last sum of a layer is there, a reduce-scatter over `y` makes a half of
+# added to the rank's own eighth. When the last sum of a layer is there, a reduce-scatter over `y` makes a half of
 # that, and the layer is updated and gathered while the layers below still go backward, so that only the lowest one is
 # left for the end. The sends are not awaited. And a stage is ahead by one forward for each stage after it, as in 1F1B, and
 # one more, which is enough to hide messages as short as these. That makes {{best.time:.1f}} seconds, which count as {{best.time:.0f}},
@@ -348,7 +350,7 @@ async def laid_out(
 
 
 async def compose_overlapped(model: Model) -> Model:
-    """Four thin stages, 32 replicas on two axes, states and sums of gradients in pieces."""
+    """Four thin stages, 16 replicas on two axes, states and sums of gradients in pieces."""
     return await laid_out(model, axes="xy", pieces=True, each_round=True, lead=1, more=1)
 
 
@@ -362,7 +364,7 @@ draw(run(compose_overlapped, represent="x", cost=prices, **nodes))
 
 # %% tags=["solution"]
 async def eight_stages(model: Model) -> Model:
-    """Eight thin stages, 16 replicas, states in pieces."""
+    """Eight thin stages, eight replicas, states in pieces."""
     return await laid_out(model, axes="x", pieces=True, each_round=False, lead=1)
 
 
@@ -372,12 +374,12 @@ async def eight_small_stages(model: Model) -> Model:
 
 
 async def sixteen_stages(model: Model) -> Model:
-    """1F1B, with a stage of one layer, and eight replicas on two axes."""
-    return await laid_out(model, axes="yz", pieces=True, each_round=False, lead=1)
+    """1F1B, with a stage of one layer, and four replicas."""
+    return await laid_out(model, axes="z", pieces=True, each_round=False, lead=1)
 
 
 async def whole_states(model: Model) -> Model:
-    """Eight thin stages, and an all-reduce between 16 replicas."""
+    """Eight thin stages, and an all-reduce between eight replicas."""
     return await laid_out(model, axes="x", pieces=False, each_round=False)
 
 
@@ -463,17 +465,17 @@ def on_all_nodes(fn: Callable[[Model], Any], represent: str | bool = False) -> R
         gradients=4,
         reduced=2,
     )
-    mesh = {"x": 16, "y": 2, "z": 4}
-    return run(fn, ranks=128, layers=16, batches=512, mesh=mesh, cost=cost, represent=represent)
+    mesh = {"x": 8, "y": 2, "z": 4}
+    return run(fn, ranks=64, layers=16, batches=256, mesh=mesh, cost=cost, represent=represent)
 
 
 def four_ways(static: bool = False) -> Figure:
     """Rank 0 of FSDP, and of three pipelines with replicas."""
     shown = {
         "FSDP, two at once": on_all_nodes(fsdp_two_at_once_ahead, represent="x"),
-        "16 stages, 8 replicas": on_all_nodes(sixteen_stages),
-        "8 thin stages, 16 replicas": on_all_nodes(compose, represent="x"),
-        "4 thin stages, 32 replicas": on_all_nodes(compose_overlapped, represent="x"),
+        "16 stages, 4 replicas": on_all_nodes(sixteen_stages),
+        "8 thin stages, 8 replicas": on_all_nodes(compose, represent="x"),
+        "4 thin stages, 16 replicas": on_all_nodes(compose_overlapped, represent="x"),
     }
     first = [done.models[0] for done in shown.values()]
     return compare(*first, titles=list(shown), static=static)

@@ -39,7 +39,7 @@ PUZZLE = {
     ],
     "cost": "long_context",
     "layout": "whole",
-    "rules": ["dense_weights_stay", "each_slice_on_one_rank", "keys_by_collectives"],
+    "ideas": ["weights_stay", "keys_by_collectives", "each_slice_on_one_rank"],
     "words": ["project", "sliced=True"],
     "begins_with": "ddp",
     "hints_for": {"slow": 3, "large": 2},
@@ -197,12 +197,14 @@ draw_group({f"rank {m.rank}": m.activations for m in slices.models})
 # ## Your task
 #
 # Four ranks train {{ours.layers}} layers on one micro-batch. Every rank holds all weights and all states, and makes all its
-# updates itself: no weight and no state is ever sent. Each rank trains slices of the sequence, and which ones you decide: several make one with
+# updates itself. Each rank trains slices of the sequence, and which ones you decide: several make one with
 # `inp.shard(i, n).combine(inp.shard(j, n))`. Keys, values and their gradients travel by collectives alone: to send
 # them from rank to rank is puzzle 26.
 #
 # The machine is the one above, `cost=long_context`. A gather of keys and values takes {{gather.length}} ticks, a
 # sum of a weight's gradient {{weight_sum.length}}, and an update {{cost.update}}.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -34,7 +34,7 @@ PUZZLE = {
     ],
     "cost": "all_heads",
     "layout": "whole",
-    "rules": ["dense_weights_stay", "each_slice_on_one_rank", "keys_go_round"],
+    "ideas": ["weights_stay", "keys_go_round"],
     "words": ["project", "sliced=True"],
     "hints_for": {"slow": 3, "large": 2},
     "difficulty": "hard",
@@ -121,11 +121,13 @@ draw_attention(once)
 # ## Your task
 #
 # As puzzle 25: four ranks train {{ours.layers}} layers on one micro-batch, every rank holds all weights and all states, and makes all its updates
-# itself: no weight and no state is ever sent. Each rank trains slices of the sequence. But now no collective moves keys, values or their gradients: they go
+# itself. Each rank trains slices of the sequence. But now no collective moves keys, values or their gradients: they go
 # from rank to rank.
 #
 # Every head of queries has keys and values of its own, so these are {{more:word}} times as large as in puzzle 25, and the links are {{faster:word}} times as fast:
 # `cost=all_heads`, above.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

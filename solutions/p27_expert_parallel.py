@@ -26,7 +26,7 @@ PUZZLE = {
     "frontier": [{"time": 34.9475, "memory": 8650752, "by": "tokens_before_sums"}],
     "cost": "experts",
     "layout": "experts_sharded",
-    "rules": ["as_many_each", "experts_stay", "dense_weights_stay"],
+    "ideas": ["as_many_each", "weights_stay"],
     "words": ["alltoall", "expert"],
     "begins_with": "ddp",
     "hints_for": {"slow": 3, "large": 3},
@@ -113,11 +113,12 @@ draw_tokens(there)
 # ## Your task
 #
 # Train {{ours.layers}} layers on {{ours.ranks}} ranks, with a micro-batch each. Every rank holds all of each dense layer, and its part of the experts of
-# the others: rank `r` piece `r`. No expert, no gradient of one and none of their states is gathered, summed or sent. Of dense layers only gradients
-# are summed: each rank makes its updates itself, so their weights and states stay, too.
+# the others: rank `r` piece `r`. Tokens travel to the experts; of dense layers gradients are summed.
 #
 # The machine is the one above, `cost=uneven`. From a layer with experts to the next the loads turn by one, so each layer has another hottest expert.
 # At the other sizes, too, each dense layer is followed by one with experts.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

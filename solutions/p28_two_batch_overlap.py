@@ -21,7 +21,7 @@ PUZZLE = {
     "frontier": [{"time": 60.32, "memory": 10616832, "by": "updates_while_tokens_travel"}],
     "cost": "far_experts",
     "layout": "experts_sharded",
-    "rules": ["as_many_each", "experts_stay", "dense_weights_stay"],
+    "ideas": ["as_many_each", "weights_stay"],
     "words": ["alltoall", "expert"],
     "begins_with": "expert_parallel",
     "hints_for": {"slow": 1, "large": 3},
@@ -48,6 +48,8 @@ PUZZLE = {
 # as a forward. Again, experts stay where they are, and so do the weights and states of dense layers.
 #
 # There is no new operation. `model.alltoall(...)` starts as soon as it is called, and `await` waits for its end, as with any collective.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

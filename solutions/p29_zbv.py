@@ -28,7 +28,7 @@ PUZZLE = {
     ],
     "cost": "even_thirds",
     "layout": "stages",
-    "rules": ["own_layers", "own_updates", "one_micro_batch", "in_a_v"],
+    "ideas": ["own_layers", "in_a_v"],
     "words": ["backward_input", "backward_weight"],
     "begins_with": "zero_bubble",
     "hints_for": {"slow": 3, "large": 2},
@@ -57,10 +57,10 @@ PUZZLE = {
 # ## Your task
 #
 # A pipeline with two stages on each rank, in a V: stages 0 to 3 are on ranks 0 to 3, and stages 4 to 7 on ranks 3 to
-# 0. So rank 0 has layers 0 and 7, rank 3 has layers 3 and 4. Each operation works on a single micro-batch.
+# 0. So rank 0 has layers 0 and 7, rank 3 has layers 3 and 4.
 #
-# A rank may run ahead by about `2 * model.RANKS` forwards, those of its two stages together, before its first backward
-# and from then on, however many micro-batches there are. Keep room for the upper stage among these: if the lower one
+# The memory of the target is enough for about `2 * model.RANKS` forwards, those of its two stages together, that a rank
+# runs ahead. Keep room for the upper stage among these: if the lower one
 # takes all of it, no micro-batch comes up again, and all ranks wait. From a neighbor come activations of one stage and
 # gradients of the other: `isinstance(tensor, Activation)` tells them apart, and `tensor.layer` and `tensor.batches` say
 # of what they are.
@@ -68,6 +68,8 @@ PUZZLE = {
 # You have the halves of a backward from puzzle 16. Here all three pieces of work take the same time, as they about do
 # for a large layer, F = B = W = {{F}}, and messages take none:
 # `cost=Cost(backward=2, send=0, send_across=0, receive=0)`.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}**
 # elements. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -26,14 +26,7 @@ PUZZLE = {
     ],
     "cost": "pairs",
     "layout": "both_ends",
-    "rules": [
-        "own_layers",
-        "own_updates",
-        "states_stay",
-        "loaded_weights",
-        "one_micro_batch",
-        "through_all_ranks",
-    ],
+    "ideas": ["own_layers", "through_all_ranks"],
     "words": ["backward_input", "backward_weight", "overlapped=True"],
     "begins_with": "zbv",
     "hints_for": {"slow": 3, "large": 3},
@@ -63,21 +56,22 @@ PUZZLE = {
 #
 # The mesh has two halves with two places each: rank 0 and rank 1 are the places 0 and 1 of half 0, rank 2 and rank 3
 # those of half 1. There are four stages of two layers. At place 0 both halves have stage 0 and stage 3, at place 1 they
-# have stage 1 and stage 2, with the optimizer states. Each operation works on a single micro-batch, with a weight that
-# its rank has loaded.
+# have stage 1 and stage 2, with the optimizer states.
 #
 # Half of the micro-batches start at place 0 of half 0, go to place 1 there, then over to place 1 of half 1, and end at
 # place 0 of half 1. The others go the opposite way. So a micro-batch goes through all ranks.
 # `model.rank_at(half=1, place=0)` is the rank there.
 #
 # Two ranks have the gradient of a layer for half of the micro-batches each: `model.allreduce(grad, layer, axis="half")`
-# sums the two, and both ranks update. No weight and no state is ever sent.
+# sums the two, and both ranks update.
 #
 # There is one new word. A backward with `overlapped=True` runs beside the forward of another micro-batch right before it, and
 # the two take as long as the longer one. The rank must have both the input and the gradient before that forward begins.
 #
 # F = B = W = {{cost.forward}} for a layer, and messages take no time:
 # `cost=Cost(backward=2, send=0, send_across=0, receive=0, overlapped=1)`. You have the halves of a backward as well.
+#
+# The grader holds you to this: {{ideas}}
 #
 # Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}**
 # elements. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

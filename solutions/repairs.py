@@ -24,6 +24,8 @@ from lib import Cost, ExpertRingCost, Model, RingCost, Uneven, grade, hint, run,
 # gradients. The author swears that every gradient was there a moment ago. Where was it last seen?
 #
 # Target, for 1 rank, 2 layers, 4 micro-batches: **{{R1.time}}** ticks, peak memory **{{R1.memory}}** elements.
+#
+# The grader holds you to this: {{R1.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -37,7 +39,7 @@ PUZZLE = {
         {"time": 17.0, "memory": 1966080, "by": "repair_local"},
     ],
     "layout": "whole",
-    "rules": ["one_micro_batch", "one_after_the_other"],
+    "ideas": ["one_micro_batch"],
     "difficulty": "easy",
     "minutes": 5,
     "hints": [
@@ -102,6 +104,8 @@ grade(repair_local)
 # one gradient through the second.
 #
 # Target, for 4 ranks, 2 layers, 8 micro-batches: **{{R2.time}}** ticks, peak memory **{{R2.memory}}** elements.
+#
+# The grader holds you to this: {{R2.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -116,7 +120,7 @@ PUZZLE = {
         {"time": 9.3, "memory": 1966080, "by": "sums_under_updates"},
     ],
     "layout": "whole",
-    "rules": ["one_micro_batch", "one_after_the_other", "as_many_each", "dense_weights_stay"],
+    "ideas": ["one_micro_batch", "as_many_each", "weights_stay"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -190,6 +194,8 @@ grade(repair_twice)
 # nothing, and ask the grader, who has been there.
 #
 # Target, for 4 ranks, 2 layers, 8 micro-batches: **{{R3.time}}** ticks, peak memory **{{R3.memory}}** elements.
+#
+# The grader holds you to this: {{R3.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -204,7 +210,7 @@ PUZZLE = {
         {"time": 9.3, "memory": 1966080, "by": "sums_under_updates"},
     ],
     "layout": "whole",
-    "rules": ["as_many_each", "dense_weights_stay"],
+    "ideas": ["as_many_each", "weights_stay"],
     "difficulty": "easy",
     "minutes": 10,
     "hints": [
@@ -278,6 +284,8 @@ grade(repair_quiet)
 # below. He would like to be congratulated. Nothing is free, detective: what does it cost, and when is it paid?
 #
 # Target, for 4 ranks, 6 layers, 4 micro-batches: **{{R4.time}}** ticks, peak memory **{{R4.memory}}** elements, as in puzzle 4.
+#
+# The grader holds you to this: {{R4.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -293,13 +301,7 @@ PUZZLE = {
         {"time": 15.9, "memory": 1966080, "by": "fsdp_in_15_9"},
     ],
     "layout": "sharded",
-    "rules": [
-        "as_many_each",
-        "states_stay",
-        "weights_come_for_use",
-        "no_whole_gradient",
-        "no_whole_gradient_waits",
-    ],
+    "ideas": ["as_many_each", "no_whole_gradient"],
     "difficulty": "easy",
     "minutes": 10,
     "hints": [
@@ -374,6 +376,8 @@ grade(repair_bargain)
 # it is the other's turn.
 #
 # Target, for 2 ranks, 4 layers, 4 micro-batches: **{{R5.time}}** ticks, peak memory **{{R5.memory}}** elements.
+#
+# The grader holds you to this: {{R5.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -387,7 +391,7 @@ PUZZLE = {
         {"time": 33.8, "memory": 2621440, "by": "pipeline"},
     ],
     "layout": "stages",
-    "rules": ["own_layers", "own_updates", "whole_batch", "first_half_on_rank_0"],
+    "ideas": ["own_layers", "whole_batch"],
     "difficulty": "easy",
     "minutes": 5,
     "hints": [
@@ -459,6 +463,8 @@ grade(repair_deadlock)
 # bring, you have seen in puzzle 7.)
 #
 # Target, for 4 ranks, 2 layers, 3 micro-batches: **{{R6.time}}** ticks, peak memory **{{R6.memory}}** elements.
+#
+# The grader holds you to this: {{R6.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -472,7 +478,7 @@ PUZZLE = {
         {"time": 5.6, "memory": 1572864, "by": "repair_skip"},
     ],
     "layout": "whole",
-    "rules": ["each_on_one_rank", "dense_weights_stay"],
+    "ideas": ["weights_stay"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -546,6 +552,8 @@ grade(repair_skip)
 # plan, and as in puzzle 4 no rank ever receives a whole summed gradient. Everybody went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.
 #
 # Target, for 8 ranks, mesh replica 2 x shard 4, 2 layers: **{{R7.time}}** ticks, peak memory **{{R7.memory}}** elements.
+#
+# The grader holds you to this: {{R7.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -565,13 +573,7 @@ PUZZLE = {
         {"time": 7.7, "memory": 917504, "by": "hybrid_in_7_7"},
     ],
     "layout": "hybrid_sharded",
-    "rules": [
-        "as_many_each",
-        "states_stay",
-        "weights_come_for_use",
-        "gathered_in_nodes",
-        "no_whole_gradient",
-    ],
+    "ideas": ["as_many_each", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -646,6 +648,8 @@ grade(repair_groups)
 # this unless it is told otherwise. It is also {{Fraction(round(4 * book.time / mended.time - 4), 4):word}} slower than it has to be. Where does the time go?
 #
 # Target, for 8 ranks, mesh replica 2 x shard 4, 4 layers, 32 micro-batches: **{{R8.time}}** ticks, peak memory **{{R8.memory}}** elements.
+#
+# The grader holds you to this: {{R8.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -666,15 +670,7 @@ PUZZLE = {
     ],
     "cost": "far_nodes",
     "layout": "hybrid_sharded",
-    "rules": [
-        "one_micro_batch",
-        "one_after_the_other",
-        "as_many_each",
-        "states_stay",
-        "weights_come_for_use",
-        "gathered_in_nodes",
-        "no_whole_gradient",
-    ],
+    "ideas": ["as_many_each", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -766,6 +762,8 @@ grade(repair_book)
 # warm, and takes {{warm_part:.0%}} longer for all that it computes. The gradients are right, and three ranks of four wait. Which rank has less to do here, and which one should it be?
 #
 # Target, for 4 ranks, 2 layers, 43 micro-batches: **{{R9.time}}** ticks, peak memory **{{R9.memory}}** elements.
+#
+# The grader holds you to this: {{R9.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -780,12 +778,7 @@ PUZZLE = {
     ],
     "cost": "warm_rank",
     "layout": "whole",
-    "rules": [
-        "one_micro_batch",
-        "one_after_the_other",
-        "each_on_one_rank",
-        "dense_weights_stay",
-    ],
+    "ideas": ["weights_stay"],
     "difficulty": "easy",
     "minutes": 5,
     "hints": [
@@ -865,6 +858,8 @@ grade(repair_straggler)
 # gradients are summed over all ranks. Whose gradients are these?
 #
 # Target, for 4 ranks, 4 layers, 4 micro-batches: **{{R10.time}}** ticks, peak memory **{{R10.memory}}** elements.
+#
+# The grader holds you to this: {{R10.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -879,7 +874,7 @@ PUZZLE = {
     ],
     "cost": "experts",
     "layout": "experts_sharded",
-    "rules": ["as_many_each", "experts_stay", "dense_weights_stay"],
+    "ideas": ["as_many_each", "weights_stay"],
     "words": ["alltoall", "expert"],
     "difficulty": "medium",
     "minutes": 10,
@@ -962,6 +957,8 @@ grade(repair_experts)
 # a gather that only costs time. It went well there. Look at the others.
 #
 # Target, for 4 ranks, 2 layers, 1 micro-batch: **{{R11.time}}** ticks, peak memory **{{R11.memory}}** elements.
+#
+# The grader holds you to this: {{R11.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -972,13 +969,13 @@ PUZZLE = {
     "other_sizes": "one_for_all",
     "target": {"time": 10.3, "memory": 2555904},
     "frontier": [
-        {"time": 8.515, "memory": 2555904, "by": "zigzag_with_sums_behind"},
-        {"time": 9.605, "memory": 2424832, "by": "zigzag_in_9_605"},
+        {"time": 7.915, "memory": 2490368, "by": "ring_attention_in_28_32"},
+        {"time": 8.915, "memory": 2293760, "by": "ring_attention_in_31_1"},
         {"time": 10.14, "memory": 2228224, "by": "zigzag_in_10_14"},
     ],
     "cost": "long_context",
     "layout": "whole",
-    "rules": ["dense_weights_stay", "two_slices", "keys_by_collectives"],
+    "ideas": ["weights_stay"],
     "words": ["project", "sliced=True"],
     "difficulty": "medium",
     "minutes": 10,

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from lib.course.rules import RULES
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from lib.basics import saving
 from lib.course import layouts, sizes, specs
-from lib.course.rules import RULES
 from lib.course.specs import COSTS
 from lib.lab import copies
 from lib.lab import shell as front

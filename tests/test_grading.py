@@ -17,6 +17,7 @@ from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import pytest
+from lib.course.rules import RULES
 
 import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution, start_from
@@ -24,7 +25,6 @@ from lib.basics.errors import Place, show_set
 from lib.basics.units import at_tick
 from lib.course.layouts import LAYOUTS, WITH_ADAPTERS, Size, check_layout, mesh_of
 from lib.course.outlines import figures_elsewhere, solution_figures
-from lib.course.rules import RULES
 from lib.course.sizes import SIZES, show_size
 from lib.course.specs import Puzzle, cost_named, find, puzzles
 from lib.grading import page, seal

@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from lib.course.rules import layer_by_layer, no_whole_gradient
 
 from drawing import draw, perfetto, play
 from lib import HIDDEN, LENGTH, Cost, Deadlock, Dist, Model, PuzzleError, RingCost, Run, Weight, run
-from lib.course.rules import layer_by_layer, no_whole_gradient
 from lib.course.specs import puzzles
 from lib.grading.judge import judge
 from lib.grading.submission import load

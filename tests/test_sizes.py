@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from solutions.room import ROOM
 
 from lib import Model, PuzzleError, run
 from lib.course.outlines import Room, SolutionFigures, figures_elsewhere, solution_figures
@@ -19,7 +20,6 @@ from lib.grading.judge import alike, check_limits, judge, limits, one_tensor
 from lib.grading.verdict import FAIL, PASS
 from lib.machine.outcome import Outcome
 from solutions import build
-from solutions.room import ROOM
 from tests.allowed_sizes import allowed, pairs_of_comparisons
 from tests.programs import SMALLER, solutions
 from tests.turns import examples

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from lib.course.rules import RULES
 
 from lib import Model, PuzzleError, run
 from lib.course.layouts import Size
 from lib.course.outlines import figures_elsewhere
-from lib.course.rules import RULES
 from lib.course.specs import puzzles
 from lib.grading.judge import check
 from tests.programs import solutions

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from lib.running.noted import LIKELIEST
 
 from drawing import compare, draw, perfetto
 from lib import Dist, Model, Run, run
@@ -55,7 +56,6 @@ from lib.recording.replay import Replay
 from lib.referee.loaded import Submission
 from lib.referee.referee import Referee
 from lib.running.execution import execute
-from lib.running.noted import LIKELIEST
 from lib.running.run import Settings, train_on
 from lib.running.sweep import sweep
 from lib.running.workload import Workload

@@ -8,7 +8,7 @@ Where a puzzle grants the halves of a backward, a layer has one piece of work fo
 the cheapest way to it, and one for the rest of what both gradients take together. Layer 0 needs no gradient of its
 input, so there it is one piece, as long as the cheapest way to the weight's. A program may do a piece more than once,
 or several at a time; then look at the first time that it was done. Each forward or backward of a layer is done by a
-rank that has loaded the layer (the rule ``own_layers``), one after the other, and each needs another that is done: the
+rank that has loaded the layer (the idea ``own_layers``), one after the other, and each needs another that is done: the
 forward of the layer before, the loss, or the backward of the layer after. From one rank to another a result takes a
 send and a receive: a hop.
 
@@ -36,23 +36,22 @@ begins after p - 1 whole stages, and after its last backward follow p - 1 whole 
 rank, of which none can come before that micro-batch is back. With whole backwards: (m + p - 1)(F + B) + 2(p - 1) hops
 and the updates, F and B of a stage (GPipe and 1F1B, arXiv 1811.06965 and 2104.04473).
 
-**All layers on every rank**, in data parallel with states that stay (the rules ``states_stay`` and
-``dense_weights_stay``), is no pipeline, but has
-a bound of the same form. Whoever ends with all states updated, and gets none from others, has made all updates. And
-among the ranks one has at least its share of all micro-batches' work, beside that. Where weights are in shards (frozen,
-in LoRA), nobody computes before the first gather. Where a layer may be computed in steps, of slices of a sequence, a
-micro-batch is no chain on one rank: its work is shared, too, and only these shares count.
+**All layers on every rank**, in data parallel with weights and states that stay (the idea ``weights_stay``), is no
+pipeline, but has a bound of the same form. Whoever ends with all states updated, and gets none from others, has made
+all updates. And among the ranks one has at least its share of all micro-batches' work, beside that. Where frozen
+weights are in shards (LoRA), nobody computes before the first gather; adapters may travel, so their updates may be
+shared out, too. Where a layer may be computed in steps, of slices of a sequence, a micro-batch is no chain on one rank:
+its work is shared, too, and only these shares count.
 
 **From both ends** (the layout ``both_ends``) a micro-batch goes through all ranks, and each of them runs one of its
 stages. The first backward of a rank is that of its upper stage: before it come all forwards of a micro-batch, and the
-backwards of the stages above. After that come all its backwards, beside which forwards may take no time, and the
-updates of both stages. So the ranks in the middle are the last to begin, and the bound is theirs.
+backwards of the stages above. After that come all its backwards, beside which forwards may take no time, and an update
+on some rank: the two that have a stage may share out its updates. So the ranks in the middle are the last to begin, and
+the bound is theirs.
 
-**Experts that stay** on their ranks (the rule ``experts_stay``) get the tokens of all micro-batches there. So each rank
-has the work of its experts, and makes their updates. Where each rank trains on as many micro-batches (the rule
-``as_many_each``), it has their dense layers, too. What is left is shared out among the ranks; one of them has at least
-its share, and none has less than its own. The update of a dense layer is counted once for all ranks, or for each of
-them, where dense weights and states stay as well (the rule ``dense_weights_stay``).
+**Experts that stay** on their ranks (the idea ``weights_stay``) get the tokens of all micro-batches there. So each rank
+has the work of its experts, and makes their updates. Where each rank trains on as many micro-batches (the idea
+``as_many_each``), it has their dense layers, too, and all updates of these.
 
 And tokens wait for each other. Everybody brings a micro-batch at least to an all-to-all. So the tokens of no micro-
 batch are home before the rank with the most work in that layer has done it for as many micro-batches as there are
@@ -74,19 +73,17 @@ from ..record.labels import Labels, experts_of, of_batches
 from ..record.operations import Computation
 from ..record.table import in_stream
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
-from .layouts import Size, mesh_of
-from .rules import (
+from .ideas import (
     as_many_each,
     dealt_like_cards,
-    dense_weights_stay,
-    experts_stay,
     four_stages,
     in_a_v,
     own_layers,
-    states_stay,
     through_all_ranks,
+    weights_stay,
     whole_batch,
 )
+from .layouts import Size, mesh_of
 from .specs import Puzzle, cost_named
 
 
@@ -160,34 +157,32 @@ def bounds_of(puzzle: Puzzle) -> Bounds | None:
     """Return the bounds of a puzzle at its own size, or None where none is proved, or it asks for a repair."""
     if puzzle.repair:
         return None
-    return bounds(puzzle.layout, puzzle.rules, puzzle.size, cost_named(puzzle.cost), puzzle.words)
+    return bounds(puzzle.layout, puzzle.ideas, puzzle.size, cost_named(puzzle.cost), puzzle.words)
 
 
 def bounds(
-    layout: str, rules: Collection[str], size: Size, cost: Cost, features: Collection[str] = ()
+    layout: str, ideas: Collection[str], size: Size, cost: Cost, features: Collection[str] = ()
 ) -> Bounds | None:
-    """Return the bounds of what a layout and rules ask for, or None where none is proved.
+    """Return the bounds of what a layout and ideas ask for, or None where none is proved.
 
     ``features``: the operations that are granted. No price may fall where a tensor or a group is larger.
     """
     ranks, layers, batches = size["ranks"], size["layers"], size["batches"]
     prices = _prices(size, cost, features)
-    if whole_batch.__name__ in rules:  # the whole batch is one micro-batch that takes as long as all
+    if whole_batch.name in ideas:  # the whole batch is one micro-batch that takes as long as all
         prices, batches = prices.times(batches), 1
-    if layout == "sharded" and four_stages.__name__ in rules and layers >= 4:
+    if layout == "sharded" and four_stages.name in ideas and layers >= 4:
         return Bounds(_four_stages(prices, layers, _bring(size, cost)))
-    stay = {states_stay.__name__, dense_weights_stay.__name__} & {*rules}
-    if layout in ("whole", "frozen_shards") and stay and not size.get("hosts"):
-        first = _bring(size, cost) if layout == "frozen_shards" and ranks > 1 else Fraction(0)
-        share, chain = Fraction(batches, ranks), PROJECT.kind not in features
-        return Bounds(first + _all_layers(prices, layers, share, 1, chain))
-    if layout == "experts_sharded" and experts_stay.__name__ in rules:
-        each = Fraction(batches, ranks) if as_many_each.__name__ in rules else None
-        time = _experts(prices, size, cost, each, dense_weights_stay.__name__ in rules)
-        return Bounds(time if each is None else max(time, _way_of_tokens(prices, size, cost)))
-    if layout == "both_ends" and through_all_ranks.__name__ in rules:
+    if layout == "whole" and weights_stay.name in ideas and not size.get("hosts"):
+        return Bounds(_all_layers(prices, layers, Fraction(batches, ranks), 1, PROJECT.kind not in features))
+    if layout == "frozen_shards":
+        first = _bring(size, cost) if ranks > 1 else Fraction(0)
+        return Bounds(first + _all_layers(prices, layers, Fraction(batches, ranks), ranks))
+    if layout == "experts_sharded" and {weights_stay.name, as_many_each.name} <= {*ideas}:
+        return Bounds(max(_experts(prices, size, cost), _way_of_tokens(prices, size, cost)))
+    if layout == "both_ends" and through_all_ranks.name in ideas:
         return Bounds(_both_ends(prices, ranks, layers, batches))
-    if layout not in ("stages", "sharded_stages") or own_layers.__name__ not in rules:
+    if layout not in ("stages", "sharded_stages") or own_layers.name not in ideas:
         return None
     shards = size["mesh"]["shard"] if layout == "sharded_stages" else 1
     several, left = divmod(ranks, shards)
@@ -199,7 +194,7 @@ def bounds(
     if several == 1:
         return Bounds(bring + _all_layers(prices, layers, share, shards))
     time = bring + _any_layers(prices, several, each, share)
-    one_each = shards == 1 and not {in_a_v.__name__, dealt_like_cards.__name__} & {*rules}  # there it has several
+    one_each = shards == 1 and not {in_a_v.name, dealt_like_cards.name} & {*ideas}  # there it has several
     one_stage = _one_stage(prices, several, each, batches) if one_each else time
     return Bounds(time, one_stage if one_stage > time else None)
 
@@ -259,26 +254,23 @@ def _both_ends(prices: _Prices, ranks: int, layers: int, batches: int) -> Fracti
         hops = ranks - 1 + place
         begins = layers * prices.forward + prices.loss + place * thick * prices.backward + hops * prices.hop
         work = batches * thick * (prices.layer - prices.forward) - (batches // 2) * prices.spared * (place == 0)
-        found.append(begins + work + 2 * thick * prices.update)
+        found.append(begins + work + prices.update)
     return max(found)
 
 
-def _experts(prices: _Prices, size: Size, cost: Cost, each: Fraction | None, stay: bool) -> Fraction:
-    """Return the bound of ranks that have all dense layers, and whose experts stay where they are. ``each``: how many
-    micro-batches a rank trains on, if all have as many; ``stay``: whether each makes all updates of dense layers."""
+def _experts(prices: _Prices, size: Size, cost: Cost) -> Fraction:
+    """Return the bound of ranks that train on as many micro-batches each, have all dense layers, and whose experts stay
+    where they are: what the busiest of them has to do."""
     ranks, layers, batches = size["ranks"], size["layers"], size["batches"]
     dense = sum(not experts_of(layer, size["experts"]) for layer in range(layers))
-    of_batch = dense * prices.layer - prices.spared + prices.loss
-    of_updates = dense * prices.update
-    own = [(Fraction(0) if each is None else each * of_batch) + stay * of_updates] * ranks
+    share = Fraction(batches, ranks) * (dense * prices.layer - prices.spared + prices.loss)
+    own = [share + dense * prices.update] * ranks
     for layer in range(layers):
         if experts_of(layer, size["experts"]):
             for rank in range(ranks):
                 work = sum(_of_experts(cost, kind, layer, rank, size) for kind in (EXPERT_FORWARD, EXPERT_BACKWARD))
                 own[rank] += batches * work + prices.update
-    shared = (batches * of_batch if each is None else 0) + (not stay) * of_updates
-    bound: Fraction = max([(shared + sum(own)) / ranks, *own])
-    return bound
+    return max(own)
 
 
 def _way_of_tokens(prices: _Prices, size: Size, cost: Cost) -> Fraction:

@@ -310,7 +310,7 @@ def _compare(
                     fix += "; pieces are gathered over the axis along which they were cut"
             error = PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
             if fix.startswith(_GATHERED):
-                error.fix_for = {"dense_weights_stay": _LESS["whole state"]}
+                error.fix_for = {"weights_stay": _LESS["whole state"]}
             if fix.endswith(_GATHERS):
                 error.fix_for = {"weights_stay": fix.replace(_GATHERS, _STAYS)}
             error.about = (LOADS[adapters] if begins else UPDATE.kind, layer)

@@ -61,21 +61,12 @@ def half_schedule(puzzle: Puzzle) -> HalfSchedule:
     return HalfSchedule(events, table["until"], table["time"], ranks, len(everyone) - len(ranks))
 
 
-class Room(NamedTuple):
-    """The time and memory that one of our programs takes at the puzzle's own size, and its memory at another one."""
-
-    time: float
-    memory: int
-    there: int
-
-
 class SolutionFigures(NamedTuple):
-    """A size, and the time and memory of the solution at that size. ``room``: what each of our programs takes."""
+    """A size, and the time and memory of the solution at that size."""
 
     size: Size
     time: float
     memory: float
-    room: Sequence[Room] = ()
 
 
 def solution_figures(puzzle: Puzzle) -> SolutionFigures:
@@ -149,17 +140,6 @@ class Holding(NamedTuple):
 def solution_peak(puzzle: Puzzle, goal: str = "target") -> list[Holding]:
     """Return what a rank of the goal's program holds when its memory is highest."""
     return [Holding(*row) for row in known_of(puzzle, goal)["peak"]]
-
-
-def figures_elsewhere(puzzle: Puzzle) -> list[SolutionFigures]:
-    """Return the other sizes at which a puzzle is graded, with the time and memory of the solution, and the room."""
-    known = kept("outlines.json")[puzzle.name]
-    found = list[SolutionFigures]()
-    for changed, time, memory, all_of_them in known["elsewhere"]:
-        homes = zip(known["homes"], all_of_them, strict=True)
-        room = [Room(home_time, home_memory, most) for (home_time, home_memory), most in homes]
-        found.append(SolutionFigures(puzzle.size | changed, time, memory, room))
-    return found
 
 
 def outline(puzzle: Puzzle, goal: str = "target") -> Outline:

@@ -1,232 +1,140 @@
-"""The other sizes at which a puzzle is graded, which its spec may name: all that cover every pair of relations.
+"""The other sizes at which a puzzle is graded: a short list for each family of puzzles.
 
-A program may be right at many sizes and wrong where two things come together: fewer micro-batches than ranks, and
-several layers a rank. So of all sizes that a puzzle allows, those are tried that have, for any two of the relations
-below, one in which both hold. The same goes for how any two numbers of a size compare, such as layers and ranks, or
-layers and the length of an axis. They are small, and always the same.
+There a program is right or wrong, and nothing else is asked. The lists have one rank and many, 6 and 8 among them,
+fewer layers than ranks, as many and more, and micro-batches that leave every kind of rest. So a program that is wrong
+at one kind of size, such as an odd number of layers, is wrong at one of these.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Mapping
 from math import prod
 
 from .layouts import Size
 
-Relation = tuple[str, str]  # what it is of, as "layers", and what holds, as "n - 1"
+
+def _numbers(*rows: tuple[int, int, int]) -> list[Size]:
+    """Return sizes of ranks, layers and micro-batches."""
+    return [{"ranks": ranks, "layers": layers, "batches": batches} for ranks, layers, batches in rows]
 
 
-def _varied(size: Size, **choices: Iterable[object] | Callable[[Size], Iterable[object]]) -> list[Size]:
-    """Return a size with every combination of values, the first ones varying slowest. A function gives those that
-    follow from the values before it."""
-    found = [size]
-    for name, values in choices.items():
-        found = [one | {name: value} for one in found for value in (values(one) if callable(values) else values)]
-    return found
+def _shared(batches: int, *rows: tuple[int, int]) -> list[Size]:
+    """Return sizes of ranks and layers, with so many micro-batches for each rank."""
+    return _numbers(*[(ranks, layers, batches * ranks) for ranks, layers in rows])
 
 
-def _a_rank(*each: int) -> Callable[[Size], list[int]]:
-    """Return a function that gives so many layers or micro-batches for each rank."""
-    return lambda size: [count * size["ranks"] for count in each]
+def _own(*rows: tuple[int, int]) -> list[Size]:
+    """Return sizes of ranks and layers, with as many micro-batches for each rank as at the puzzle's own size."""
+    return [{"ranks": ranks, "layers": layers} for ranks, layers in rows]
 
 
-def _of_mesh(size: Size) -> list[int]:
-    return [prod(size["mesh"].values())]
-
-
-def _around(ranks: int) -> dict[str, int]:
-    """Return the numbers of layers or micro-batches that stand in a relation to so many ranks."""
-    return {
-        "1": 1,
-        "2": 2,
-        "n - 1": ranks - 1,
-        "n": ranks,
-        "n + 1": ranks + 1,
-        "n + 3": ranks + 3,
-        "2n": 2 * ranks,
-        "3n": 3 * ranks,
-    }
-
-
-def _layers(size: Size) -> list[int]:
-    """Return fewer layers than ranks, as many, and more, with those that ranks do not divide."""
-    ranks, around = size["ranks"], _around(size["ranks"])
-    some = {around[name] for name in ("1", "2", "n - 1", "n", "n + 3", "2n", "3n")} - {0}
-    return sorted(some | ({3, 4 * ranks, 6 * ranks} if ranks <= 2 else set()))  # also more than micro-batches
-
-
-def _layers_of_nodes(size: Size) -> list[int]:
-    """Return few layers, and what is a multiple of an axis, of both and of none, with fewer than ranks and more."""
-    lengths, ranks = size["mesh"].values(), size["ranks"]
-    some = {1, 2, 3, 5, *lengths, *[2 * length for length in lengths]}
-    return sorted(some | ({ranks, ranks + 1, ranks + 2, 2 * ranks, size["batches"] + 1} if ranks <= 8 else set()))
-
-
-def _batches(size: Size) -> list[int]:
-    """Return fewer micro-batches than ranks, as many, and more, with those that ranks do not divide."""
-    around = _around(size["ranks"])
-    some = {around[name] for name in ("1", "2", "n - 1", "n", "n + 1", "2n", "3n")} - {0}
-    return sorted(some | ({4 * size["ranks"]} if size["ranks"] <= 2 else set()))
-
-
-_RANKS = (1, 2, 3, 4, 5, 8)
-_PIPELINE = (1, 2, 3, 4, 5)  # where messages go round, one rank would pass to itself
-_RINGS = [
-    {"stage": stage, "shard": shard}
-    for stage, shard in ((2, 1), (2, 2), (2, 3), (2, 4), (3, 1), (3, 2), (3, 3), (3, 4), (4, 2), (4, 3), (5, 2))
-]
-_GRIDS = [{"x": ends, "y": y, "z": ends} for ends, y in ((2, 1), (2, 2), (2, 3), (3, 1), (4, 1))]
-# With one shard and several replicas, all of a gradient would have to be summed: there, nothing is sharded.
-_REPLICAS = [
-    {"replica": replica, "shard": shard}
-    for shard in (1, 2, 3, 4)
-    for replica in (1, 2, 3, 4)
-    if shard > 1 or replica == 1
-]
-SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
-    "one_rank": lambda size: _varied(size, layers=(1, 2, 3, 6), batches=(1, 2, 3, 8)),
-    "data_parallel": lambda size: _varied(size, ranks=_RANKS, layers=_layers, batches=_a_rank(1)),
-    "two_each": lambda size: _varied(size, ranks=_RANKS, layers=_layers, batches=_a_rank(2)),
-    "one_or_three_each": lambda size: _varied(size, ranks=_RANKS, layers=_layers, batches=_a_rank(1, 3)),
-    "uneven": lambda size: _varied(  # with fewer micro-batches than ranks
-        size,
-        ranks=_RANKS[1:],
-        layers=lambda one: sorted({*_layers(one), 3, 4}),
-        batches=lambda one: sorted({number for number in (1, 2, 3, 4, one["ranks"] - 1) if number < one["ranks"]}),
-    ),
-    # a micro-batch less than ranks could share evenly, and some for everyone
-    "one_short": lambda size: _varied(
-        size,
-        ranks=_RANKS[1:],
-        layers=lambda one: sorted({*_layers(one), 9}),
-        batches=lambda one: [each * one["ranks"] - 1 for each in (2, 3, 6, 11)],
-    ),
-    "pipeline": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(1, 2, 3, 4), batches=_batches),
-    "rounds": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(2, 4), batches=_a_rank(1, 2, 3, 4)),
-    "both_ends": lambda size: _varied(  # of an even number of micro-batches, enough for both ends
-        size,
-        mesh=[{"half": 2, "place": places} for places in (1, 2, 3, 4)],
-        ranks=_of_mesh,
-        layers=_a_rank(1, 2, 3, 4),
-        batches=lambda one: [each * one["ranks"] + more for each, more in ((2, 0), (2, 2), (2, 4), (3, 0), (3, 2))],
-    ),
-    "rings": lambda size: _varied(  # with at least as many micro-batches for each pipeline as stages
-        size,
-        mesh=_RINGS,
-        ranks=_of_mesh,
-        layers=lambda one: [one["mesh"]["stage"] * each for each in (1, 2, 3, 4) if one["mesh"]["stage"] * each < 16],
-        batches=lambda one: [one["mesh"]["shard"] * (one["mesh"]["stage"] + more) for more in (0, 1, 2, 4)],
-    ),
-    # as many experts as ranks or more, in whole pairs of layers
-    "experts": lambda size: _varied(
-        size, ranks=(2, 4, 8), layers=(2, 4, 6, 8, 10, 16), batches=_a_rank(size["batches"] // size["ranks"])
-    ),
-    "two_stages": lambda size: _varied(size, layers=(2, 4, 6, 8), batches=(1, 2, 3, 4, 8)),
-    "one_layer_each": lambda size: _varied(  # with as many micro-batches as ranks, or more
-        size,
-        ranks=(*_PIPELINE, 6),
-        layers=_a_rank(1),
-        batches=lambda one: sorted({one["ranks"], one["ranks"] + 1, 2 * one["ranks"], 3 * one["ranks"], 13}),
-    ),
-    "pipeline_fsdp": lambda size: _varied(size, layers=(8, 12)),  # multiples of the four stages
-    "replica_fsdp": lambda size: _varied(  # with as many micro-batches a rank, and a node for each replica
-        size,
-        mesh=_REPLICAS,
-        batches=lambda one: [one["batches"] // one["ranks"] * prod(one["mesh"].values())],
-        ranks=_of_mesh,
-        node_size=lambda one: [one["mesh"]["shard"]],
-        layers=_layers_of_nodes,
-    ),
-    "one_for_all": lambda size: _varied(size, ranks=_RANKS, layers=_layers, batches=(1,)),
-    "two_nodes": lambda size: _varied(
-        size,
-        node_size=(1, 2, 3, 4, 5),
-        ranks=lambda one: [2 * one["node_size"]],
-        batches=_a_rank(1),
-        layers=lambda one: sorted({1, 2, 3, 5, 13, one["node_size"], one["ranks"], 2 * one["ranks"]}),
-    ),
-    # the first axis is as long as the last: either is as good for replicas
-    "grid": lambda size: _varied(
-        size,
-        mesh=_GRIDS,
-        ranks=_of_mesh,
-        layers=lambda one: [one["mesh"]["y"] * one["mesh"]["z"] * each for each in (1, 2, 4)],
-        batches=_a_rank(2, 4),
-    ),
-}
-"""The sizes that a puzzle's text allows, not all of them, of its own size."""
-
-
-def relations(size: Size) -> list[Relation]:
-    """Return what holds at a size: how many ranks there are, an odd or an even number, and how many layers and
-    micro-batches beside them. In a mesh, how long the axes are; a stage is what a rank is elsewhere."""
-    mesh = size.get("mesh") or {}
-    n: int = mesh["stage"] if "stage" in mesh else size["ranks"]
-    numbers = {"layers": size["layers"], "batches": size["batches"] // (mesh["shard"] if "stage" in mesh else 1)}
-    if "replica" in mesh:
-        return [*_lengths(mesh), ("layers", str(size["layers"]) if size["layers"] <= 3 else "more")]
-    found = _lengths(mesh) if mesh else [("ranks", str(n) if n < 3 else "even" if n % 2 == 0 else "odd")]
-    if not mesh and size.get("node_size"):
-        found.append(("node", str(size["node_size"])))
-    for what, number in numbers.items():
-        named = [(what, name) for name, known in _around(n).items() if known == number]
-        found += named or [(what, "others")]
-    return found
-
-
-def _lengths(mesh: Mapping[str, int]) -> list[Relation]:
-    return [(axis, str(length)) for axis, length in mesh.items()]
-
-
-def comparisons(size: Size) -> list[Relation]:
-    """Return how any two numbers of a size compare: ranks, layers, micro-batches and the length of each axis."""
-    numbers = {"one": 1} | {what: size[what] for what in ("ranks", "layers", "batches")} | (size.get("mesh") or {})
-    if not size.get("mesh") and size.get("node_size"):
-        numbers["node"] = size["node_size"]
+def _meshes(axes: str, *rows: tuple[int, ...]) -> list[Size]:
+    """Return sizes of the lengths of axes, layers and micro-batches."""
+    meshes = [dict(zip(axes.split(), row, strict=False)) for row in rows]
     return [
-        (f"{one}, {two}", _compared(numbers[one], numbers[two]) + _divides(numbers[one], numbers[two]))
-        for one, two in combinations(numbers, 2)
+        {"mesh": mesh, "ranks": prod(mesh.values()), "layers": row[-2], "batches": row[-1]}
+        for mesh, row in zip(meshes, rows, strict=True)
     ]
 
 
-def _compared(one: int, other: int) -> str:
-    return "fewer" if one < other else "as many" if one == other else "more"
+def _nodes(*rows: tuple[int, int, int]) -> list[Size]:
+    """Return sizes of replicas, shards and layers, a node for each replica."""
+    return [
+        {"mesh": {"replica": replicas, "shard": shards}, "node_size": shards}
+        | {"ranks": replicas * shards, "layers": layers}
+        for replicas, shards, layers in rows
+    ]
 
 
-def _divides(one: int, other: int) -> str:
-    return "" if max(one, other) % min(one, other) == 0 else ", which it does not divide"
+def _two_nodes(*rows: tuple[int, int]) -> list[Size]:
+    """Return sizes of ranks and layers, of two nodes."""
+    return [{"ranks": ranks, "node_size": ranks // 2, "layers": layers} for ranks, layers in rows]
 
 
-def _pairs(size: Size) -> set[tuple[Relation, Relation]]:
-    """Return all pairs of relations of different things that hold at a size, and of comparisons; and each number of
-    ranks beside fewer, as many or more layers and micro-batches."""
-    found = {(one, two) for one, two in combinations(relations(size), 2) if one[0] != two[0]}
-    found |= {*combinations(comparisons(size), 2)}
-    if not size.get("mesh"):
-        ranks = size["ranks"]
-        exactly = ("ranks", f"exactly {ranks}")
-        found |= {(exactly, (what, _compared(size[what], ranks))) for what in ("layers", "batches")}
-    return found
-
-
-def _work(size: Size) -> int:
-    return int(size["ranks"] * size["layers"] * (1 + size["batches"]))
-
-
-def covering(sizes: Sequence[Size]) -> list[Size]:
-    """Return few of these sizes, small ones first, that have every pair of relations which any of them has."""
-    left = [(_pairs(size), size) for size in sorted(sizes, key=_work)]
-    missing = set[tuple[Relation, Relation]]().union(*[pairs for pairs, _ in left])
-    chosen: list[Size] = []
-    while missing:
-        pairs, size = max(left, key=lambda one: len(one[0] & missing))  # of equals the first, which is the smallest
-        chosen.append(size)
-        missing -= pairs
-    return sorted(chosen, key=_work)
+# fmt: off
+SIZES: Mapping[str, list[Size]] = {
+    "one_rank": _numbers(
+        (1, 1, 1), (1, 1, 2), (1, 1, 3), (1, 2, 1), (1, 3, 1), (1, 2, 2), (1, 4, 1), (1, 2, 3), (1, 3, 2),
+        (1, 1, 8), (1, 4, 2), (1, 3, 8), (1, 4, 7), (1, 8, 3), (1, 5, 6), (1, 6, 5), (1, 7, 7), (1, 13, 4),
+    ),
+    "data_parallel": _shared(1,
+        (1, 1), (2, 1), (1, 3), (5, 1), (3, 2), (2, 3), (1, 6), (6, 2), (4, 3), (3, 4), (2, 6), (3, 5), (3, 6),
+        (4, 6), (8, 3), (7, 5), (6, 13), (8, 16),
+    ),
+    "two_each": _shared(2,
+        (1, 1), (1, 2), (1, 3), (2, 2), (5, 1), (3, 2), (2, 3), (1, 6), (1, 8), (2, 6), (6, 2), (4, 3), (3, 4),
+        (8, 4), (3, 11), (7, 5), (3, 12), (6, 13),
+    ),
+    "one_or_three_each": _numbers(
+        (1, 1, 1), (2, 1, 2), (1, 3, 1), (3, 1, 3), (1, 2, 3), (2, 3, 2), (2, 2, 6), (5, 2, 5), (1, 6, 3),
+        (4, 3, 4), (3, 4, 3), (2, 4, 6), (8, 1, 24), (2, 8, 2), (8, 3, 8), (7, 5, 7), (6, 10, 6), (3, 11, 9),
+    ),
+    "one_for_all": _numbers(
+        (1, 1, 1), (2, 1, 1), (3, 1, 1), (1, 2, 1), (4, 1, 1), (1, 3, 1), (2, 2, 1), (3, 2, 1), (2, 3, 1),
+        (3, 3, 1), (6, 2, 1), (3, 4, 1), (8, 3, 1), (2, 12, 1), (7, 5, 1), (5, 14, 1), (6, 13, 1), (8, 16, 1),
+    ),
+    "uneven": _numbers(  # fewer micro-batches than ranks
+        (3, 1, 2), (4, 1, 1), (2, 2, 1), (2, 3, 1), (6, 1, 3), (6, 1, 4), (5, 2, 4), (3, 6, 1), (2, 8, 1),
+        (8, 3, 2), (5, 4, 3), (7, 3, 5), (6, 5, 2), (5, 6, 3), (7, 4, 6), (6, 10, 1), (4, 12, 2), (7, 9, 6),
+    ),
+    "one_short": _numbers(  # a micro-batch less than the ranks could share evenly
+        (2, 1, 3), (2, 2, 3), (3, 1, 8), (2, 4, 3), (2, 3, 5), (8, 1, 15), (2, 6, 3), (5, 2, 14), (5, 3, 9),
+        (3, 4, 8), (2, 12, 3), (3, 6, 8), (4, 7, 7), (6, 4, 17), (4, 9, 7), (3, 14, 5), (3, 15, 5), (7, 3, 34),
+    ),
+    "pipeline": _numbers(
+        (3, 3, 2), (2, 2, 6), (2, 2, 8), (2, 8, 1), (2, 4, 4), (3, 3, 5), (4, 4, 3), (5, 5, 1), (5, 5, 3),
+        (4, 4, 6), (6, 6, 2), (2, 6, 7), (4, 12, 1), (3, 9, 4), (5, 10, 2), (5, 5, 10), (3, 6, 12), (3, 12, 6),
+        (6, 12, 9), (8, 16, 11),
+    ),
+    "one_layer_each": _numbers(
+        (1, 1, 1), (1, 1, 2), (1, 1, 3), (1, 1, 6), (2, 2, 2), (2, 2, 3), (2, 2, 6), (3, 3, 3), (3, 3, 8),
+        (3, 3, 9), (2, 2, 16), (3, 3, 10), (4, 4, 6), (4, 4, 7), (5, 5, 7), (6, 6, 8), (6, 6, 12), (8, 8, 9),
+    ),
+    "two_stages": _numbers(
+        (2, 2, 1), (2, 2, 4), (2, 2, 5), (2, 2, 6), (2, 4, 3), (2, 2, 8), (2, 6, 2), (2, 8, 2), (2, 4, 6),
+        (2, 4, 7), (2, 12, 1), (2, 6, 4), (2, 8, 3), (2, 6, 7),
+    ),
+    "rounds": _numbers(  # the ranks share out micro-batches evenly, and two stages or four each
+        (2, 4, 6), (2, 8, 2), (3, 6, 3), (3, 6, 6), (2, 12, 4), (3, 6, 9), (2, 12, 8), (3, 12, 9), (6, 12, 6),
+        (4, 8, 16), (5, 20, 5), (5, 10, 20), (8, 16, 8), (4, 16, 12),
+    ),
+    "both_ends": _meshes(  # enough micro-batches to fill both ends
+        "half place",
+        (2, 1, 2, 6), (2, 1, 2, 8), (2, 1, 4, 6), (2, 1, 6, 4), (2, 1, 4, 8), (2, 1, 8, 4), (2, 2, 4, 16),
+        (2, 3, 6, 12), (2, 3, 6, 16), (2, 2, 12, 10), (2, 4, 8, 18), (2, 5, 10, 24), (2, 3, 18, 14),
+        (2, 4, 16, 16),
+    ),
+    "rings": _meshes(
+        "stage shard",
+        (2, 1, 2, 2), (2, 1, 4, 3), (2, 3, 2, 9), (2, 4, 2, 8), (2, 1, 8, 2), (3, 2, 3, 6), (2, 2, 6, 4),
+        (2, 3, 4, 6), (3, 1, 9, 3), (3, 1, 9, 5), (3, 3, 3, 18), (3, 4, 3, 16), (5, 1, 5, 15), (4, 3, 4, 15),
+        (4, 1, 12, 6), (5, 2, 5, 16), (5, 3, 5, 24), (6, 2, 12, 14),
+    ),
+    "experts": _own(
+        (2, 2), (4, 2), (2, 4), (2, 6), (8, 2), (2, 8), (4, 4), (8, 4), (4, 10), (8, 6), (8, 12),
+    ),
+    "pipeline_fsdp": _numbers(*[(16, layers, 4) for layers in (8, 12, 16, 20, 24, 28, 32, 36, 52)]),  # of four stages
+    "replica_fsdp": _nodes(
+        (1, 1, 1), (1, 1, 2), (1, 1, 3), (1, 4, 1), (3, 2, 1), (1, 3, 2), (1, 2, 5), (4, 3, 1), (2, 6, 1),
+        (1, 3, 5), (2, 3, 3), (4, 2, 3), (3, 4, 2), (2, 2, 8), (3, 3, 4), (6, 2, 4), (3, 2, 8), (4, 4, 3),
+    ),
+    "two_nodes": _two_nodes(
+        (2, 1), (2, 2), (4, 1), (6, 1), (2, 4), (4, 2), (2, 5), (6, 2), (4, 3), (12, 1), (2, 6), (2, 8), (8, 3),
+        (10, 3), (4, 8), (6, 7), (6, 11), (10, 8),
+    ),
+    "grid": _meshes(
+        "x y z",
+        (2, 1, 2, 2, 8), (2, 1, 2, 4, 8), (3, 1, 3, 3, 18), (2, 2, 2, 4, 16), (2, 1, 2, 8, 8), (3, 1, 3, 6, 18),
+        (4, 1, 4, 4, 32), (2, 3, 2, 6, 24), (3, 1, 3, 12, 18), (2, 3, 2, 24, 48),
+    ),
+}
+# fmt: on
+"""The other sizes of each family. Where a size names no micro-batches, each rank has as many as at the puzzle's own."""
 
 
 def other_sizes(name: str, own: Size) -> list[Size]:
-    """Return the sizes at which a puzzle of this choice is graded besides its own."""
-    return covering([size for size in SIZES[name](own) if size != own])
+    """Return the sizes at which a puzzle of this family is graded besides its own."""
+    each = own["batches"] // own["ranks"]
+    found = [own | {"batches": each * size["ranks"]} | size for size in SIZES[name]]
+    return [size for size in found if size != own]
 
 
 def show_size(size: Size) -> str:

@@ -37,7 +37,7 @@ class Puzzle(NamedTuple):
     target: dict[str, Any]
     frontier: list[dict[str, Any]]
     layout: str
-    rules: list[str]
+    ideas: list[str]
     difficulty: str
     minutes: int
     hints: list[str]

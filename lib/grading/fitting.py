@@ -19,7 +19,7 @@ def fitting(puzzle: Puzzle, run: Callable[P, T]) -> Callable[P, T]:
             return run(*args, **kwargs)
         except PuzzleError as error:
             fixes: Mapping[str, Fix] = getattr(error, "fix_for", {})
-            asked = {*puzzle.words, *puzzle.rules, puzzle.layout, GRADED, *(("mesh",) if "mesh" in puzzle.size else ())}
+            asked = {*puzzle.words, *puzzle.ideas, puzzle.layout, GRADED, *(("mesh",) if "mesh" in puzzle.size else ())}
             asked |= {f"before {method}" for method in taught_later(puzzle)}
             known = [fix for name, fix in fixes.items() if name in asked]  # the error names first what decides
             if known:

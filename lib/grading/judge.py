@@ -1,24 +1,18 @@
 """The verdict on a function: layout, rules, time and memory at the puzzle's own size and at others."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
 from ..basics.errors import OutOfTime, Place, PuzzleError, show_axis, show_call
-from ..basics.units import TICKS, Elements, at_tick
+from ..basics.units import TICKS, at_tick
 from ..course.bounds import bounds_of
-from ..course.held import check_held
+from ..course.ideas import IDEAS
 from ..course.layouts import Size, check_layout
-from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures
-from ..course.rules import RULES, one_at_a_time, one_micro_batch
-from ..course.sizes import show_size
-from ..course.specs import Puzzle, cost_named, subject_of
-from ..course.used import check_used, wastes
+from ..course.sizes import other_sizes, show_size
+from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
-from ..machine.advice.rounds import first_round, round_in_words, rounds_of
 from ..machine.check import TRAINED, WRONG_VALUE, check_finals
 from ..machine.outcome import Outcome
 from ..record.attention import PROJECT
@@ -27,26 +21,20 @@ from ..record.events import MARKS, Event
 from ..record.figures.breakdown import idle_of, time_parts
 from ..record.figures.chain import chain_of
 from ..record.figures.score import memory_parts, peak_event
-from ..record.labels import AXES, DEALT, HOSTS, IN_A_V, LISTS, SLICES, Labels
+from ..record.labels import AXES, HOSTS, LISTS, SLICES
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
 from .advice.events import never_set, not_waited_for
 from .advice.holding import (
-    ORDER_DECIDES,
     TASKS_GO_ON,
     costs_memory,
-    gathered_early,
-    growth_in_words,
-    peak_in_words,
     spare_in_words,
-    unread_in_words,
-    whole_across,
 )
 from .advice.holding import as_json as peak_as_json
-from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v, forwards_together, passes_left
+from .advice.ordering import Ordering, passes_left
 from .advice.slips import ends_under_a_condition, from_its_text
-from .advice.slowness import Slowness, run_twice, shares_of
+from .advice.slowness import Slowness, run_twice
 from .advice.sources import (
     asks_again,
     begun_late,
@@ -65,9 +53,6 @@ from .advice.sources import (
 from .fitting import fitting
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
-SLOWER = 1.3  # at other sizes an attempt takes less than so many times the solution's time
-ALIKE, TICK = 1.06, 1  # where all ranks do the same, so many times what the target would be there, or a tick more
-CLOSE = 1e-9  # what a time may be off because it is computed with floats
 Watch = Callable[[Size, int], Outcome]
 """Runs a function again at a size, with notes on the tensors of a rank (see ``machine.lives``)."""
 
@@ -108,7 +93,7 @@ def _judged(
             error.line = error.line or _line_about(error, outcome, puzzle.size, watch)
             raise
     except PuzzleError as error:
-        error = in_unit(_broken_before(error, puzzle), puzzle)
+        error = in_unit(error, puzzle)
         error.fix = (
             never_awaited(source()) or no_share(puzzle, error, source()) or _in_its_source(error, puzzle, source())
         )
@@ -118,26 +103,18 @@ def _judged(
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch, source), message=over, right=True)
-    wasteful = wastes(outcome)  # if it is in time here, it may do the same at other sizes
-    for there in figures_elsewhere(puzzle):
-        size = there.size
+    for size in other_sizes(puzzle.other_sizes, puzzle.size):  # right or wrong: time and memory count at its own
         try:
             if (outcome_there := run(size)) is not None:
                 check(outcome_there, puzzle, size)
-                check_limits(outcome_there, puzzle, there, outcome, watch)
-                if IN_A_V in puzzle.rules:
-                    check_ahead_in_a_v(outcome_there)
-                if not wasteful:
-                    check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
             error = in_unit(error, puzzle)
             only = never_awaited(source()) or one_layer_only(puzzle, size, source())
             error.fix = only or _in_its_source(error, puzzle, source())
-            too = error.too if isinstance(error, OverLimit) else ""
             elsewhere = f"right at its own size, but not with {show_size(size)}"
             message = f"{elsewhere}{written_out(puzzle, source(), size)}\n{error}"
             wrong = Mistake.of(error)
-            return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size), too=too)
+            return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
     verdict = replace(verdict, status=PASS, right=True, message=praise(outcome, puzzle))
     return explained(verdict, outcome, "star", watch) if puzzle.star and not verdict.starred else verdict
@@ -222,9 +199,8 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, wa
             raise
     updates = {(event.rank, event.layer) for event in outcome.events if event.kind == UPDATE.kind}
     fitting(puzzle, check_layout)(puzzle.layout, size, outcome.final_states, updates)
-    for rule in puzzle.rules:
-        RULES[rule](outcome)
-    check_held(outcome)
+    for name in puzzle.ideas:
+        IDEAS[name].check(outcome)
 
 
 def without_adapter(outcome: Outcome) -> str:
@@ -243,23 +219,6 @@ FEATURE_NAMES = {
     AXES: "collectives over several axes at once",
 }
 """The names of features that are not keywords or operations."""
-
-
-def _broken_before(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
-    """Return in place of an error that a puzzle is solved without lists, or that one of its plainest rules is broken,
-    where that has happened before it: what follows from that has the wrong fix."""
-    if error.run is not None:
-        events = error.run.events
-    elif error.so_far is not None:
-        events = error.so_far()
-    else:
-        return error
-    try:
-        one_at_a_time(events if one_micro_batch.__name__ in puzzle.rules else ())
-    except PuzzleError as first:
-        return first
-    with_lists = [event for event in events if LISTS in event.words and LISTS not in puzzle.words]
-    return _not_granted(with_lists[0], LISTS, puzzle, puzzle.size["layers"]) if with_lists else error
 
 
 def in_unit(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
@@ -321,128 +280,6 @@ def comes_next(outcome: Outcome) -> str:
         return ""
     so_far = f"after {steps[steps.index(left[0]) - 1]}" if left[0] != steps[0] else "first of all"
     return f"{so_far} comes {written(left[0])}"
-
-
-EVERYWHERE = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
-
-
-class OverLimit(PuzzleError):
-    """A run at another size is right, and takes more than there is room for. ``too``: "slow" or "large"."""
-
-    too = ""
-
-    @classmethod
-    def of(cls, too: str, takes: str, expected: str, fix: str, got: str = "") -> "OverLimit":
-        """Return the error of a run that takes so much."""
-        error = cls(f"it takes {takes}", expected=expected, got=got, fix=fix or EVERYWHERE, line="")
-        error.too = too
-        return error
-
-
-def check_limits(
-    outcome: Outcome, puzzle: Puzzle, there: SolutionFigures, home: Outcome, watch: Watch | None = None
-) -> None:
-    """Raise OverLimit for a run at another size that takes more than there is room for, so that no program is fast or
-    small at the puzzle's own size only. ``home``: its run there."""
-    slowest, largest = limits(puzzle, there, home.time, home.memory)
-    if outcome.time >= slowest * (1 - CLOSE):
-        takes, least, most = map(puzzle.unit.lasting, (outcome.time, there.time, slowest))
-        expected = f"less than {'that' if takes == most else most}, where a solution takes {least}"
-        fix = shares_of(outcome, puzzle) or ahead_elsewhere(outcome, home, puzzle, fewer=True)
-        fix = fix or whole_across(outcome, puzzle)
-        raise OverLimit.of("slow", takes, expected, fix)
-    if outcome.memory >= largest:
-        fits = math.ceil(largest) - 1  # whole elements, and less than ``largest``
-        takes, least, most = map(puzzle.size_unit.describe, (outcome.memory, there.memory, fits))
-        expected = f"{'less than that' if takes == most else f'at most {most}'}, where "
-        smaller = "programs as small as this one at the puzzle's own size take no more"
-        expected += f"a solution takes {least}" if there.memory < largest else smaller
-        noted = with_peak(outcome, there.size, watch)
-        peak, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted, outcome.memory - fits))
-        fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")
-        fix = fix or ahead_elsewhere(outcome, home, puzzle) or _growth(noted, home, puzzle, there, watch)
-        fix = (ORDER_DECIDES in fix and forwards_together(outcome, puzzle)) or fix
-        fix = fix or ("" if noted is None else gathered_early(noted))
-        raise OverLimit.of("large", takes, expected, fix, peak)
-
-
-def _growth(noted: Outcome | None, home: Outcome, puzzle: Puzzle, there: SolutionFigures, watch: Watch | None) -> str:
-    """Return what grows more than it should from the puzzle's own size to another one, or an empty text. ``noted``: the
-    run there, and ``home``: the one at its own size."""
-    own = with_peak(home, puzzle.size, watch)
-    if noted is None or own is None:
-        return ""
-    growth = Fraction(there.memory) / Fraction(solution_figures(puzzle).memory)
-    return growth_in_words(noted, own, puzzle, growth)
-
-
-def _round_too_large(outcome: Outcome) -> str:
-    """Return, where layers are dealt like cards, that rank 0 takes more micro-batches than a round has through its
-    first layer before the next one; or an empty text."""
-    forwards = [event for event in outcome.events if event.kind == FORWARD.kind and event.rank == 0]
-    steps = [(event.layer, event.batches) for event in forwards if event.layer is not None]
-    took, then = first_round(steps)
-    batches = len({batch for _, own in steps for batch in own})
-    large = then is not None and took > max(rounds_of(outcome.ranks))
-    return round_in_words(0, FORWARD.kind, steps, outcome.ranks, batches) if large else ""
-
-
-def limits(puzzle: Puzzle, there: SolutionFigures, took: float, held: Elements) -> tuple[float, Elements]:
-    """Return the time and the memory that an attempt does not reach at another size. ``took``, ``held``: its time and
-    its memory at the puzzle's own.
-
-    Time: more than the solution takes there, and also by as much as the target leaves at the puzzle's own size. In a
-    pipeline, an order that is as good at one size may wait longer at another. Where all ranks do the same work, once,
-    hardly anything depends on the size, and what is slower there does something for nothing.
-
-    Memory: one tensor more than any of our programs takes there which takes no more than the attempt at the puzzle's
-    own size. So an answer may keep what one of ours keeps, and none holds a whole tensor more at some size only. What
-    it takes beyond them at home it may take there, too, in proportion. A fast program often keeps more there. Where
-    nothing else is traded for memory, it counts for attempts only that are faster than the solution at home.
-    Who takes at home just what the solution takes does as it does, and is held to what programs take that do so, too.
-    """
-    known, target = solution_figures(puzzle), puzzle.target
-    time = _as_target(there.time, known.time, target["time"])
-    slowest = SLOWER * there.time
-    if alike(puzzle):
-        slowest = min(slowest, max(ALIKE * time, time + TICK))
-    as_small = [one for one in there.room if one.memory <= math.ceil(held)]
-    as_small = as_small or [min(there.room, key=lambda one: one.memory)]
-    like_it = as_small
-    if took >= known.time * (1 - CLOSE) and alike(puzzle) and not CHOICES & {*puzzle.words}:
-        like_it = [one for one in as_small if one.time >= known.time * (1 - CLOSE)] or as_small
-    if held == known.memory and abs(took - known.time) <= known.time * CLOSE:
-        like_it = [one for one in as_small if one[:2] == (known.time, known.memory)] or like_it
-    home, most = max(one.memory for one in like_it), max(one.there for one in like_it)
-    more = max(Fraction(held) - home, Fraction(0)) * max(Fraction(most, home), Fraction(1))
-    return slowest, most + more + one_tensor(puzzle, there.size)
-
-
-CHOICES = {LISTS, "keep"}
-"""What lets a program hold more, or less, as it likes: layers that are summed at once, and what is computed again."""
-
-
-def one_tensor(puzzle: Puzzle, size: Size) -> Elements:
-    """Return the size of a whole weight, or of an activation if that is larger."""
-    layers, batches = size["layers"], size["batches"]
-    weight = Labels("Weight", 0, layers)
-    activation = Labels("Activation", 0, layers, batches=frozenset([0]), total_batches=batches)
-    return max(map(cost_named(puzzle.cost).elements, (weight, activation)))
-
-
-HAS_STAGES = {"own_layers", "four_stages", "several_kinds"}
-"""Rules of puzzles in which ranks run different layers."""
-
-
-def alike(puzzle: Puzzle) -> bool:
-    """Return whether all ranks do the same work, and each thing once: there are no stages, and no steps of a layer that
-    a program may do again, in order to keep less."""
-    return not HAS_STAGES & {*puzzle.rules} and PROJECT.kind not in puzzle.words
-
-
-def _as_target(there: float, known: float, target: float) -> float:
-    """Return the target for a size where a solution takes ``there``. At the puzzle's own size it takes ``known``."""
-    return max(there * target / known, there + target - known)
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,6 @@ from ..record.table import OPERATIONS
 from ..record.training import FORWARD
 from ..running.execution import name_of
 from ..running.limits import TIMEOUT
-from ..running.noted import LIKELIEST, noted_by_few, without_notes
 from ..running.run import Run, run
 from . import page
 from .answers import answer_in, answer_of, renamed
@@ -46,8 +46,17 @@ _CELL = re.compile(r"(?m)^# %%(.*)$")
 _MARKS = re.compile(r"(?ms)^[ \t]*### (?:BEGIN SOLUTION\n|END SOLUTION\n|BROKEN\n(.*?)^[ \t]*### END SOLUTION\n)")
 
 
+LIKELIEST = 0
+"""The rank with the highest memory in nearly all programs: if the first run notes what it holds, no other is needed."""
 LARGEST = 20_000
 """The largest number of records of a run that a verdict keeps, to be drawn below its words."""
+
+
+def without_notes(done: Run) -> Run:
+    """Return a run without the notes on a peak."""
+    plain = copy(done)
+    plain.peak = None
+    return plain
 
 
 class ShownVerdict:
@@ -108,8 +117,7 @@ def grade(
         else:
             [done] = whole
             if done.peak is None or done.peak.rank != rank:
-                noted = noted_by_few(fn, done, rank, timeout)
-                done = noted or run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
+                done = run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
         if len(done.events) <= LARGEST:
             own[rank is not None] = done if rank is not None else without_notes(done)
         return done

@@ -299,7 +299,7 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     if tensor.labels.kind == "OptState" and stream_of(where.operation) in ("collective", "message"):
         stays = "an optimizer state is not gathered or sent: each rank updates all of the layer that it has loaded, "
         stays += "weight and state, with a gradient that is as large: gather the gradient before that"
-        fix_for |= dict.fromkeys(("states_stay", "dense_weights_stay"), stays)
+        fix_for |= dict.fromkeys(("weights_stay",), stays)
     if kind == ALLGATHER.kind and rank.log[rank.ended_at(tensor)].labels.kind == "Weight":
         piece = "the weight is not gathered here: forward and backward take this rank's piece of it, "
         fix_for["weights_stay"] = f"{piece}model.weights[{layer}], with partial=True"

@@ -5,7 +5,6 @@ wire      one message a line, with limits
 safe      errors as plain data, and texts from elsewhere that are safe to show
 verbs     every call that changes a run, and the kinds of its arguments
 replay    carries calls out on a simulator of its own, and believes nothing else
-of_few    a recording of few ranks, which is one of all, written shorter
 recorder  a simulator that writes down each call that it carries out
 ========  ======================================================================
 """

@@ -18,9 +18,6 @@ from ..machine.interface import AnySimulator, Simulator, Token
 from ..machine.rank_state import RankState, TensorState
 from ..machine.simulator import LocalSimulator, second_model
 from ..record.operations import NO_OPTIONS, Options
-from ..represent.follow import Scribe
-from ..represent.links import SimulatorOfFew, WatchedRank, WatchedTensor
-from ..represent.symmetry import Symmetry
 from ..running.limits import TimeIsUp
 from .replay import MOST, Replay
 from .verbs import VERBS
@@ -63,36 +60,11 @@ class RecordedSimulator(LocalSimulator):
     rank_type = RecordedRank
 
 
-class RecordedTensorOfFew(Recorded, WatchedTensor):
-    """Such a tensor of a rank that stands for others."""
-
-    __slots__ = ()
-    carried_out_by = WatchedTensor
-
-
-class RecordedRankOfFew(WatchedRank):
-    """A rank that stands for others, and whose tensors are recorded."""
-
-    __slots__ = ("recorder",)
-    tensor_type = RecordedTensorOfFew
-    recorder: Recorder
-
-
-class RecordedSimulatorOfFew(SimulatorOfFew):
-    """A simulator of such ranks."""
-
-    rank_type = RecordedRankOfFew
 
 
 def recorder_for(shape: Shape, layers: int, batches: int) -> Recorder:
     """Return a recorder of a run on a machine of this shape."""
     return Recorder(RecordedSimulator(shape, graded=True), layers, batches)
-
-
-def recorder_of_few(layers: int, batches: int, shape: Shape, symmetry: Symmetry, strict: bool) -> Scribe:
-    """Return what records a run in which some ranks stand for all others, and writes down what these call."""
-    recorder = Recorder(RecordedSimulatorOfFew(shape, symmetry, strict), layers, batches)
-    return Scribe(recorder, symmetry.first)
 
 
 class Recorder(Replay):
@@ -103,7 +75,7 @@ class Recorder(Replay):
     def __init__(self, simulator: LocalSimulator, layers: int, batches: int) -> None:
         super().__init__(simulator, layers, batches)
         for rank in self.ranks:
-            cast(RecordedRank | RecordedRankOfFew, rank).recorder = self
+            cast(RecordedRank, rank).recorder = self
         self.recorded: list[list[Any]] = []
         self.failed: dict[int, PuzzleError] = {}  # by place among the calls
         self.inside = False  # whether a call is being carried out

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 
 from ..basics.errors import PuzzleError
 from ..course.layouts import Size
-from ..course.outlines import figures_elsewhere
+from ..course.sizes import other_sizes
 from ..course.specs import Puzzle
 from ..grading.answers import answer_in
 from ..grading.changes.tried import may_be_one_change
@@ -95,7 +95,7 @@ class Judge:
 def _judged(puzzle: Puzzle, code: Loaded, printed: list[str]) -> Verdict:
     """Return the verdict on a puzzle in a file that is loaded, and append what each run has printed to ``printed``."""
     digests: list[bytes] = []  # of the runs at other sizes
-    sizes = [there.size for there in figures_elsewhere(puzzle)]
+    sizes = other_sizes(puzzle.other_sizes, puzzle.size)
     last: list[Size] = []  # at which it was run
 
     def run(size: Size) -> Outcome | None:

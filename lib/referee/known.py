@@ -23,7 +23,6 @@ class Recorded(NamedTuple):
     cost: str
     line: bytes
     deadline: float  # when its replay must be over, of time.monotonic
-    few: bool = False  # whether few ranks were asked for, if they can stand for all
 
     @property
     def digest(self) -> bytes:

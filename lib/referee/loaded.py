@@ -19,15 +19,11 @@ from ..machine.lives import WatchedSimulator
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
 from ..record.rules.updates import CUT_APART
-from ..recording.of_few import ReplayOfFew
 from ..recording.replay import MOST_BYTES, Replay
 from ..recording.safe import LONGEST_ERROR, LONGEST_TEXT, presentable, shown, unpack_error
 from ..recording.wire import CHARACTER, LONGEST, ProtocolError, parse
-from ..represent.everyone import OutcomeOfAll
 from ..running.execution import cause
-from ..running.few import may_stand
 from ..running.limits import collector_off, room, watchdog
-from ..running.noted import LIKELIEST
 from .known import Known, Recorded
 from .sandbox import PACKAGE, PATIENCE, Worker
 
@@ -73,6 +69,10 @@ class Missing(Exception):
     """Raised when the code has no function of the puzzle's name."""
 
 
+LIKELIEST = 0
+"""The rank whose memory is the highest in nearly all programs: if the first replay notes it, no other is needed."""
+
+
 class Loaded:
     """A submission that a worker has loaded. ``defines``: the names of puzzles of which it has something to call."""
 
@@ -97,7 +97,6 @@ class Loaded:
         self.kept: list[Recorded] = []  # the first run and the last one, which may be looked at once more
         self.ahead: tuple[int, dict[str, Any]] | None = None  # number and task of a run asked for before its turn
         self.early = b""  # and its answer, if that had to be heard before its turn
-        self.ran: dict[int, frozenset[int]] = {}  # of each run of few ranks, by its number, which these are
         task = {
             "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": timeout,
             "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
@@ -131,9 +130,9 @@ class Loaded:
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
         with self._timed(name):
-            recorded, outcome = self._of_few_or_all(name, size, printed, cost)
+            recorded = self._recorded(name, size, printed, cost)
             self.own = recorded.digest
-            return outcome or self._replayed(recorded, LIKELIEST)  # so that it is not replayed again for the notes
+            return self._replayed(recorded, LIKELIEST)  # so that it is not replayed again for the notes
 
     def run_elsewhere(
         self, name: str, size: Size, printed: list[str], cost: str, following: Size | None = None
@@ -142,12 +141,12 @@ class Loaded:
         the same ones at the puzzle's own size: what is allowed here depends on what was done there. ``following``: the
         size that is likely to be next."""
         with self._timed(name):
-            recorded, outcome = self._of_few_or_all(name, size, printed, cost)
+            recorded = self._recorded(name, size, printed, cost)
             if following is not None:  # the worker runs it while this one is replayed: a third less to wait for
-                task = self._task(name, following, cost, may_stand(machine_of(following, cost)))
+                task = self._task(name, following, cost)
                 self.ahead = self._begin(task), task
             digest = self.own + recorded.digest
-            return digest, None if digest in self.known.right else outcome or self._replayed(recorded)
+            return digest, None if digest in self.known.right else self._replayed(recorded)
 
     def noted(self, size: Size, rank: int) -> Outcome:
         """Return the outcome of the last run at this size once more, with notes on what a rank held at its peak (see
@@ -155,8 +154,6 @@ class Loaded:
         learner's lines."""
         recorded = next(one for one in reversed(self.kept) if one.size == size)
         with self._timed(recorded.name):
-            if recorded.few and rank not in self.ran[recorded.number]:
-                recorded = self._recorded(recorded.name, size, [], recorded.cost)
             seconds = self._seconds(size)
             self._hear_ahead(seconds)
             recorded = recorded._replace(deadline=time.monotonic() + seconds + GRACE)
@@ -191,27 +188,13 @@ class Loaded:
         finally:
             self.watch(math.inf)
 
-    def _of_few_or_all(self, name: str, size: Size, printed: list[str], cost: str) -> tuple[Recorded, Outcome | None]:
-        """Return what a worker says of a run: if that is enough, of few ranks that stand for all, and with the outcome
-        that follows, with notes on the rank that is asked for most often."""
-        if may_stand(machine_of(size, cost)):
-            recorded, outcome = self._recorded(name, size, [], cost, few=True), None
-            with suppress(PuzzleError, ProtocolError, TimeoutError):  # of all ranks, another error may come first
-                outcome = self._replayed(recorded, LIKELIEST)
-                assert isinstance(outcome, OutcomeOfAll)
-                self.ran[recorded.number] = outcome.ran
-                printed.append("")  # what prints is not run by few
-                return recorded, outcome
-            self.kept.remove(recorded)
-        return self._recorded(name, size, printed, cost), None
-
-    def _recorded(self, name: str, size: Size, printed: list[str], cost: str, few: bool = False) -> Recorded:
-        """Return what a worker says of a run, of few ranks if it can. Raise PuzzleError if it says nothing."""
+    def _recorded(self, name: str, size: Size, printed: list[str], cost: str) -> Recorded:
+        """Return what a worker says of a run. Raise PuzzleError if it says nothing."""
         try:
             if self.failed is not None:
                 self.failed.place = Place(detail=name)
                 raise self.failed
-            seconds, task = self._seconds(size), self._task(name, size, cost, few)
+            seconds, task = self._seconds(size), self._task(name, size, cost)
             deadline = time.monotonic() + seconds + GRACE
             if self.ahead is not None and self.ahead[1] == task:
                 (number, _), line, self.ahead, self.early = self.ahead, self.early, None, b""
@@ -220,7 +203,7 @@ class Loaded:
                 self._hear_ahead(seconds)
                 number, line = self._begin(task), b""
             line = line or self._answer(name, seconds, deadline, MOST_BYTES)
-            self.kept[1:] = [Recorded(number, name, size, cost, line, deadline, few)]
+            self.kept[1:] = [Recorded(number, name, size, cost, line, deadline)]
             return self.kept[-1]
         finally:
             printed.append(self.worker.printed(self.begun) if self.worker else "")
@@ -236,12 +219,7 @@ class Loaded:
             match parse(recorded.line):
                 case [None, "missing"]:
                     raise self._missing(name)
-                case [dict() as recording, "few", list() as axes, list() as also] if recorded.few:
-                    seconds = recorded.deadline - time.monotonic()
-                    outcome = ReplayOfFew(shape, axes, also, noted).outcome(
-                        recording, *of_size, name, seconds, recorded.deadline
-                    )
-                case [dict() | None as recording, str(), *_] as said if not recorded.few:
+                case [dict() | None as recording, str(), *_] as said:
                     simulator = LocalSimulator(shape, graded=True) if noted is None else WatchedSimulator(shape, noted)
                     replay = Replay(simulator, *of_size)
                     outcome = self._judged(recording, said[1:], replay, name, recorded.deadline)
@@ -270,8 +248,8 @@ class Loaded:
             return PuzzleError(f"there is no function {name}", got=self.notes.about(lacking=True), fix=fix, line="")
         return Missing()
 
-    def _task(self, name: str, size: Size, cost: str, few: bool) -> dict[str, Any]:
-        return {"name": name, "size": size, "cost": cost, "timeout": self._seconds(size), "few": few}
+    def _task(self, name: str, size: Size, cost: str) -> dict[str, Any]:
+        return {"name": name, "size": size, "cost": cost, "timeout": self._seconds(size)}
 
     def _begin(self, task: dict[str, Any]) -> int:
         """Ask for a run. Return its number."""

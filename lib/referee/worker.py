@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import lib
 
@@ -24,14 +23,12 @@ from ..grading.changes.tried import one_change
 from ..grading.submission import load, summary, switch_off
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..recording.recorder import Recorder, recorder_for, recorder_of_few
+from ..recording.recorder import Recorder, recorder_for
 from ..recording.safe import pack_error
 from ..recording.wire import Wire
 from ..running.execution import execute, left_over
-from ..running.few import OfFew, by_few
 from ..running.limits import TimeIsUp, alarm
-from ..running.run import Settings, check_function
-from ..running.workload import Workload
+from ..running.run import check_function
 from . import namespaces
 from .defined import defined
 from .seccomp import refuse_processes
@@ -41,7 +38,6 @@ LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 20, "NOFILE": 64, "CORE": 0}
 MOST_LINKS = 500  # files of a learner's folder that can be opened by their names alone, at most
 MOST_PRINTED = 100_000  # bytes that may be printed
 
-SHORT = 1 / 4  # of the time of a run is for few ranks: one that never ends takes little longer than its limit
 
 REFUSED = (
     "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn", "subprocess.Popen",
@@ -154,8 +150,6 @@ def _run(names: dict[str, Any], task: dict[str, Any], runs: list[dict[int, Model
     if task["name"] not in names:
         return [None, "missing"]
     _limit_next(task["timeout"])
-    if task["few"]:
-        return _run_few(names[task["name"]], task, runs) or [None, "all"]
     recorder: Recorder | None = None
     try:
         fn = names[task["name"]]
@@ -172,26 +166,6 @@ def _run(names: dict[str, Any], task: dict[str, Any], runs: list[dict[int, Model
         return [recorder.recording(), "done"]
     except BaseException as error:
         return [recorder and recorder.recording(), "failed", pack_error(_puzzle_error(error, task["name"]))]
-
-
-def _run_few(fn: Any, task: dict[str, Any], runs: list[dict[int, Model]]) -> list[Any] | None:
-    """Run a function on few ranks that stand for all others. Return what these have called, and which they are. None
-    where it cannot be seen that the others do the same, or where anything goes wrong: then all are run."""
-    size = task["size"]
-    work = Workload(size["layers"], size["batches"])
-
-    def recording(few: OfFew) -> list[Any]:
-        runs[-1] = {model._rank: model for model in few.models}
-        recorder = cast(Recorder, few.simulator.simulator)
-        return [recorder.recording(), "few", [*few.symmetry.axes], sorted(map(list, few.also))]
-
-    try:
-        check_function(fn)
-        simulator = partial(recorder_of_few, work.layers, work.batches)
-        settings = Settings(task["timeout"] * SHORT)
-        return by_few(fn, machine_of(size, task["cost"]), work, settings, recording, simulator)
-    except BaseException:
-        return None
 
 
 def _puzzle_error(error: BaseException, name: str = "") -> PuzzleError:

@@ -19,7 +19,7 @@ from ..machine.lives import WatchedSimulator
 from ..machine.simulator import new_simulator
 from ..record.figures.score import peak_event
 from .execution import name_of
-from .few import Timed, proved, time_few, timed
+from .few import Timed, time_few, timed
 from .limits import TIMEOUT, collector_off, limit
 from .trained import Run, Settings, explain, train_on
 from .workload import Workload
@@ -55,7 +55,7 @@ def run(
     meter: bool = False,
     kill: tuple[int, int] | None = None,
     profile: str | os.PathLike[str] | None = None,
-    represent: str | Iterable[str] | bool | None = None,
+    represent: str | Iterable[str] | bool = False,
     peak: bool = False,
     _order: Sequence[int] | None = None,
     _strict: bool = True,
@@ -75,7 +75,7 @@ def run(
     ranks of it are run, and stand for the others: a thousand take no longer than four. Times, sizes, the log and the
     final weights are those of the whole machine, and it is proved that the others do the same, or the Run says that it
     is not. Raises PuzzleError where ranks turn out to differ in more than their micro-batches and their shards. Without
-    it, a few are run only where a run of all gives the same, and that is proved; with False, all are run.
+    it all ranks are run.
 
     ``engine="local"`` computes with real numbers, all ranks in this process; ``engine="processes"`` does so with each
     rank in a process of its own. Both need torch. The parameters ``layer`` (``"mlp"``: x + gelu(x A) B, or ``"block"``:
@@ -104,19 +104,17 @@ def run(
     if peak and (engine != "simulated" or represent):
         problem = "the peak is noted where all ranks are simulated"
         raise PuzzleError(problem, where="run", got=f"engine={engine!r}, represent={represent!r}", fix="leave peak out")
-    if represent is not None and represent is not False:
+    if represent is not False:
         _check_represent(represent, engine, shape)
         return timed(fn, shape, work, settings, represent)
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work.on(shape), settings)  # type: ignore[no-any-return]
-    done = proved(fn, shape, work, settings, _watched) if represent is None else None
-    if done is None and _watched is not None:
+    if _watched is not None:
         return _watching(fn, shape, work, settings, _watched)
-    if done is None:
-        dist = Dist.of(shape, new_simulator(shape, graded=True, strict=_strict))
-        models = train_on(fn, dist, work, settings)
-        with collector_off():
-            done = Run(name_of(fn), models, train)
+    dist = Dist.of(shape, new_simulator(shape, graded=True, strict=_strict))
+    models = train_on(fn, dist, work, settings)
+    with collector_off():
+        done = Run(name_of(fn), models, train)
     highest = peak_event(done.device_events) if peak else None
     return done if highest is None else _watching(fn, shape, work, settings, highest.rank)
 

@@ -34,7 +34,7 @@ class Program(NamedTuple):
 def functions() -> dict[str, str]:
     """The source of each function of the solutions; of several with one name, that of the first."""
     found: dict[str, str] = {}
-    for path in [*sorted(SOLUTIONS.glob("p??_*.py")), SOLUTIONS / "repairs.py", SOLUTIONS / "room.py"]:
+    for path in [*sorted(SOLUTIONS.glob("p??_*.py")), SOLUTIONS / "repairs.py", Path(__file__).with_name("styles.py")]:
         text = path.read_text(encoding="utf-8")
         lines = text.splitlines(keepends=True)
         for node in ast.parse(text).body:

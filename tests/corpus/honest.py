@@ -7,6 +7,7 @@ from tests.programs import COURSE
 from . import Program, after, changed, of_each_puzzle, whole
 from .elsewhere import HONEST as ELSEWHERE
 from .needless import HONEST as NEEDLESS
+from .styles import HONEST as STYLES
 
 UPDATES = """
     for layer in range(model.LAYERS):
@@ -316,6 +317,7 @@ async def fsdp(m):
 """)),
     changed("repair_book", "summed across with the last micro-batch", ('            grad = await model.scatterreduce(grad, layer, axis="shard")\n            ### BROKEN', '            grad = await model.scatterreduce(grad, layer, axis="shard")\n            if batch == (model.rank + 1) * share - 1 and layer in model.grad_weights:\n                grad = await model.allreduce(model.grad_weights.pop(layer) + grad, layer, axis="replica")\n            ### BROKEN'), ('grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")', "grad = model.grad_weights.pop(layer)")),
     *ELSEWHERE,
+    *STYLES,
     *NEEDLESS,
     *of_each_puzzle("HONEST"),
 ]  # fmt: skip

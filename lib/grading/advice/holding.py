@@ -127,29 +127,6 @@ def calls_on_their_way(peak: Peak) -> set[int]:
     return {held.made if held.last is None else held.last for held in peak.held if held.memory == "in_flight"}
 
 
-def peak_in_words(outcome: Outcome) -> str:
-    """Return what a run with notes holds at its peak, in a sentence."""
-    peak = outcome.peak
-    if peak is None:
-        return ""
-    held = [_counted(one.number, one.what) + WHERE.get(one.memory, "") for one in holdings(peak.held)]
-    return f"rank {peak.rank} holds {_listed(held)} at its peak"
-
-
-def unread_in_words(outcome: Outcome, over: Elements = 0) -> str:
-    """Return what to write about things that are in memory at the peak although nothing reads them again; an empty text
-    where they are less than what is ``over`` a limit."""
-    peak = outcome.peak
-    if peak is not None and (useless := [held for held in peak.held if held.memory == "inbox" and _never_read(held)]):
-        groups = _listed(_counted(group.number, group.what) for group in holdings(useless))
-        line = next((f" ({line})" for held in useless if (line := _line(peak, held.made))), "")
-        return f"a message brings {groups} that nothing reads{line}: leave out that send, and that receive"
-    unread = [held for held in peak.held if is_unread(held, peak)] if peak is not None else []
-    if peak is None or not unread or sum(held.elements for held in unread) < over:
-        return ""
-    return f"it holds {_unread(unread)}{_kept_gathered(outcome, unread)}{_last_read(unread, peak, outcome.events)}"
-
-
 def _last_read(unread: Sequence[Held], peak: Peak, events: Sequence[Event]) -> str:
     """Return, as a sentence of its own, which operation has read last the first of what is ``unread``, and its line; or
     an empty text."""
@@ -166,52 +143,6 @@ def _never_read(held: Held) -> bool:
     return held.labels is not None and held.last is None and held.following is None and not held.stays
 
 
-def _kept_gathered(outcome: Outcome, unread: Sequence[Held]) -> str:
-    """Return, as the end of a sentence, how many gathered weights wait at the peak for their backward since a forward,
-    where a whole weight is among what is ``unread``, and two or more wait; or an empty text."""
-    peak, whole = outcome.peak, [held.labels for held in unread if held.labels and held.labels.kind == "Weight"]
-    if peak is None or not any(labels.is_whole() for labels in whole):
-        return ""
-    events = [event for event in outcome.events if event.rank == peak.rank]
-    kept = [
-        held
-        for held in peak.held
-        if held.labels is not None
-        and held.labels.kind == "Weight"
-        and held.made >= 0
-        and events[held.made].kind == ALLGATHER.kind
-        and held.following is not None
-        and events[held.following].kind == BACKWARD.kind
-        and held.last is not None
-        and events[held.last].kind == FORWARD.kind
-    ]
-    anew = "are kept from a forward to the backward: gather each anew for its backward"
-    return f"; and {len(kept)} gathered weights {anew}" if len(kept) > 1 else ""
-
-
-def gathered_early(outcome: Outcome) -> str:
-    """Return what to do about three gathered weights or more that a run with notes holds at its peak, and that are read
-    only later; or an empty text."""
-    peak = outcome.peak
-    events = [event for event in outcome.events if peak is not None and event.rank == peak.rank]
-    early = [
-        held
-        for held in (peak.held if peak is not None else ())
-        if held.labels is not None
-        and (held.labels.kind, held.labels.is_whole()) == ("Weight", True)
-        and held.made >= 0
-        and events[held.made].kind == ALLGATHER.kind
-        and held.following not in (None, peak.at if peak is not None else None)
-    ]
-    if peak is None or len(early) < 3:
-        return ""
-    line = next((f" ({line})" for held in early if (line := _line(peak, held.made))), "")
-    return (
-        f"{len(early)} gathered weights are there that are read only later{line}: gather each for the operation that "
-        "reads it, at most one ahead, and take it out after that"
-    )
-
-
 def runs_all(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
     """Return whether every rank carries all micro-batches through the same layers, and those of the goal's program deal
     them out."""
@@ -226,36 +157,6 @@ def runs_all(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
 
 
 ORDER_DECIDES = "the order of the work decides here"
-
-
-def growth_in_words(outcome: Outcome, home: Outcome, puzzle: Puzzle, growth: Fraction) -> str:
-    """Return what a run with notes holds more of than it would if all that it holds at the puzzle's own size grew as
-    that of the solution does, with what to write; or an empty text. ``home``: the run at its own size, with notes."""
-    if outcome.peak is None or home.peak is None:
-        return ""
-    grown = [group._replace(elements=group.elements * growth) for group in holdings(home.peak.held)]
-    events = [event for event in outcome.events if event.rank == outcome.peak.rank]
-    given = [held for held in outcome.peak.held if held.made < 0 or events[held.made].kind in LOADS]
-    fixed = {what_of(held) for held in given} | {MADE_AGAIN}  # as large as layers are, and as many
-    grown += [group for group in holdings(outcome.peak.held) if group.what in fixed]
-    needed = [held for held in outcome.peak.held if _waits_for_its_backward(held, events)]
-    excess = Excess(outcome, outcome.peak, puzzle, beside=[*grown, *holdings(needed)])
-    if not excess.memory:  # more of these than it would have to be, or too much of everything
-        firsts = [held for held in needed if events[held.made].kind == GET_ACTIVATION]
-        excess = Excess(outcome, outcome.peak, puzzle, beside=[*grown, *holdings(firsts)])
-    if waits := excess.waits_for_halves():
-        return waits
-    if not excess.memory or all(held.last == outcome.peak.at for held in excess.rows):
-        return ""
-    most = f"it holds more than at its own size, in proportion: {_counted(excess.number, excess.what)}. "
-    said = [excess.about(), excess.fix()]
-    return most + " ".join(f"{one[0].upper()}{one[1:]}" for one in said if one).rstrip(".")
-
-
-def _waits_for_its_backward(held: Held, events: Sequence[Event]) -> bool:
-    """Return whether this is the input of a layer, which its backward reads next."""
-    read = held.following is not None and events[held.following].kind == BACKWARD.kind
-    return read and held.labels is not None and held.labels.kind == "Activation"
 
 
 def _unread(unread: Sequence[Held]) -> str:

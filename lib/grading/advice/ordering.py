@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 
-from ...basics.errors import Place, PuzzleError, numbered
+from ...basics.errors import numbered
 from ...course.outlines import Order, solution_order, solution_work
 from ...course.specs import Puzzle
 from ...machine.advice.rounds import first_round, rounds_of
@@ -242,55 +241,6 @@ class Ordering:
         own, theirs = (order[rank][at] for order in turns)
         after = f"after {at} computation{'s' * (at > 1)} it does" if at else "it begins with"
         return f"the order differs first on rank {rank}: {after} {own}, the {self.whose} {theirs} there"
-
-
-def ahead_elsewhere(outcome: Outcome, home: Outcome, puzzle: Puzzle, fewer: bool = False) -> str:
-    """Return how many forwards come before the first backward at another size, and how many at the puzzle's own, where
-    the target's program does not do all of them first, and where that is more for each layer than at its own size, or
-    ``fewer``; or an empty text. ``home``: the run at its own size."""
-    theirs, there, here = (
-        solution_order(puzzle),
-        order_of(outcome.events, outcome.ranks),
-        order_of(home.events, home.ranks),
-    )
-    every = max((one.count(FORWARD.kind) for one in theirs.turns), default=0)
-    if not there.ahead or not here.ahead or max(theirs.ahead, default=every) >= every:
-        return ""
-    share = [Fraction(max(one.ahead), run.layers) for one, run in ((there, outcome), (here, home))]
-    if share[0] == share[1] or (share[0] < share[1]) != fewer:
-        return ""
-    counts, known = (", ".join(map(str, one.ahead[:MOST_RANKS])) for one in (there, here))
-    said = (
-        f"before their first backward the ranks do {counts} forwards here, with {len(there.ahead)} stages, and {known} "
-    )
-    said += f"at its own size, with {len(here.ahead)}: let that number follow from the number of stages"
-    return f"{said}, and neither from model.BATCHES nor from a number of this size"
-
-
-def forwards_together(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Return how many forwards follow each other after the first backward of a rank at another size, where they go by
-    turns with backwards in the target's program; or an empty text."""
-    own = order_of(outcome.events, outcome.ranks).together
-    if not own > solution_order(puzzle).together == 1:
-        return ""
-    turns = "let one backward and one forward go by turns, as in the target's program"
-    return f"after the first backward {own} forwards follow each other on a rank: {turns}"
-
-
-def check_ahead_in_a_v(outcome: Outcome) -> None:
-    """Raise PuzzleError for a rank with two stages in a V that runs further ahead than by about as many forwards as
-    there are stages, and that is at most by one more of each of its own."""
-    stages, ahead = 2 * outcome.ranks, Counter[int]()
-    for event in outcome.events:
-        if event.layer is None or event.layer % (outcome.layers // stages):
-            continue
-        ahead[event.rank] += event.kind == FORWARD.kind
-        ahead[event.rank] -= event.kind in (BACKWARD.kind, BACKWARD_INPUT.kind)
-        if ahead[event.rank] > stages + 2:
-            problem = f"it has run {ahead[event.rank]} forwards of its stages that no backward has followed"
-            expected = f"about {stages}, 2 * model.RANKS, of both stages together"
-            fix = "before a forward, run the backward of a micro-batch that has come back"
-            raise PuzzleError(problem, where=Place(event.rank), expected=expected, fix=fix, line="")
 
 
 def passes_left(outcome: Outcome) -> str:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from ...basics.errors import PuzzleError
+from ...course.ideas import STAGES, four_stages, own_layers
 from ...course.layouts import Size
-from ...course.rules import STAGES, four_stages, own_layers
 from ...course.specs import Puzzle
 from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ...record.table import OPERATIONS, in_stream
@@ -316,7 +316,7 @@ def written_out(puzzle: Puzzle, source: str = "", there: Size | None = None) -> 
     size = puzzle.size
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
     own |= {one // other for one in own for other in [*own, 2]} - {2}  # ``2 * model.RANKS`` stands in many a program
-    own -= {STAGES} if four_stages.__name__ in puzzle.rules else set()  # a number that every size has there
+    own -= {STAGES} if four_stages.name in puzzle.ideas else set()  # a number that every size has there
     numbers = _numbers(source)
     counts = numbers - _factors(source)  # 6 * model.BATCHES are six pieces of work of each micro-batch
     some = {number for number in counts if size["ranks"] <= number < size["batches"]}  # of a micro-batch
@@ -361,7 +361,7 @@ def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
     for node in shares:
         if ast.unparse(node.left) in all_layers and _value(node, known) == 0:
             would = f"{ast.unparse(node)} would be 0 here, {size['layers']} // {_value(node.right, known)}"
-            stages = f"there are {STAGES} stages" if four_stages.__name__ in puzzle.rules else "there are fewer stages"
+            stages = f"there are {STAGES} stages" if four_stages.name in puzzle.ideas else "there are fewer stages"
             return f"{would}: a stage has model.LAYERS // stages layers, and {stages}"
     return ""
 
@@ -411,7 +411,7 @@ def one_layer_only(puzzle: Puzzle, size: Size, source: str) -> str:
     """Return what to write in place of a condition below which all forwards of a program stand, or all its backwards,
     and which is true for one layer of a stage only, at a ``size`` where stages have several, while they have one at the
     puzzle's own; or an empty text."""
-    fours, in_a_row = four_stages.__name__ in puzzle.rules, own_layers.__name__ in puzzle.rules and not size.get("mesh")
+    fours, in_a_row = four_stages.name in puzzle.ideas, own_layers.name in puzzle.ideas and not size.get("mesh")
     stages, home = (STAGES if fours else one["ranks"] for one in (size, puzzle.size))
     if not (fours or in_a_row) or size["layers"] <= stages or puzzle.size["layers"] != home:
         return ""

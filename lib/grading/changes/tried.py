@@ -18,7 +18,7 @@ from functools import partial
 
 from ...basics.units import Elements
 from ...course.layouts import Size
-from ...course.outlines import figures_elsewhere
+from ...course.sizes import other_sizes
 from ...course.specs import Puzzle, cost_named
 from ...machine.outcome import Outcome
 from ...running.limits import has_timers
@@ -144,7 +144,7 @@ def _quietly() -> Iterator[None]:
 
 def _smallest(made: Made, puzzle: Puzzle, size: Size, left: _Left) -> Size:
     """Return the smallest size at which a program is wrong, as it is at this one: there a trial takes the least."""
-    smaller = [there.size for there in figures_elsewhere(puzzle) if _work(there.size) < _work(size)]
+    smaller = [there for there in other_sizes(puzzle.other_sizes, puzzle.size) if _work(there) < _work(size)]
     for one in sorted(smaller, key=_work):
         if not left:
             break

@@ -1,18 +1,12 @@
-"""Programs that take more memory than ours at some of the sizes at which a puzzle is graded.
+"""Other ways to write right answers: updates at the end or at once, other orders of work, other sizes of buckets."""
 
-They are as good. An answer may hold at another size what the largest of our programs holds
-there (`lib/grading/judge.py`). For a few puzzles solution and frontier are too much alike for
-that: these are other ways to write an answer. They are named, or they are the solution, or
-another program of the puzzle's source, with something else in it. The build leaves out those
-that do not pass.
-"""
+from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 
 from lib import Model
 
-Edits = Mapping[str, str]
-"""What of a program becomes what."""
+from . import Program, changed
 
 
 async def two_chunks(model: Model) -> None:
@@ -24,38 +18,26 @@ async def two_chunks(model: Model) -> None:
         for layer in layers:
             model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
-    def nth(
-        k: int, backward: bool
-    ) -> tuple[int, int]:  # the k-th piece of work, as Megatron counts
+    def nth(k: int, backward: bool) -> tuple[int, int]:  # the k-th piece of work, as Megatron counts
         c = k % (2 * p) // p
         return 1 - c if backward else c, k // (2 * p) * p + k % p
 
     async def forward(k: int) -> None:
         c, mb = nth(k, False)
         start = r == 0 and c == 0
-        model.activations[chunk[c][0], mb] = (
-            model.get_activation([mb]) if start else await model.receive((r - 1) % p)
-        )
+        model.activations[chunk[c][0], mb] = model.get_activation([mb]) if start else await model.receive((r - 1) % p)
         for layer in chunk[c]:
-            model.activations[layer + 1, mb] = model.forward(
-                layer, model.activations[layer, mb], model.weights[layer]
-            )
+            model.activations[layer + 1, mb] = model.forward(layer, model.activations[layer, mb], model.weights[layer])
         if r < p - 1 or c == 0:
             await model.pass_to((r + 1) % p, model.activations.pop((chunk[c][-1] + 1, mb)))
 
     async def backward(k: int) -> None:
         c, mb = nth(k, True)
         last = r == p - 1 and c == 1
-        grad = (
-            model.loss(model.activations.pop((model.LAYERS, mb)))
-            if last
-            else await model.receive((r + 1) % p)
-        )
+        grad = model.loss(model.activations.pop((model.LAYERS, mb))) if last else await model.receive((r + 1) % p)
         for layer in reversed(chunk[c]):
             model.grad_activations["in"] = grad
-            new, grad = model.backward(
-                layer, model.activations.pop((layer, mb)), grad, model.weights[layer]
-            )
+            new, grad = model.backward(layer, model.activations.pop((layer, mb)), grad, model.weights[layer])
             del model.grad_activations["in"]
             model.grad_weights[layer] = model.grad_weights.pop(layer) + new if mb else new
         if r > 0 or c == 1:
@@ -70,6 +52,40 @@ async def two_chunks(model: Model) -> None:
     for k in range(2 * m - warm_up, 2 * m):
         await backward(k)
     for layer in [*chunk[0], *chunk[1]]:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+
+async def in_one_queue(model: Model) -> None:
+    """Prefetching with one list of layers, up and down: the last is gathered twice in a row."""
+    top, order = model.LAYERS - 1, [*range(model.LAYERS), *reversed(range(model.LAYERS))]
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+
+    calls, sums = (model.allgather(model.weights[layer], layer) for layer in order), {}
+    coming, model.activations[0] = next(calls), model.get_activation([model.rank])
+    for turn, layer in enumerate(order):
+        model.weights["whole"] = await coming
+        coming = next(calls, None)
+        weight = model.weights["whole"]
+        if turn <= top:
+            model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+            if turn == top:
+                model.grad_activations[top + 1] = model.loss(model.activations.pop(top + 1))
+            del model.weights["whole"]
+            continue
+        del model.weights["whole"]
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+        sums[layer] = model.scatterreduce(grad, layer)
+        del weight, grad
+        if layer + 1 in sums:
+            model.grad_weights[layer + 1] = await sums.pop(layer + 1)
+    del model.grad_activations[0]
+    model.grad_weights[0] = await sums.pop(0)
+    for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.update(
             layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
         )
@@ -108,46 +124,6 @@ _FORWARDS_FIRST = """        for low in one:
             forward_of(low, mb)
         for high in reversed(other):
 """
-
-
-async def in_one_queue(model: Model) -> None:
-    """Prefetching with one list of layers, up and down: the last is gathered twice in a row."""
-    top, order = model.LAYERS - 1, [*range(model.LAYERS), *reversed(range(model.LAYERS))]
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(
-            layer, model.rank, model.RANKS
-        )
-
-    calls, sums = (model.allgather(model.weights[layer], layer) for layer in order), {}
-    coming, model.activations[0] = next(calls), model.get_activation([model.rank])
-    for turn, layer in enumerate(order):
-        model.weights["whole"] = await coming
-        coming = next(calls, None)
-        weight = model.weights["whole"]
-        if turn <= top:
-            model.activations[layer + 1] = model.forward(
-                layer, model.activations[layer], weight
-            )
-            if turn == top:
-                model.grad_activations[top + 1] = model.loss(model.activations.pop(top + 1))
-            del model.weights["whole"]
-            continue
-        del model.weights["whole"]
-        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
-        sums[layer] = model.scatterreduce(grad, layer)
-        del weight, grad
-        if layer + 1 in sums:
-            model.grad_weights[layer + 1] = await sums.pop(layer + 1)
-    del model.grad_activations[0]
-    model.grad_weights[0] = await sums.pop(0)
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-
-
 _KEPT = """\
 acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
         acts["kv"] = acts["kv", layer]
@@ -173,7 +149,7 @@ _IN_HALVES = """        model.grad_weights[layer], model.weights[layer] = grad, 
             part.pop((layer, 0)).combine(part.pop((layer, 1))) for part in parts
         )
 """
-ROOM: Mapping[str, Sequence[str | Edits | tuple[str, Edits]]] = {
+WAYS: dict[str, list[str | dict[str, str] | tuple[str, dict[str, str]]]] = {
     "prefetch": ["in_one_queue"],
     "ddp": ["repair_quiet"],  # all sums first
     "wsdp": [
@@ -183,7 +159,7 @@ ROOM: Mapping[str, Sequence[str | Edits | tuple[str, Edits]]] = {
     "repair_bargain": ["fsdp"],
     "repair_groups": ["hsdp"],
     "gpipe": ["one_forward_one_backward", "one_forward_one_backward_ahead"],
-    "one_f_one_b": ["one_forward_one_backward", "one_f_one_b_in_47_4"],
+    "one_f_one_b": ["one_forward_one_backward"],
     "interleaved": ["two_chunks"],
     "checkpointing": [
         {_HALF: "if layer % 2:"},
@@ -201,9 +177,7 @@ ROOM: Mapping[str, Sequence[str | Edits | tuple[str, Edits]]] = {
         },
         ("zero2_overlap", {_UPDATED_WHOLE: _IN_HALVES}),
     ],
-    "zero_bubble": [
-        {_LATE + "        if": "        if", _NEXT + "    for": _NEXT + _LATE + "    for"}
-    ],
+    "zero_bubble": [{_LATE + "        if": "        if", _NEXT + "    for": _NEXT + _LATE + "    for"}],
     "tensor_parallel": [{_UPDATE: _LAYERS + _UPDATE}],  # updates at the end
     "zbv": ["as_pytorch_does"],
     "ring_attention": [
@@ -212,8 +186,7 @@ ROOM: Mapping[str, Sequence[str | Edits | tuple[str, Edits]]] = {
             _POPPED: '_, acts["kv"] = model.project(layer, inp, weight)',
         },  # the queries are kept, and keys and values made again
         *[  # so many of the lowest layers, and no share of all, are made again
-            ("hops_hidden", {"again: float": "again: float = 0", _SHARE: f"{number}"})
-            for number in range(2, 8)
+            ("hops_hidden", {"again: float": "again: float = 0", _SHARE: f"{number}"}) for number in range(2, 8)
         ],
     ],
     "dualpipe": [{_PAIR: _FORWARDS_FIRST}],  # all forwards of a pair before its backwards
@@ -234,4 +207,14 @@ ROOM: Mapping[str, Sequence[str | Edits | tuple[str, Edits]]] = {
         {_SIX: _SIX.replace("6", "-(-model.LAYERS // 4)")},
     ],
 }
-"""Other programs of a puzzle."""
+"""Of each puzzle other programs: their names, or edits of the solution or of a program of that name."""
+
+
+def _programs() -> Iterator[Program]:
+    for puzzle, ways in WAYS.items():
+        for at, way in enumerate(ways):
+            base, edits = (way, {}) if isinstance(way, str) else way if isinstance(way, tuple) else ("", way)
+            yield changed(puzzle, f"another way, {base or at}", *edits.items(), base=base)
+
+
+HONEST: list[Program] = [*_programs()]
