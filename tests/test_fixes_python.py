@@ -9,16 +9,12 @@ from tests.corpus import Program, changed
 from tests.test_corpus import function
 
 CALL = "            layer, model.activations[layer], model.weights[layer]\n        )"
-BACK = "for layer in reversed(range(model.LAYERS)):"
 LIST = ("    model.activations[0] = ", "    acts = [None] * model.LAYERS\n    model.activations[0] = ")
 STORED = (CALL, f"{CALL}\n        acts[layer + 1] = model.activations[layer + 1]")
 LOADED = "model.weights[layer], model.opt_states[layer] = model.load_weights(layer)"
 SUM = "grad = await model.allreduce(grad, layer)"
 CASES = {
     "a list of outputs": (changed("ddp", "", LIST, STORED), "it takes LAYERS + 1: [None] * (model.LAYERS + 1)", "on the rank"),
-    "down to layer 1": (changed("ddp", "", (BACK, "for layer in range(model.LAYERS, 0, -1):")), "the loop goes through layers 2, 1: there is no layer 2, model.LAYERS - 1 is the last, and layer 0 is left out", "pop takes it out"),
-    "up to layer 2": (changed("ddp", "", ("for layer in range(model.LAYERS):\n        model.activations", "for layer in range(1, model.LAYERS + 1):\n        model.activations")), "the loop goes through layers 1, 2: there is no layer 2", "pop takes it out"),
-    "one too high in a stage": (changed("gpipe", "", ("for layer in reversed(range(first, end)):", "for layer in range(end, first - 1, -1):")), "the loop goes through layers 8, 7, 6: there is no layer 8", "pop takes it out"),
     "a name of a tuple": (changed("ddp", "", (LOADED, "both = model.load_weights(layer)\n        model.weights[layer], model.opt_states[layer] = both.weight, both.state")), "in this order: weight, opt_state = ...", "object has no"),
     "a mean": (changed("ddp", "", (SUM, f"grad = ({SUM[7:]}).mean()")), "leave out the mean", "division"),
     "a text as layer": (changed("ddp", "", (CALL, CALL.replace(" layer,", " str(layer),", 1))), "layers are numbers and no texts", "there is no layer"),

@@ -370,7 +370,7 @@ def test_the_faces_for_programs(lib: Lib, tmp_path: Path) -> None:
     assert result.code == 1 and "1 of 3 puzzles pass" in result.out
 
     whole = json.loads((tmp_path / "a.json").read_text())
-    assert whole["version"] == 2 and "process of its own" in whole["isolation"]
+    assert whole["version"] == 3 and "process of its own" in whole["isolation"]
     first, second, third = whole["results"]
     assert (first["puzzle"], first["status"], first["time"], first["memory"]) == ("basic", "PASS", 17.0, 2621440)
     assert first["target"] == {"time": 17.0, "memory": 2621440} and len(first["held_at"]) >= 3
@@ -615,7 +615,7 @@ def test_what_cannot_be_written_is_said_and_stops_nothing_else(lib: Lib, tmp_pat
     result = lib("grade", "0", "--junit", "/dev/full", "--json", "a.json", "--gradescope", "c.json")
     assert result.code == 3 and "1 of 1 puzzle passes" in result.out
     assert result.err == f"{called()} grade: /dev/full could not be written: No space left on device\n"
-    assert json.loads((tmp_path / "a.json").read_text())["version"] == 2
+    assert json.loads((tmp_path / "a.json").read_text())["version"] == 3
     assert json.loads((tmp_path / "c.json").read_text())["score"] == 1.0
 
 

@@ -97,9 +97,6 @@ DECIDE = {
     "lib.course.rules": ("whole_gradient", "grading", "repairs", "corpus"),
     "lib.course.bounds": ("bounds", "verdict_fields"),
     "lib.grading.points": ("points",),
-    "lib.grading.changes.edits": ("changes",),
-    "lib.grading.changes.program": ("changes",),
-    "lib.grading.changes.tried": ("changes",),
 }
 """The modules that decide, and the files of tests that know each best. A new module is a row here."""
 TESTS = [  # those that are quick and notice much first

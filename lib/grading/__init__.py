@@ -12,7 +12,6 @@ progress     the best so far, in a small file beside the notebooks
 seal         whether this library is still what it was
 submission   what is taken of a learner's notebook or script
 answers      what a learner wrote for one puzzle, to begin another with it
-changes      one small change that makes a wrong program right, found by trying
 commandline  what commands at a shell have in common
 notebook     grade, hint, progress, start_from, attempt and solution, as a learner calls them
 ===========  ======================================================================

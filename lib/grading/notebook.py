@@ -9,11 +9,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from ..basics.arguments import describe
@@ -32,8 +32,6 @@ from ..running.limits import TIMEOUT
 from ..running.run import Run, run
 from . import page
 from .answers import answer_in, answer_of, renamed
-from .changes.program import Program
-from .changes.tried import may_be_one_change, one_change
 from .fitting import fitting
 from .judge import judge
 from .progress import Ending, Progress, fitting_hint, keep, next_hint, notebook_of
@@ -105,10 +103,7 @@ def grade(
     own: dict[bool, Run] = {}  # the runs at the puzzle's own size, without notes and with them
     whole: list[Run] = []  # the first of these, however large it is
 
-    sizes: list[Size] = []  # the last one at which it was run
-
     def at(size: Size, rank: int | None = None) -> Run:
-        sizes[:] = [size]
         if size != spec.size:
             return run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
         if rank is None:
@@ -131,8 +126,6 @@ def grade(
     if changed := broken_seal():
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    elif may_be_one_change(verdict):
-        verdict = replace(verdict, one_change=_one_change(fn, verdict, sizes[0]))
     verdict = _with_next(_with_help(replace(verdict, seconds=time.perf_counter() - begun), fn))
     _last[spec.name] = Ending.of(verdict)
     code = _code_of(fn, spec.name) if verdict.status == PASS else ""
@@ -141,15 +134,6 @@ def grade(
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
         verdict = replace(verdict, attempts=f'{first}draw_attempts("{spec.name}")')
     return ShownVerdict(verdict, own.get(False), own.get(True))
-
-
-def _one_change(fn: Callable[[Any], object], verdict: Verdict, size: Size) -> str:
-    """Return the small change with which a wrong function is right, or an empty text where none is found."""
-    with suppress(Exception):  # it is advice: the verdict stands, whatever a text brings about
-        program = Program.of(fn, getattr(fn, "__globals__", {}))
-        line = str(verdict.error and verdict.error.line)
-        return one_change(program, verdict.puzzle, size, line) if program is not None else ""
-    return ""
 
 
 def _with_help(verdict: Verdict, fn: Callable[[Any], object]) -> Verdict:
@@ -184,12 +168,11 @@ def _code_of(fn: Callable[[Any], object], name: str) -> str:
 
 def _text_of(fn: Callable[[Any], object], name: str) -> str:
     """Return the code of a puzzle's function with all that it needs, from other cells, too."""
-    own, others = _code_of(fn, name), list[str]()
-    with suppress(Exception):  # it is for advice only
-        program = Program.of(fn, getattr(fn, "__globals__", {}))
-        cells = program.cells[:-1] if program is not None else ()  # the last one is its own
-        others = [cell.source.decode() for cell in cells]
-    return "\n\n".join([*others, own])
+    around = fn.__globals__ if isinstance(fn, FunctionType) else {}
+    made = [way for one in around.values() for way in (vars(one).values() if isinstance(one, type) else [one])]
+    ours = [way for way in (fn, *made) if isinstance(way, FunctionType) and way.__globals__ is around]
+    files = dict.fromkeys(way.__code__.co_filename for way in ours)
+    return answer_in(["".join(linecache.getlines(file)) for file in reversed(files)], name)  # its own cell counts most
 
 
 class Hint:

@@ -15,7 +15,7 @@ from ..record.figures.breakdown import in_words, waits_of
 from ..recording.safe import TEXTS, shown, shown_place
 from .points import score_of
 
-VERSION = 2
+VERSION = 3
 """The version of the JSON. It changes when a field changes its meaning or is removed; new fields may come at any
 time."""
 
@@ -84,7 +84,6 @@ class Verdict:
     failed_at: str = ""  # the other size at which it was wrong
     too: str = ""  # "slow" or "large": what it was too much of there, where it was right but for that
     error: Mistake | None = None  # the parts of the error in the message, if there is one
-    one_change: str = ""  # the change of one place with which it passes, found by trying
     chain: str = ""  # the longest chain of operations, as a sum of ticks, if right but too slow
     costs_time: str = ""  # what it does more often than the target's program, if right but too slow
     costs_memory: str = ""  # what it holds at its peak beyond the target's program, if right but too large
@@ -126,7 +125,7 @@ class Verdict:
     def facts(self) -> list[tuple[str, str]]:
         """Return everything but status and message, as pairs of a name and a text."""
         target, star = self.puzzle.target, self.puzzle.star
-        facts = [("one change", self.one_change)] * bool(self.one_change)
+        facts: list[tuple[str, str]] = []
         if self.time is not None and self.memory is not None:
             wanted = [("target", target), *([("star", star)] if star else [])]
             shown = [(name, *self.puzzle.brief(one["time"], one["memory"])) for name, one in wanted]
@@ -189,7 +188,6 @@ class Verdict:
             "star": puzzle.star, "starred": self.starred, "frontier": frontier, "bound": bound and bound.as_json(),
             "idle": self.idle, "parts": {part: float(share) for part, share in self.parts.items()},
             "held_at": list(self.held_at), "failed_at": self.failed_at,
-            "one_change": self.one_change,
             "chain": self.chain, "costs_time": self.costs_time, "costs_memory": self.costs_memory,
             "peak_memory": plain(self.peak_memory), "peak": [*self.peak],
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),

@@ -22,7 +22,6 @@ LOADED = ("weights", "opt_states")  # the dictionaries of what is loaded
 NOW, LATER = "now", "later"  # when a rule is asked
 
 RULES: tuple[tuple[str, Ask], ...] = (
-    (NOW, Rules._loop_too_far),
     (NOW, Rules._turned_round),
     (NOW, Rules._of_steps),
     (NOW, Rules._cleared_away),

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from ..basics.errors import numbered
-from ..basics.loops import loop_beyond, sends_here
+from ..basics.loops import sends_here
 from ..record.attention import ATTEND, REST
 from ..record.collectives import ALLGATHER
 from ..record.kinds import KINDS, SAVED
@@ -532,10 +532,6 @@ class Rules(Origins):
                         return f"{there}: let that backward come first, or if this is that one, read what is there"
                     return f"Is this for a backward? {there}: read each under the key under which it was stored"
         return ""
-
-    def _loop_too_far(self, sought: Sought) -> str:
-        """Where the loop over layers around this line goes one too far: through which it goes."""
-        return loop_beyond(self._rank.layers) if self._name != "weights" else ""
 
     def _beyond_the_layers(self, sought: Sought) -> str:
         """Where a key with a name ends with a layer that there is not, next to one that is here: that there is none."""

@@ -23,7 +23,6 @@ from ..course.layouts import Size
 from ..course.sizes import other_sizes
 from ..course.specs import Puzzle
 from ..grading.answers import answer_in
-from ..grading.changes.tried import may_be_one_change
 from ..grading.commandline import called
 from ..grading.fitting import fitting
 from ..grading.judge import judge
@@ -96,10 +95,8 @@ def _judged(puzzle: Puzzle, code: Loaded, printed: list[str]) -> Verdict:
     """Return the verdict on a puzzle in a file that is loaded, and append what each run has printed to ``printed``."""
     digests: list[bytes] = []  # of the runs at other sizes
     sizes = other_sizes(puzzle.other_sizes, puzzle.size)
-    last: list[Size] = []  # at which it was run
 
     def run(size: Size) -> Outcome | None:
-        last[:] = [size]
         if not printed:
             return code.run(puzzle.name, size, printed, puzzle.cost)
         following = next(iter(sizes[sizes.index(size) + 1 :]), None)
@@ -109,9 +106,6 @@ def _judged(puzzle: Puzzle, code: Loaded, printed: list[str]) -> Verdict:
 
     verdict = judge(puzzle, fitting(puzzle, run), code.noted, partial(_source, code, puzzle.name))
     code.known.right.update(digests[: len(verdict.held_at)])
-    if may_be_one_change(verdict):
-        line = str(verdict.error and verdict.error.line)
-        verdict = replace(verdict, one_change=code.one_change(puzzle.name, last[0], line))
     return verdict
 
 

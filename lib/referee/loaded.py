@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from ..basics.errors import Place, PuzzleError
 from ..course.layouts import Size
 from ..course.specs import machine_of, puzzles
-from ..grading.changes import tried
 from ..grading.submission import AWAITS, LONGEST_SUMMARY
 from ..machine.check import TRAINED
 from ..machine.lives import WatchedSimulator
@@ -163,20 +162,6 @@ class Loaded:
             assert outcome.peak is not None
             outcome.peak = outcome.peak._replace(lines=lines)
             return outcome
-
-    def one_change(self, name: str, size: Size, line: str) -> str:
-        """Return what a worker says of the small change with which a function passes that is wrong at a size, or an
-        empty text. It is advice, and decides nothing."""
-        search = tried.SECONDS
-        if self.worker is None or not search:
-            return ""
-        seconds = 2 * search + self._seconds(size)
-        with suppress(PuzzleError), self._timed(name):
-            self._hear_ahead(seconds)
-            self._send({"wrong": name, "size": size, "line": line, "seconds": search, "timeout": seconds})
-            said = parse(self._answer(name, seconds, time.monotonic() + seconds + GRACE, LONGEST_LOADED))
-            return shown(said, LONGEST_SUMMARY) if type(said) is str else ""
-        return ""
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

@@ -17,9 +17,7 @@ from typing import Any
 import lib
 
 from ..basics.errors import PuzzleError
-from ..course.specs import machine_of, puzzles
-from ..grading.changes.program import Program
-from ..grading.changes.tried import one_change
+from ..course.specs import machine_of
 from ..grading.submission import load, summary, switch_off
 from ..learner.dist import Dist
 from ..learner.model import Model
@@ -117,8 +115,6 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         asked = wire.receive()
         if "lines" in asked:
             wire.send(_lines(runs, *asked["lines"]))
-        elif "wrong" in asked:
-            wire.send(_one_change(names, asked))
         else:
             wire.send(_run(names, asked, runs))
 
@@ -126,22 +122,6 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
 def _lines(runs: Sequence[Mapping[int, Model]], run: int, rank: int) -> list[str]:
     """Return the learner's line of each record of a rank in one of the runs."""
     return [str(line or "") for line in runs[run][rank].lines()]
-
-
-def _one_change(names: dict[str, Any], asked: dict[str, Any]) -> str:
-    """Return the small change with which a function passes that is wrong at a size, or an empty text."""
-    _limit_next(asked["timeout"])
-    program = Program.of(names.get(asked["wrong"]), names)
-    if program is None:
-        return ""
-    gc.enable()  # of hundreds of runs
-    try:
-        puzzle, size, line, seconds = puzzles()[asked["wrong"]], asked["size"], asked["line"], asked["seconds"]
-        return one_change(program, puzzle, size, line, seconds)
-    except Exception:
-        return ""  # it is advice, no more
-    finally:
-        gc.disable()
 
 
 def _run(names: dict[str, Any], task: dict[str, Any], runs: list[dict[int, Model]]) -> list[Any]:
