@@ -1,0 +1,85 @@
+"""What the judge says of every program of the corpus that ends, as facts: no sentence is among them.
+
+    python -m tests.facts    write facts.json anew; read the difference before you keep it
+
+A row has the status, the size at which it failed where that is not the puzzle's own, the place of the error, the number
+of the line, and time and memory at the puzzle's own size. A program that is right within the target passes, whatever
+list of the corpus it is in.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from lib import Run, run
+from lib.course.specs import cost_named, puzzles
+from lib.grading.judge import judge
+from lib.grading.submission import load
+from lib.grading.verdict import Verdict
+from tests.corpus import Program
+from tests.corpus.honest import HONEST
+from tests.corpus.mistakes import MISTAKES
+
+FILE = Path(__file__).with_name("facts.json")
+SECONDS = 120.0
+"""The limit of a run, also where the machine is busy."""
+
+
+def title(program: Program) -> str:
+    return f"{program.puzzle}: {program.name}"
+
+
+@cache
+def kept() -> dict[str, list[Any]]:
+    """The rows that are kept, by title."""
+    return json.loads(FILE.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+@cache
+def graded(program: Program) -> Verdict | None:
+    """The verdict on a program in this process. None: what it calls a function is none."""
+    puzzle = puzzles()[program.puzzle]
+    with redirect_stdout(io.StringIO()):
+        fn = load("attempt.py", program.source)[0][program.puzzle]
+        if not callable(fn):
+            if hasattr(fn, "close"):
+                fn.close()
+            return None
+        at: Any = partial(run, fn, cost=cost_named(puzzle.cost), timeout=SECONDS)
+
+        def runs(size: dict[str, Any]) -> Run:
+            return at(**size)  # type: ignore[no-any-return]
+
+        return judge(puzzle, runs)
+
+
+def facts(program: Program) -> list[Any]:
+    """The row of a program."""
+    verdict = graded(program)
+    if verdict is None:
+        return ["no function"]
+    place, number = "", None
+    if verdict.error is not None:
+        where = verdict.error.place
+        place = str(where._replace(tick=None, detail=""))
+        line = re.match(r"line (\d+)", verdict.error.line)
+        number = line and int(line[1])
+    memory = None if verdict.memory is None else str(verdict.memory)
+    return [verdict.status, verdict.failed_at, place, number, verdict.time, memory]
+
+
+def write(programs: Sequence[Program]) -> None:
+    rows = {title(one): facts(one) for one in programs}
+    lines = [f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(row)}" for name, row in rows.items()]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write([*HONEST, *MISTAKES])
