@@ -24,11 +24,11 @@ from lib.running.run import Run
 from tests.corpus.honest import HONEST
 from tests.plain_programs import inputs_at_will, perform, program_of
 from tests.programs import small_size, solutions
-from tests.turns import examples
+from tests.slow import some
 
 ALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
 SMALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions(small=True)]
-TODAY = examples(SMALL, "course", 3)
+SOME = some(SMALL, 3)
 SEEDS = range(400)
 SUMS = {
     "basic": "17 = 8 forward + 8 backward + 1 update",
@@ -126,7 +126,7 @@ def test_the_sums_are_those_of_puzzles() -> None:
 
 
 def test_the_honest_corpus_has_such_chains() -> None:
-    for program in examples(HONEST, "course", 3):
+    for program in some(HONEST, 3):
         names, *_ = load("attempt.py", program.source)
         spec, size = puzzles()[program.puzzle], small_size(program.puzzle)
         check_chain(run(names[program.puzzle], **size, cost=cost_named(spec.cost)))
@@ -268,7 +268,7 @@ def check_slack(fn: Callable[[Model], Any], size: dict[str, Any], done: Run, cha
             TOLD["longer"] += 1
 
 
-@pytest.mark.parametrize(("fn", "spec"), TODAY)
+@pytest.mark.parametrize(("fn", "spec"), SOME)
 def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
     TOLD.clear()
     check_slack(fn, spec["size"], played(fn, spec), random.Random(1), 8)
@@ -278,7 +278,7 @@ def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -
 @pytest.mark.usefixtures(inputs_at_will.__name__)
 def test_slack_of_random_programs() -> None:
     TOLD.clear()
-    seeds = examples(SEEDS)
+    seeds = some(SEEDS)
     for at, (fn, size, done) in enumerate(random_runs(seeds)):
         check_slack(fn, size, done, random.Random(at), 3)
     share = len(seeds) / len(SEEDS)

@@ -40,8 +40,8 @@ from tests.corpus.cheats import APART, CHEATS
 from tests.corpus.endless import ENDLESS
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
+from tests.slow import EVERYTHING, some
 from tests.test_referee import CUT_OFF, missing, tried
-from tests.turns import chosen, examples
 
 SHORT, LONG = 1.0, 120.0
 """Seconds for a run: of a program that never ends, and of one that does, also where the machine is busy."""
@@ -63,27 +63,25 @@ def test_the_corpus_is_large_and_names_each_program_once() -> None:
 
 LONG_RUNS = {name for name, puzzle in puzzles().items() if puzzle.unit is SECONDS}
 """Puzzles with a model of real size, of which a verdict takes seconds. The shell's grader judges a mistake in one of
-their programs every time, and an honest one in turns; test_recording.py records and replays all the honest ones."""
+their programs; test_recording.py records and replays all the honest ones."""
 QUICK = "replicas on the wrong ranks"  # a mistake in a program of real size that is found at its beginning
 OF_EACH_PUZZLE = {
     (program.puzzle, program in HONEST): program
     for program in [*MISTAKES, *HONEST]
-    if program.puzzle not in LONG_RUNS or program.name == QUICK or (program in HONEST and "large" in chosen())
+    if program.puzzle not in LONG_RUNS or program.name == QUICK or (program in HONEST and EVERYTHING)
 }
 MORE_MISTAKES = [program for program in MISTAKES[::16] if program.puzzle not in LONG_RUNS]
 AT_A_SHELL = [one for one in dict.fromkeys([*OF_EACH_PUZZLE.values(), *MORE_MISTAKES]) if one.name != QUICK]
-AT_A_SHELL = [*examples(AT_A_SHELL, "honest", 6), *[one for one in MISTAKES if one.name == QUICK]]
-"""Of each puzzle an honest program and a mistake, and more mistakes of every kind: a sixth of them each day. What
+AT_A_SHELL = [*some(AT_A_SHELL, 6), *[one for one in MISTAKES if one.name == QUICK]]
+"""Of each puzzle an honest program and a mistake, and more mistakes of every kind: `make test` takes a sixth. What
 workers say of these is what is said of them in this process."""
 HONEST_NEAR, MISTAKES_NEAR = (
     [one for one in programs if one.puzzle not in LONG_RUNS or one in AT_A_SHELL] for programs in (HONEST, MISTAKES)
 )
-TODAY = examples([one for one in HONEST_NEAR if one not in AT_A_SHELL], "honest")
-HONEST_NEAR = [one for one in HONEST_NEAR if one in AT_A_SHELL or one in TODAY]
-MISTAKES_TODAY = examples([one for one in MISTAKES_NEAR if one not in AT_A_SHELL], "course", 3)
-MISTAKES_NEAR = [one for one in MISTAKES_NEAR if one in AT_A_SHELL or one in MISTAKES_TODAY]
+HONEST_NEAR = [one for one in HONEST_NEAR if one in AT_A_SHELL or one in some(HONEST_NEAR)]
+MISTAKES_NEAR = [one for one in MISTAKES_NEAR if one in AT_A_SHELL or one in some(MISTAKES_NEAR, 3)]
 """Each honest program is recorded, replayed and checked at one size (test_recording.py). At all sizes, in a
-notebook and by the grader of the shell, they take turns, and so do mistakes."""
+notebook and by the grader of the shell, `make test` takes some of them, and of the mistakes."""
 
 
 # -- by the grader of the shell, in this process ------------------------------------------------------------
@@ -165,7 +163,7 @@ def check_mistake(program: Program, verdict: Verdict) -> None:
 
 BEYOND = ("os.", "ctypes", "socket.", "signal.", "subprocess", "open(", "tempfile", "solutions", "sys.path")
 REACHES = [one for one in CHEATS if any(word in one.source[len(HEAD) :] for word in BEYOND)]
-EVERYWHERE = examples([*REACHES, *[one for one in CHEATS if one not in REACHES][::8]], "apart")
+EVERYWHERE = some([*REACHES, *[one for one in CHEATS if one not in REACHES][::8]])
 """Programs that tamper with more than this library and its line to the grader, and some that do not: whether they
 get through may depend on the way in which workers are kept apart. In the best way all are tried every time."""
 
@@ -264,12 +262,12 @@ def function(program: Program) -> object:
 
 
 ONE, *LARGE = [one for one in HONEST if one.puzzle in LONG_RUNS]
-"""Programs of real size: all but one take turns."""
+"""Programs of real size: `make test` takes one."""
 ONCE = [ONE, *(one for one in HONEST_NEAR if one.puzzle not in LONG_RUNS)]
-SOMETIMES = [pytest.param(one, marks=pytest.mark.slow("large")) for one in LARGE]
+SOMETIMES = [pytest.param(one, marks=pytest.mark.slow) for one in LARGE]
 ONLY = "one replica updates for all"  # what it is told nobody else is
 LARGE_MISTAKES = [one for one in MISTAKES if one.puzzle in LONG_RUNS and one not in AT_A_SHELL and one.name != ONLY]
-"""Mistakes in programs of real size, each of which others make at a small one, take turns as well."""
+"""Mistakes in programs of real size, each of which others make at a small one."""
 
 
 @pytest.mark.parametrize("program", [*ONCE, *SOMETIMES], ids=titles([*ONCE, *LARGE]))
@@ -300,7 +298,7 @@ def in_a_notebook(program: Program) -> tuple[Verdict | None, Made]:
         return (grade(fn, program.puzzle, timeout=LONG).verdict if callable(fn) else None), made
 
 
-SEEN = [pytest.param(one, marks=pytest.mark.slow("large") if one in LARGE_MISTAKES else ()) for one in MISTAKES]
+SEEN = [pytest.param(one, marks=pytest.mark.slow if one in LARGE_MISTAKES else ()) for one in MISTAKES]
 
 
 @pytest.mark.parametrize("program", SEEN, ids=titles(MISTAKES))
@@ -397,7 +395,7 @@ def _said(problem: ast.expr, tree: ast.Module) -> ast.expr:
     return max(given, key=lambda value: value.lineno) if given else problem
 
 
-@pytest.mark.slow("course")
+@pytest.mark.slow
 def test_every_rule_fells_a_program() -> None:
     small = [program for program in MISTAKES if program not in LARGE_MISTAKES]
     made = Made().union(*(in_a_notebook(program)[1] for program in [*small, ENDLESS[0]]))

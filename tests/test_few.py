@@ -23,7 +23,7 @@ from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.one_rank_differs import one_rank_differs
 from tests.programs import SMALLER, small_size
-from tests.turns import chosen, examples
+from tests.slow import EVERYTHING, some
 from tools.bench import fsdp, hybrid, pipeline
 
 LARGE: dict[str, Any] = {"ranks": 48, "layers": 3, "batches": 48}
@@ -172,24 +172,24 @@ def programs() -> Iterator[Any]:
             for name in sorted({puzzle.name, *[point["by"] for point in puzzle.frontier]}):
                 if hasattr(solution, name):
                     in_turn = puzzle.name in SMALLER and name != puzzle.name
-                    marks = pytest.mark.slow("large") if in_turn else ()
+                    marks = pytest.mark.slow if in_turn else ()
                     yield pytest.param(getattr(solution, name), puzzle, id=f"{puzzle.name}-{name}", marks=marks)
 
 
 @pytest.mark.usefixtures("four_are_many")
 @pytest.mark.parametrize(("program", "puzzle"), [*programs()])
 def test_every_solution_tells_the_same(program: Callable[[Model], Any], puzzle: Any) -> None:
-    whole_size = puzzle.name not in SMALLER or "large" in chosen()
+    whole_size = puzzle.name not in SMALLER or EVERYTHING
     own, cost = puzzle.size if whole_size else small_size(puzzle.name), cost_named(puzzle.cost)
     others = sorted(SIZES[puzzle.other_sizes](puzzle.size), key=lambda size: size.get("ranks", 1))
-    for size in (own, *(others if "random" in chosen() else others[-1:])):
+    for size in (own, *(others if EVERYTHING else others[-1:])):
         as_all(program, {**size, "cost": cost})
 
 
 @pytest.mark.usefixtures("four_are_many")
 def test_one_rank_that_differs_is_found() -> None:
     found = Counter[str]()
-    seeds = examples(range(2000), days=25)
+    seeds = some(range(2000), 25)
     for seed in seeds:
         program, ranks = one_rank_differs(seed, 9), 9
         try:
@@ -219,7 +219,7 @@ def verdict(fn: Callable[[Model], Any], puzzle: Any, represent: bool | None) -> 
 def test_verdicts_are_the_same() -> None:
     few = 0
     corpus = [one for one in CORPUS if one.puzzle != "compose" and "experiment" not in one.name]
-    for one in examples(corpus, "honest", 40):
+    for one in some(corpus, 40):
         names: dict[str, Any] = {}
         exec(compile(one.source, "corpus.py", "exec"), names)
         (now, runs), (whole, _) = [verdict(names[one.puzzle], puzzles()[one.puzzle], how) for how in (None, False)]
@@ -228,7 +228,7 @@ def test_verdicts_are_the_same() -> None:
     assert few
 
 
-@pytest.mark.slow("large")
+@pytest.mark.slow
 def test_the_verdict_of_the_largest_puzzle_is_the_same() -> None:
     puzzle = puzzles()["compose"]
     (now, few), (whole, _) = [

@@ -22,7 +22,7 @@ from lib.recording.wire import ProtocolError
 from lib.referee import worker
 from lib.represent.symmetry import Symmetry
 from tests.one_rank_differs import one_rank_differs
-from tests.turns import examples
+from tests.slow import some
 from tools.bench import fsdp, hybrid, pipeline
 
 LARGE: Size = {"ranks": 48, "layers": 3, "batches": 48}
@@ -179,7 +179,7 @@ def test_where_it_is_not_proved_all_are_recorded() -> None:
 @pytest.mark.usefixtures("four_are_many")
 def test_all_calls_that_it_says_make_the_run_that_it_is_taken_for() -> None:
     found = Counter[str]()
-    seeds = examples(range(1000), days=25)
+    seeds = some(range(1000), 25)
     for seed in seeds:
         program, size = one_rank_differs(seed, 9), {"ranks": 9, "layers": 2, "batches": 18}
         recording, how, *ranks = said(program.function(), size, few=True)

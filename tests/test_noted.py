@@ -17,7 +17,7 @@ from lib.running.noted import noted_by_few
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.one_rank_differs import one_rank_differs
-from tests.turns import examples
+from tests.slow import some
 from tools.bench import fsdp, hybrid
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -62,7 +62,7 @@ def test_of_any_rank(watched: int) -> None:
 def test_with_one_rank_that_differs_they_are_the_same_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "only_its_model", lambda fn: True)  # these read a table
     told = 0
-    for seed in examples(range(600), days=25):
+    for seed in some(range(600), 25):
         ranks = 32 + seed % 9
         program = one_rank_differs(seed, ranks).function()
         try:
@@ -121,7 +121,7 @@ def test_verdicts_are_the_same_with_them(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(module, "MANY", 4)
     monkeypatch.setattr(module, "only_its_model", lambda fn: True)  # all but what has effects on purpose
     asked: list[Any] = []
-    for one in examples(CORPUS, "honest", days=40):
+    for one in some(CORPUS, 40):
         names: dict[str, Any] = {}
         exec(compile(one.source, "corpus.py", "exec"), names)
         puzzle = puzzles()[one.puzzle]
@@ -129,7 +129,7 @@ def test_verdicts_are_the_same_with_them(monkeypatch: pytest.MonkeyPatch) -> Non
     assert any(asked)
 
 
-@pytest.mark.slow("large")
+@pytest.mark.slow
 def test_the_verdict_of_the_largest_puzzle_is_the_same() -> None:
     compose, asked = importlib.import_module("solutions.p24_compose").compose, list[Any]()
     few = verdict(compose, puzzles()["compose"], asked)

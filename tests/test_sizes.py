@@ -22,7 +22,7 @@ from solutions import build
 from solutions.room import ROOM
 from tests.allowed_sizes import allowed, pairs_of_comparisons
 from tests.programs import SMALLER, solutions
-from tests.turns import examples
+from tests.slow import some
 
 SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
 OF_CHOICE = {puzzle.other_sizes: puzzle for puzzle in puzzles().values()}
@@ -166,13 +166,13 @@ def fails(name: str, kind: str, place: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", WRONG)
-@pytest.mark.parametrize("name", examples([name for name in SOLUTIONS if name not in SMALLER], "course", 3))
+@pytest.mark.parametrize("name", some([name for name in SOLUTIONS if name not in SMALLER], 3))
 def test_wrong_at_one_size_is_wrong(name: str, kind: str) -> None:
     many = len(sizes_of(puzzles()[name]))
     fails_at(name, kind, range(1, many, max(1, many // 4)))
 
 
-@pytest.mark.slow("large")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRONG)
 @pytest.mark.parametrize("name", SOLUTIONS)
 def test_wrong_at_any_one_size_is_wrong(name: str, kind: str) -> None:
@@ -259,13 +259,10 @@ def test_a_fast_program_that_is_slower_for_some_reason_is_as_right_at_other_size
                     assert one.there < limits(puzzle, there, took, one.memory)[1], (puzzle.name, there.size, one)
 
 
-TODAY = [
-    pytest.param(name, marks=pytest.mark.slow("large") if name in SMALLER else ())
-    for name in examples([*ROOM], "course", 3)
-]
+SOME = [pytest.param(name, marks=pytest.mark.slow if name in SMALLER else ()) for name in some([*ROOM], 3)]
 
 
-@pytest.mark.parametrize("name", TODAY)
+@pytest.mark.parametrize("name", SOME)
 def test_programs_that_make_room_pass(name: str) -> None:
     puzzle = puzzles()[name]
     spec, others = puzzle._asdict(), [one._asdict() for one in puzzles().values()]

@@ -17,10 +17,10 @@ from lib.machine.check import TRAINED, check_finals
 from lib.machine.outcome import Outcome
 from tests.corpus import Program
 from tests.corpus.mistakes import MISTAKES
+from tests.slow import some
 from tests.task_sentences import FINALS, HELD, LAYOUT, MACHINE, SIZES, TARGET, TASKS, WORDS, Row
 from tests.tasks import sentences
 from tests.test_corpus import LONG_RUNS, function, in_a_notebook
-from tests.turns import examples
 
 KNOWN = ("Target", "The star:", "The star wants", "Sends that go on")
 """How sentences begin that say the target or the star, or where the skill for it is taught."""
@@ -71,11 +71,9 @@ def ask(name: str, outcome: Outcome, puzzle: Puzzle) -> None:
 
 
 def slow_ones(rows: list[tuple[str, Row]]) -> list[object]:
-    """The rows, with those of models of real size for their turn."""
+    """The rows, with those of models of real size marked slow."""
     return [
-        pytest.param(
-            name, row, id=f"{name}: {row.begins}", marks=pytest.mark.slow("large") if name in LONG_RUNS else ()
-        )
+        pytest.param(name, row, id=f"{name}: {row.begins}", marks=pytest.mark.slow if name in LONG_RUNS else ())
         for name, row in rows
     ]
 
@@ -110,7 +108,7 @@ UNSAID = {
 puzzle's own size, but at others."""
 
 
-@pytest.mark.parametrize(("name", "row"), examples(slow_ones(ROWS + OVER), "course", 3))
+@pytest.mark.parametrize(("name", "row"), some(slow_ones(ROWS + OVER), 3))
 def test_only_what_holds_a_sentence_stops_its_program(name: str, row: Row) -> None:
     program = PROGRAMS[name, row.program]
     verdict, _ = in_a_notebook(program)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Iterator
-from datetime import date
 from functools import cache
 from typing import Any
 
@@ -18,7 +17,7 @@ from lib.grading.judge import judge
 from lib.grading.verdict import FAIL
 from tests.corpus import HEAD, function
 from tests.programs import COURSE, REPAIRS, SMALLER, solved
-from tests.turns import chosen
+from tests.slow import EVERYTHING
 
 PROGRAMS = [name for name in (*COURSE, *REPAIRS) if name not in SMALLER]
 
@@ -111,10 +110,9 @@ def sweep(name: str) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if sweep(name)])
 def test_a_solution_that_does_one_needless_thing_at_other_sizes_does_not_pass(name: str) -> None:
-    """Everywhere and in every way, a few of them a day."""
-    puzzle, every, many = puzzles()[name], sweep(name), 16 if "random" in chosen() else 3
-    for turn in range(many):
-        place, kind = every[(date.today().toordinal() * many + turn) % len(every)]
+    """In some places, and in some ways."""
+    puzzle = puzzles()[name]
+    for place, kind in sweep(name)[: 16 if EVERYTHING else 3]:
         names: dict[str, Any] = {}
         exec(compile(with_needless(name, place, kind), "needless.py", "exec"), names)
         program = names[name]
