@@ -17,6 +17,7 @@ from lib import Cost, Model, PuzzleError, RingCost, run
 from lib.course.specs import cost_named, puzzles
 from lib.grading.submission import load
 from lib.machine.cost import TimeUnits
+from lib.machine.in_flight import RankLinks
 from lib.machine.network import Network
 from lib.record.events import Event
 from lib.record.figures.chain import Chain, chain_of, slack_of
@@ -30,6 +31,8 @@ ALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
 SMALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions(small=True)]
 SOME = some(SMALL, 3)
 SEEDS = range(400)
+BY_TIME = 148
+"""A random program that joins collectives in whatever order its messages come. Where one is late, it is stuck."""
 SUMS = {
     "basic": "17 = 8 forward + 8 backward + 1 update",
     "grad_accum": "17 = 8 forward + 8 backward + 1 update",
@@ -218,6 +221,41 @@ def lengthened(
         return run(fn, **{**size, "cost": cost})
 
 
+def noted_calls(patch: pytest.MonkeyPatch) -> dict[int, list[tuple[object, ...]]]:
+    """What each rank starts from now on, in this order."""
+    started: dict[int, list[tuple[object, ...]]] = {}
+
+    def noted(name: str, known: int) -> Callable[..., Any]:
+        start = getattr(Network, name)
+
+        def note(self: Network, links: RankLinks, *what: Any) -> Any:
+            started.setdefault(links.rank.rank, []).append((name, *what[:known]))
+            return start(self, links, *what)
+
+        return note
+
+    for name, known in {"meet": 3, "send": 1, "receive": 1}.items():
+        patch.setattr(Network, name, noted(name, known))
+    return started
+
+
+def tried(fn: Callable[[Model], Any], size: dict[str, Any], cost: Cost, *longer: Any) -> Run | None:
+    """A run in which one operation takes more ticks. None if it fails, which it does only where some rank has started
+    its calls in another order: two ranks that join the same two collectives in opposite orders wait for each other, on
+    the machine as on GPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        started = noted_calls(patch)
+        try:
+            return lengthened(fn, size, cost, *longer)
+        except PuzzleError:
+            before_it_failed = dict(started)
+        started.clear()
+        run(fn, **{**size, "cost": cost})
+    assert any(calls != started[rank][: len(calls)] for rank, calls in before_it_failed.items())
+    TOLD["fails"] += 1
+    return None
+
+
 def order_of(done: Run) -> list[tuple[object, ...]]:
     """What happens on each rank in which order, whatever the time."""
     receives = [event for event in done.events if event.kind == "receive"]
@@ -245,8 +283,8 @@ def check_slack(fn: Callable[[Model], Any], size: dict[str, Any], done: Run, cha
     for _ in range(tries if amounts else 0):
         lane = chance.choice(list(amounts))
         nth = chance.randrange(amounts[lane])
-        probe = lengthened(fn, size, cost, lane, nth, Fraction(1, 1000))
-        if len(probe.events) != len(done.events):
+        probe = tried(fn, size, cost, lane, nth, Fraction(1, 1000))
+        if probe is None or len(probe.events) != len(done.events):
             continue  # another order, and another story
         grown = [
             at for at, (one, two) in enumerate(zip(done.events, probe.events, strict=True))
@@ -257,13 +295,13 @@ def check_slack(fn: Callable[[Model], Any], size: dict[str, Any], done: Run, cha
             continue
         [room] = {rooms[at] for at in grown}  # one operation, or all parts of a collective
         exact = Fraction(room).limit_denominator(max(5000, cost.per_tick))
-        within, beyond = (lengthened(fn, size, cost, lane, nth, exact + more) for more in (Fraction(0), LITTLE))
-        if order_of(within) == order:
+        within, beyond = (tried(fn, size, cost, lane, nth, exact + more) for more in (Fraction(0), LITTLE))
+        if within is not None and order_of(within) == order:
             assert within.time == done.time, (lane, nth, room)
             TOLD[f"{lane}: {'room' if room else 'no room'}"] += 1
         else:
             TOLD["overtaken"] += 1
-        if order_of(beyond) == order:
+        if beyond is not None and order_of(beyond) == order:
             assert abs(beyond.time - done.time - float(LITTLE)) < 1e-9, (lane, nth, room)
             TOLD["longer"] += 1
 
@@ -278,11 +316,12 @@ def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -
 @pytest.mark.usefixtures(inputs_at_will.__name__)
 def test_slack_of_random_programs() -> None:
     TOLD.clear()
-    seeds = some(SEEDS)
+    seeds = [BY_TIME, *[seed for seed in some(SEEDS) if seed != BY_TIME]]
     for at, (fn, size, done) in enumerate(random_runs(seeds)):
         check_slack(fn, size, done, random.Random(at), 3)
     share = len(seeds) / len(SEEDS)
-    assert TOLD["longer"] > 150 * share and TOLD["overtaken"] < TOLD["longer"] / 3
+    assert TOLD["longer"] > 150 * share and TOLD["overtaken"] + TOLD["fails"] < TOLD["longer"] / 3
+    assert TOLD["fails"]
     for lane in ("compute", "collective", "send", "receive"):
         assert min(TOLD[f"{lane}: room"], TOLD[f"{lane}: no room"]) >= int(6 * share)
 
