@@ -22,10 +22,10 @@ from lib.grading.judge import check
 from tests import experts
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
+from tests.slow import EVERYTHING, some
 from tests.test_closed_forms import program
 from tests.test_corpus import function
 from tests.test_passes import is_right_in_small, programs
-from tests.turns import chosen, examples
 
 HALVES = ("backward_input", "backward_weight")
 OWN = ["own_layers", "one_micro_batch"]
@@ -58,7 +58,7 @@ TABLE = {
     "dualpipe": ("44", None),
 }
 PIPELINES = [puzzle for puzzle in puzzles().values() if bounds_of(puzzle)]
-TODAY = examples(PIPELINES, "course", 3)
+SOME = some(PIPELINES, 3)
 
 
 def test_the_puzzles_that_are_pipelines_have_these_bounds() -> None:
@@ -107,25 +107,25 @@ def is_kept(done: Run, puzzle: Puzzle, size: Size, cost: Cost) -> Fraction:
     return over
 
 
-@pytest.mark.parametrize("puzzle", TODAY, ids=[puzzle.name for puzzle in TODAY])
+@pytest.mark.parametrize("puzzle", SOME, ids=[puzzle.name for puzzle in SOME])
 def test_no_program_that_we_have_is_below_the_bound_of_a_puzzle(puzzle: Puzzle) -> None:
     sizes = [there.size for there in figures_elsewhere(puzzle)]
-    some = Random(puzzle.name).sample(sizes, min(4 if "random" in chosen() else 2, len(sizes)))
+    few = Random(puzzle.name).sample(sizes, min(4 if EVERYTHING else 2, len(sizes)))
     right = 0
     for fn in [fn for name, (_, fn) in programs().items() if is_right_in_small(puzzle, name)]:
         at_home = least_and_right(fn, puzzle, puzzle.size, cost_named(puzzle.cost))
         if at_home is None:
             continue
         is_kept(at_home, puzzle, puzzle.size, cost_named(puzzle.cost))
-        for size, cost in itertools.product(some, [cost_named(puzzle.cost), *PRICES.values()]):
+        for size, cost in itertools.product(few, [cost_named(puzzle.cost), *PRICES.values()]):
             done = least_and_right(fn, puzzle, size, cost)
             if done is not None:
                 is_kept(done, puzzle, size, cost)
                 right += 1
-    assert right >= 6 * len(some)
+    assert right >= 6 * len(few)
 
 
-@pytest.mark.parametrize("puzzle", TODAY, ids=[puzzle.name for puzzle in TODAY])
+@pytest.mark.parametrize("puzzle", SOME, ids=[puzzle.name for puzzle in SOME])
 def test_no_honest_program_is_below_the_bound(puzzle: Puzzle) -> None:
     ours = [
         one for one in [*HONEST, *MISTAKES] if one.puzzle == puzzle.name

@@ -27,7 +27,7 @@ from lib.lab import copies
 from lib.lab import shell as front
 from solutions import build, colab
 from tests.programs import COURSE, REPAIRS, SMALLER
-from tests.turns import examples
+from tests.slow import some
 
 ROOT = build.ROOT
 SOURCES = build.sources(ROOT / "solutions")
@@ -396,11 +396,8 @@ def test_notebooks_are_made_from_the_tables_of_the_same_build(tree: Path) -> Non
 # --- the build, as it stands ---------------------------------------------------------------------
 
 
-TODAY = [
-    pytest.param(name, marks=pytest.mark.slow("large") if name in SMALLER else ())
-    for name in examples([*specs.puzzles()], "course", 3)
-]
-"""Puzzles whose rows in outlines.json are made today: these take all their programs at all sizes."""
+SOME = [pytest.param(name, marks=pytest.mark.slow if name in SMALLER else ()) for name in some([*specs.puzzles()], 3)]
+"""Puzzles whose rows in outlines.json are made here: these take all their programs at all sizes."""
 
 
 @pytest.fixture(scope="module")
@@ -408,7 +405,7 @@ def all_specs() -> list[build.Json]:
     return build.checked(ROOT)
 
 
-@pytest.mark.slow("course")
+@pytest.mark.slow
 @pytest.mark.long
 def test_the_files_in_the_project_are_what_the_build_makes() -> None:
     assert list(build.differences(ROOT, build.products(ROOT))) == []
@@ -422,7 +419,7 @@ def test_all_but_the_outlines_is_what_the_build_makes(all_specs: list[build.Json
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", TODAY)
+@pytest.mark.parametrize("name", SOME)
 def test_the_outlines_are_what_the_build_makes(name: str, all_specs: list[build.Json]) -> None:
     """With what a solution holds at its peak, what costs it time, and what it takes at all other sizes."""
     kept = json.loads((ROOT / "lib" / "outlines.json").read_text(encoding="utf-8"))

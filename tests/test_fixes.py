@@ -20,8 +20,8 @@ from lib.grading.verdict import FAIL
 from tests.answers import learned
 from tests.corpus import Program, changed, of_each_puzzle, whole
 from tests.corpus import function as solution_of
+from tests.slow import some
 from tests.test_corpus import LONG, function, near
-from tests.turns import examples
 
 PIPE_IN = "model.activations[first] = await model.receive(src=model.rank - 1)"
 GATHERED = "weight = await model.allgather(model.weights[layer], layer)"
@@ -4509,8 +4509,8 @@ def test_what_costs_time_or_memory_leads_to_the_fix(row: Row) -> None:
     assert all(words in said for words in row.says) and not any(words in said for words in row.never), said
 
 
-AT_A_SHELL_TODAY = examples(ROWS, "course", 3)
-"""All are graded as in a notebook; the grader of the shell says the same of those whose day it is."""
+AT_A_SHELL = some(ROWS, 3)
+"""All are graded as in a notebook; the grader of the shell says the same of some."""
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
@@ -4520,7 +4520,7 @@ def test_words_lead_to_the_fix(row: Row) -> None:
     missing = [words for words in row.says if words not in here.message]
     wrong = [words for words in row.never if words in here.message]
     assert not missing and not wrong, f"missing {missing}, wrong {wrong}:\n{here.message}"
-    if row not in AT_A_SHELL_TODAY:
+    if row not in AT_A_SHELL:
         return
     there = near(row.program)
     strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731

@@ -12,11 +12,11 @@ from lib.course.specs import puzzles
 from lib.grading.judge import judge
 from lib.grading.verdict import FAIL
 from tests.corpus import Program, changed, whole
+from tests.slow import some
 from tests.test_corpus import function
 from tests.test_fixes import Row
 from tests.test_fixes_from_anyone import AS_IT_COMES
 from tests.test_fixes_later import check_at_a_shell, check_words
-from tests.turns import examples
 
 STAGE = "stage, mb = model.rank % stages, model.rank // stages"
 TURNED = (STAGE, "stage, mb = stages - 1 - model.rank % stages, model.rank // stages")
@@ -200,13 +200,13 @@ ROWS = [
     Row(changed("zbv", "the lower stage has no gradient for others", ("        if stage.start > 0 and not (turn and stage == upper):\n", "        if stage == lower:\n            model.grad_activations.pop((-1, mb))\n        elif not turn:\n")), NOT_THE_FIRST, ("backward_weight(3, ...) reads",)),
     Row(as_it_comes("the lower stage has no gradient for others", ("                if layer > stage[0]:\n                    grads", "                if layer:\n                    grads"), ("            if stage[0]:\n                hand_on(grad)", "            if stage[0] >= p * thick:\n                hand_on(grads.pop((stage[0] - 1, mb)))\n            else:\n                grads.pop((-1, mb))")), NOT_THE_FIRST, ("backward_weight(3, ...) reads",)),
 ]  # fmt: skip
-AT_A_SHELL_TODAY = examples(ROWS, "course", 5)
+AT_A_SHELL = some(ROWS, 5)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
-    if row in AT_A_SHELL_TODAY:
+    if row in AT_A_SHELL:
         check_at_a_shell(row, here)
 
 

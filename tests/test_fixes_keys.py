@@ -8,9 +8,9 @@ import pytest
 from lib import Model, run
 from lib.basics.errors import PuzzleError
 from tests.corpus import changed
+from tests.slow import some
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_at_a_shell, check_words
-from tests.turns import examples
 
 SUM = "            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad\n"
 ADDED = "model.grad_weights.pop(layer) + model.grad_weights.pop(({0}))"
@@ -128,14 +128,14 @@ ROWS = [
         ("go past it",),
     ),
 ]  # fmt: skip
-AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
+AT_A_SHELL = some(ROWS, 4)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
-    if row in AT_A_SHELL_TODAY:
+    if row in AT_A_SHELL:
         check_at_a_shell(row, here)
 
 

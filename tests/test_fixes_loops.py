@@ -11,11 +11,11 @@ from lib import grade
 from lib.grading.advice.sources import never_awaited
 from lib.grading.verdict import PASS, Verdict
 from tests.corpus import Program, changed, whole
+from tests.slow import some
 from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_at_a_shell, check_words
 from tests.test_fixes_readers import AHEAD, ON_A_RING, wrong
-from tests.turns import examples
 
 # -- the loss, and the first and the last turn of a loop -------------------------------------------------------------
 
@@ -449,12 +449,12 @@ DEALT = [
     Row(changed("pipeline_fsdp", "dealt like cards, and sent after the last", ("first, last = stage * share, (stage + 1) * share - 1", "first, last = stage, model.LAYERS - stages + stage"), ("first <= layer <= last", "layer % stages == stage"), (f"        elif layer == first:\n{RECEIVED.format('first')}{GATHERED}", FULL.format(f"        if layer == first and not is_first:\n{RECEIVED.format('first')}"))), (LEFT,), ("waits too soon",)),
 ]  # fmt: skip
 ROWS = [*LOOPS, *MESSAGES, *GATHERS, *COROUTINES, *ONE_OFF, *SHARES, *DEALT]
-AT_A_SHELL_TODAY = examples(ROWS, "course", 3)
+AT_A_SHELL = some(ROWS, 3)
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
-    if row in AT_A_SHELL_TODAY:
+    if row in AT_A_SHELL:
         check_at_a_shell(row, here)

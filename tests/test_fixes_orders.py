@@ -14,10 +14,10 @@ from lib.grading.verdict import FAIL
 from lib.machine.log import awaited_by
 from tests.corpus import changed
 from tests.programs import solved
+from tests.slow import some
 from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_at_a_shell, check_words
-from tests.turns import examples
 
 HOP = '            send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            acts["att", layer]'
 EVEN = HOP.replace("if step < n - 1", "if step < n - 1 and r % 2 == 0")
@@ -435,7 +435,7 @@ COSTS += [
         ("the same work",),
     ),
 ]
-AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
+AT_A_SHELL = some(ROWS, 4)
 TWO_A_TURN = changed(
     "interleaved",
     "two forwards a turn",
@@ -449,7 +449,7 @@ TWO_A_TURN = changed(
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
-    if row in AT_A_SHELL_TODAY:
+    if row in AT_A_SHELL:
         check_at_a_shell(row, here)
 
 

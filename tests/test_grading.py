@@ -41,7 +41,7 @@ from solutions import build
 from tests.corpus.honest import HONEST
 from tests.drawing_events import event
 from tests.programs import COURSE, solutions
-from tests.turns import examples
+from tests.slow import some
 
 SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
 
@@ -50,7 +50,7 @@ SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", examples([*SOLUTIONS], "course", 3))
+@pytest.mark.parametrize("name", some([*SOLUTIONS], 3))
 def test_solutions_pass_in_a_notebook(name: str) -> None:
     verdict = grade(SOLUTIONS[name])
     assert (verdict.status, verdict.right) == (PASS, True)

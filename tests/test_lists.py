@@ -543,7 +543,7 @@ def test_the_corpus_has_programs_with_lists() -> None:
 
 
 EACH = [
-    pytest.param(one, marks=pytest.mark.slow("large") if one.puzzle in SMALLER else (), id=f"{one.puzzle}: {one.name}")
+    pytest.param(one, marks=pytest.mark.slow if one.puzzle in SMALLER else (), id=f"{one.puzzle}: {one.name}")
     for one in WITH_LISTS
 ]
 

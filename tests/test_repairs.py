@@ -171,7 +171,7 @@ def test_they_count_at_a_shell_where_they_are(
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("asked", "many"), [("repair_skip", 1), pytest.param("repair", len(REPAIRS), marks=pytest.mark.slow("course"))]
+    ("asked", "many"), [("repair_skip", 1), pytest.param("repair", len(REPAIRS), marks=pytest.mark.slow)]
 )
 def test_a_student_without_them_is_not_asked_for_them(
     tmp_path: Path, asked: str, many: int, capsys: pytest.CaptureFixture[str]

@@ -21,11 +21,11 @@ from lib.referee import shell
 from lib.running.run import run
 from solutions import build
 from tests.corpus.forgeries import SOLUTION, WRONG
-from tests.turns import examples
+from tests.slow import some
 from tools import tasks, variants
 
 SEED = "fall-2027"
-CHOSEN = ("fsdp", "gpipe", *examples(["ddp", "hierarchical", "interleaved"], "course", 3))
+CHOSEN = ("fsdp", "gpipe", *some(["ddp", "hierarchical", "interleaved"], 3))
 OWN = dict(puzzles())
 SIX = SOLUTION.replace("range(model.LAYERS)", "range(LAYERS)").replace("model.LAYERS", "LAYERS")
 
@@ -77,7 +77,7 @@ def test_a_cost_with_other_prices() -> None:
 
 
 def test_the_same_seed_gives_the_same_variants_and_another_others(folder: Path, unused: None, tmp_path: Path) -> None:
-    names = examples(["fsdp", "gpipe"], "course", 2)
+    names = some(["fsdp", "gpipe"], 2)
     chosen = [OWN[name] for name in names]
     first = json.loads((folder / "variants.json").read_text())
     again, _ = variants.table(chosen, SEED)

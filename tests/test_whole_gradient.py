@@ -14,7 +14,7 @@ from lib.course.outlines import figures_elsewhere
 from lib.course.specs import puzzles
 from lib.grading.judge import check
 from tests.programs import solutions
-from tests.turns import examples
+from tests.slow import some
 
 Reduce = Callable[[Model, int], Awaitable[None]]
 """Takes the rank's own gradient of a layer, ``model.grad_weights["own"]``, and leaves in its place the sum of all, or
@@ -271,9 +271,9 @@ def every_size(name: str) -> list[Size]:
 
 
 def sizes(name: str) -> list[Size]:
-    """The puzzle's own size, and those of all others whose day it is."""
+    """The puzzle's own size, and some of all others."""
     own, *others = every_size(name)
-    return [own, *examples(others, "course", 3)]
+    return [own, *some(others, 3)]
 
 
 TWO_EACH = every_size("zero1")[::3]
