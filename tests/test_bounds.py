@@ -16,7 +16,7 @@ from lib.basics.units import exact
 from lib.course import bounds as module
 from lib.course.bounds import Bounds, bounds, bounds_of
 from lib.course.layouts import Size
-from lib.course.outlines import figures_elsewhere
+from lib.course.sizes import other_sizes
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from tests import experts
@@ -24,7 +24,7 @@ from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.slow import EVERYTHING, some
 from tests.test_closed_forms import program
-from tests.test_corpus import function
+from tests.test_corpus import function_of as function
 from tests.test_passes import is_right_in_small, programs
 
 HALVES = ("backward_input", "backward_weight")
@@ -100,7 +100,7 @@ def least_and_right(fn: Callable[[Model], Any], puzzle: Puzzle, size: Size, cost
 
 def is_kept(done: Run, puzzle: Puzzle, size: Size, cost: Cost) -> Fraction:
     """How far a run is above its bound."""
-    bound = bounds(puzzle.layout, puzzle.rules, size, cost, puzzle.words)
+    bound = bounds(puzzle.layout, puzzle.ideas, size, cost, puzzle.words)
     assert bound is not None
     over = exact(done.time) - bound.time
     assert float(over) > -1e-9, (done.name, size, done.time, bound)
@@ -109,7 +109,7 @@ def is_kept(done: Run, puzzle: Puzzle, size: Size, cost: Cost) -> Fraction:
 
 @pytest.mark.parametrize("puzzle", SOME, ids=[puzzle.name for puzzle in SOME])
 def test_no_program_that_we_have_is_below_the_bound_of_a_puzzle(puzzle: Puzzle) -> None:
-    sizes = [there.size for there in figures_elsewhere(puzzle)]
+    sizes = other_sizes(puzzle.other_sizes, puzzle.size)
     few = Random(puzzle.name).sample(sizes, min(4 if EVERYTHING else 2, len(sizes)))
     right = 0
     for fn in [fn for name, (_, fn) in programs().items() if is_right_in_small(puzzle, name)]:
@@ -130,7 +130,7 @@ def test_no_honest_program_is_below_the_bound(puzzle: Puzzle) -> None:
     ours = [
         one for one in [*HONEST, *MISTAKES] if one.puzzle == puzzle.name
     ]  # some of the mistakes are right, and slow
-    ends = [there.size for there in figures_elsewhere(puzzle)]
+    ends = other_sizes(puzzle.other_sizes, puzzle.size)
     runs = 0
     own = cost_named(puzzle.cost)
     for one in ours:

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from lib.course.rules import RULES
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from lib.basics import saving
 from lib.course import layouts, sizes, specs
+from lib.course.ideas import IDEAS
 from lib.course.specs import COSTS
 from lib.lab import copies
 from lib.lab import shell as front
@@ -51,7 +51,7 @@ SPEC = {
     "star": {"time": 15.6, "memory": 2162688},
     "star_hint": "What could be on its way?",
     "layout": "sharded",
-    "rules": [],
+    "ideas": [],
     "difficulty": "easy",
     "minutes": 20,
     "hints": ["first", "second", "third"],
@@ -221,9 +221,9 @@ BROKEN = {
     ),
     "no such rule": (
         changed(rules=["own_layers", "no_peeking"]),
-        f"""PUZZLE["rules"] has 'no_peeking', not one of {", ".join(RULES)}""",
+        f"""PUZZLE["ideas"] has 'no_peeking', not one of {", ".join(IDEAS)}""",
     ),
-    "a rule that is no word": (changed(rules=[["own_layers"]]), """PUZZLE["rules"] has ['own_layers'], not one of"""),
+    "a rule that is no word": (changed(rules=[["own_layers"]]), """PUZZLE["ideas"] has ['own_layers'], not one of"""),
     "no such program": (
         changed(frontier=[{"time": 0.0, "memory": 0, "by": "busy"}]),
         "the frontier of fsdp names busy, which no source has",
@@ -448,7 +448,7 @@ def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
         assert known.idea and (known.comes_after is not None) == known.repair
         assert spec["layout"] in {*layouts.LAYOUTS, *layouts.WITH_ADAPTERS}
         assert spec["other_sizes"] in sizes.SIZES
-        assert all(rule in RULES for rule in spec["rules"])
+        assert all(name in IDEAS for name in spec["ideas"])
         assert spec.get("cost", "default") in COSTS
         assert len(spec["hints"]) == 3
 

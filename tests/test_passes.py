@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 from ast import literal_eval
 from collections.abc import Callable

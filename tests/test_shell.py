@@ -23,8 +23,7 @@ import pytest
 
 from lib import PuzzleError
 from lib.__main__ import main as commands
-from lib.course.outlines import figures_elsewhere
-from lib.course.sizes import show_size
+from lib.course.sizes import other_sizes, show_size
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.commandline import COMMANDS, called
 from lib.referee import examiner, shell
@@ -121,7 +120,7 @@ def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path)
 def test_it_is_graded_at_all_other_sizes(lib: Lib, tmp_path: Path) -> None:
     path = str(solved(2, tmp_path, ".py"))
     [result] = json.loads(lib("grade", path, "--json", "-").out)["results"]
-    assert result["held_at"] == [show_size(there.size) for there in figures_elsewhere(puzzles()["ddp"])]
+    assert result["held_at"] == [show_size(size) for size in other_sizes("data_parallel", puzzles()["ddp"].size)]
 
 
 @pytest.mark.process

@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_variants_and_another_others(folder: Path, 
 def test_a_variant_is_another_machine_with_figures_that_were_run(name: str, used: Path) -> None:
     puzzle, own = find(name), OWN[name]
     assert puzzle.variant == SEED and (puzzle.size, puzzle.cost) != (own.size, own.cost)
-    assert (puzzle.rules, puzzle.layout, puzzle.hints) == (own.rules, own.layout, own.hints)
+    assert (puzzle.ideas, puzzle.layout, puzzle.hints) == (own.ideas, own.layout, own.hints)
     for point in puzzle.frontier:
         program = build.program_of(build.ROOT, puzzle._asdict(), point["by"], [one._asdict() for one in OWN.values()])
         verdict = judged(puzzle, program)

@@ -59,7 +59,7 @@ HONEST = [
 
 MISTAKES = [
     laid_out("whole states", 'axes="x", pieces=False, each_round=False', "over the target: 80 GB, target 79 GB"),
-    laid_out("16 stages, eight replicas", 'axes="yz", pieces=True, each_round=False, lead=1', "over the target: 15 s, target 14 s"),
+    laid_out("eight stages on x, replicas on y and z", 'axes="yz", pieces=True, each_round=False, lead=1', "over the target: 15 s, target 14 s"),
     laid_out("FSDP, one by one", "at_once=1, ahead=False", "it runs all 16 layers"),
     laid_out("FSDP, all at once, gathered ahead", "at_once=model.BATCHES, ahead=True", "it runs all 16 layers"),
     laid_out("FSDP, two at once, gathered ahead", "at_once=2, ahead=True", "it runs all 16 layers"),
