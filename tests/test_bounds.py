@@ -24,7 +24,7 @@ from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.slow import EVERYTHING, some
 from tests.test_closed_forms import program
-from tests.test_corpus import function_of as function
+from tests.test_corpus import function
 from tests.test_passes import is_right_in_small, programs
 
 HALVES = ("backward_input", "backward_weight")

@@ -7,10 +7,8 @@ advice     advice on errors that Python raises
 execution  one run: the loop, the ranks' tasks, their output, and the end
 workload   the training of tensors with numbers
 trained    the ranks of a machine, trained, and the Run that this gives
-effects    whether a function may do anything but work with its model
 few        runs of few ranks that stand for all others
 run        run(fn, ranks=4, ...)
-noted      notes on the peak of a run that is known, from a run of few ranks
 sweep      several programs at many sizes: time and memory of each
 search     faster pipelines in less memory: the order of the work on each rank
 ways       which meshes, micro-batches and recomputation a planner tries
