@@ -13,7 +13,7 @@ from ..grading.verdict import ERROR, FAIL, PASS, TODO, VERSION, Report, plain
 
 COLUMNS = ("status", "ticks", "elements", "star")  # what a table has of each puzzle
 FORMULA = re.compile(r"""(?:^|[,;|"\t\r\n])\s*(?=[=+@\uff1d\uff0b\uff0d\uff20-])""")
-"""Where a cell would begin with a formula's sign (or a full-width one), whatever separates the cells in a spreadsheet."""
+"""Where a cell would begin with a formula's sign (or a full-width one), whatever separates cells in a spreadsheet."""
 POINTS = ("points", "points possible")  # what it has of each student besides, where points are given
 
 
