@@ -10,7 +10,6 @@ from lib import Model, PuzzleError, run
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import judge
 from lib.grading.verdict import PASS, Verdict
-from tests.corpus import Program
 from tests.corpus.honest import HONEST
 from tests.facts import title
 from tests.programs import SLACK, SMALLER, slack
