@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import json
 import math
 import os
@@ -859,14 +860,21 @@ def _of_the_star(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
 def _with_star(
     root: Path, puzzle: Json, others: Sequence[Json]
 ) -> Iterator[tuple[Callable[[Model], Any], Run]]:
-    """The programs of the frontier that earn the star, from fast to slow."""
+    """The programs of the frontier that earn the star, from fast to slow, and then others of the puzzle's source."""
     spec = Puzzle(**puzzle)
-    for point in puzzle["frontier"]:
-        program = program_of(root, puzzle, point["by"], others)
+    on_it = [program_of(root, puzzle, point["by"], others) for point in puzzle["frontier"]]
+    own = [fn for fn in _names(root, puzzle["file"]).values() if _takes_a_model(fn)]
+    for program in dict.fromkeys([*on_it, *own]):
         with suppress(BuildError):
             played = run_of(program, puzzle)
             if spec.has_star(*spec.scored(played.time, played.memory)):
                 yield program, played
+
+
+def _takes_a_model(fn: object) -> bool:
+    """Whether that is a function of a model, as an answer is."""
+    own = isinstance(fn, partial) or inspect.isfunction(fn)
+    return own and [*inspect.signature(fn).parameters][:1] == ["model"]
 
 
 def _compared(root: Path, found: Sequence[Json]) -> list[tuple[str, Run]]:

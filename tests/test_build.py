@@ -220,10 +220,10 @@ BROKEN = {
         f"""PUZZLE["other_sizes"] has 'any', not one of {", ".join(sizes.SIZES)}""",
     ),
     "no such rule": (
-        changed(rules=["own_layers", "no_peeking"]),
+        changed(ideas=["own_layers", "no_peeking"]),
         f"""PUZZLE["ideas"] has 'no_peeking', not one of {", ".join(IDEAS)}""",
     ),
-    "a rule that is no word": (changed(rules=[["own_layers"]]), """PUZZLE["ideas"] has ['own_layers'], not one of"""),
+    "an idea that is no word": (changed(ideas=[["own_layers"]]), """PUZZLE["ideas"] has ['own_layers'], not one of"""),
     "no such program": (
         changed(frontier=[{"time": 0.0, "memory": 0, "by": "busy"}]),
         "the frontier of fsdp names busy, which no source has",

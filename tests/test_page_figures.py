@@ -24,7 +24,7 @@ PUZZLE = {
     "target": {"time": 17.0, "memory": 2621440},
     "frontier": [{"time": 17.0, "memory": 1, "by": "basic"}],
     "layout": "whole",
-    "rules": [],
+    "ideas": [],
     "difficulty": "easy",
     "minutes": 5,
     "hints": ["Here are 4 micro-batches.", "second", "third"],
