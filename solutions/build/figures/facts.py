@@ -54,6 +54,4 @@ def ring(ranks: int, size: float, hop: float, links: float) -> float:
     return (ranks - 1) * hop + (ranks - 1) / ranks * size / links
 
 
-NAMES: dict[str, Any] = {
-    name: value for name, value in vars().items() if not name.startswith("_")
-}
+NAMES: dict[str, Any] = {name: value for name, value in vars().items() if not name.startswith("_")}

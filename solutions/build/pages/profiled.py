@@ -12,7 +12,7 @@ from drawing import compare, draw
 from lib import Profile, Run, run, trace
 from lib.record.figures.breakdown import idle_of, percents, time_parts
 
-SIZE = {"ranks": 4, "layers": 4, "batches": 8}
+SIZE: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 8}
 """What was run there, with ``engine="processes", pace=0.02, profile="profile"``."""
 TITLE, PLANNED = "1F1B in four processes", "1F1B, simulated"
 PICTURES = {"longest": "profile.svg", "beside": "profile_beside.svg"}
@@ -28,9 +28,7 @@ def _planned(program: Callable[[Any], Any]) -> Run:
     return run(program, **SIZE)
 
 
-def profile_pictures(
-    profile: Profile, program: Callable[[Any], Any]
-) -> Iterator[tuple[Path, str]]:
+def profile_pictures(profile: Profile, program: Callable[[Any], Any]) -> Iterator[tuple[Path, str]]:
     """The pictures of the page, by their paths."""
     beside = compare(_planned(program), profile, titles=[PLANNED, TITLE])
     shown = {"longest": draw(profile, chain=True), "beside": beside}

@@ -16,9 +16,7 @@ def address(root: Path) -> str:
     """The variable, such as ``https://github.com/me/it``; or nothing. Raises ValueError."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     found = project.get("tool", {}).get("llm-training-puzzles", {}).get("address", "")
-    if not isinstance(found, str) or (
-        found and not re.fullmatch(r"https://[^\s/]+(/[^\s()<>]*)?", found)
-    ):
+    if not isinstance(found, str) or (found and not re.fullmatch(r"https://[^\s/]+(/[^\s()<>]*)?", found)):
         raise ValueError(f"pyproject.toml: address = {found!r} does not begin with https://")
     return found.rstrip("/")
 
@@ -44,6 +42,4 @@ def in_colab(where: str, notebook: str) -> str:
 def fill(readme: str, where: str) -> str:
     """README.md with its links; without an address it has none."""
     line = links(where, "index.ipynb")
-    return LINKS.sub(
-        lambda place: place[1] + (f"\n{line}\n\n" if line else "") + place[2], readme
-    )
+    return LINKS.sub(lambda place: place[1] + (f"\n{line}\n\n" if line else "") + place[2], readme)
