@@ -125,9 +125,7 @@ def test_rules_of_form() -> None:
         SOLUTIONS["basic"](model)
 
     outcome = run(both_at_once, layers=2, batches=2)
-    with pytest.raises(
-        PuzzleError, match=r"rank 0, forward\(layer 0\), at tick 0: .* micro-batches 0, 1 at once"
-    ):
+    with pytest.raises(PuzzleError, match=r"rank 0, forward\(layer 0\), at tick 0: .* micro-batches 0, 1 at once"):
         IDEAS["one_micro_batch"].check(outcome)
     IDEAS["one_micro_batch"].check(run(SOLUTIONS["grad_accum"], layers=2, batches=2))
 

@@ -50,7 +50,7 @@ def test_every_puzzle_from_2_on_has_its_price() -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_a_notebook_says_what_the_run_of_its_solution_takes(path: Path) -> None:
-    done = priced.priced_run(path)
+    [cell], done = cells(path), priced.priced_run(path)
     assert done is not None
     name = specs_of(path)[0]["name"]
     assert done.name == name and done.train == specs_of(path)[0]["size"].get("train", "weights")

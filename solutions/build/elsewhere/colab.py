@@ -116,16 +116,9 @@ def main(root: Path = ROOT) -> int:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
         for path in sources(root / "solutions"):
-            name, text = (
-                notebook_name(path),
-                as_text(notebook(path, root, first=first), indent=1),
-            )
+            name, text = (notebook_name(path), as_text(notebook(path, root, first=first), indent=1))
             write_all({folder / name: text})
-            made.writestr(
-                zipfile.ZipInfo(f"llm-training-puzzles/{name}", DATE),
-                text,
-                zipfile.ZIP_DEFLATED,
-            )
+            made.writestr(zipfile.ZipInfo(f"llm-training-puzzles/{name}", DATE), text, zipfile.ZIP_DEFLATED)
     release = root / "dist" / "llm-training-puzzles-colab.zip"
     release.write_bytes(packed.getvalue())
     count, size = len(list(folder.glob("*.ipynb"))), release.stat().st_size / 1e3

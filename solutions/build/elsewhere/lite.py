@@ -47,39 +47,29 @@ def site(root: Path) -> Path:
     with tempfile.TemporaryDirectory() as place:
         work = Path(place)
         bring_pyodide(work / PLACE, work, root)
-        config = {"disablePyPIFallback": True, "loadPyodideOptions": {"packages": FIRST}}
-        settings = {"@jupyterlite/pyodide-kernel-extension:kernel": config}
-        shown = {
-            "litePluginSettings": settings,
-            "exposeAppInBrowser": True,
-            "appName": "LLM training puzzles",
-        }
-        data = {"jupyter-lite-schema-version": 0, "jupyter-config-data": shown}
-        (work / "jupyter-lite.json").write_text(json.dumps(data))
-        # Of the extensions that this environment has for JupyterLab, the kernel alone: each takes time to load.
-        chosen = {
-            "ignore_sys_prefix": ["federated_extensions"],
-            "federated_extensions": [str(INSTALLED)],
-        }
-        (work / "jupyter_lite_config.json").write_text(json.dumps({"LiteBuildConfig": chosen}))
-        (work / "contents").mkdir()
+        _settings(work)
+        contents = work / "contents"
+        contents.mkdir()
         for path in (root / "puzzles").glob("*.ipynb"):
-            shutil.copy(path, work / "contents")
+            shutil.copy(path, contents)
         shutil.rmtree(made, ignore_errors=True)
-        command = [
-            sys.executable,
-            "-m",
-            "jupyter",
-            "lite",
-            "build",
-            "--lite-dir",
-            str(work),
-            "--contents",
-        ]
+        command = [sys.executable, "-m", "jupyter", "lite", "build", "--lite-dir", str(work)]
         options = ["--no-sourcemaps", "--no-unused-shared-packages", "--output-dir", str(made)]
-        call([*command, str(work / "contents"), *options], work)
+        call([*command, "--contents", str(contents), *options], work)
     _load_early(made)
     return made
+
+
+def _settings(work: Path) -> None:
+    """Write what JupyterLite reads: what the page does, and what it is built of."""
+    config = {"disablePyPIFallback": True, "loadPyodideOptions": {"packages": FIRST}}
+    settings = {"@jupyterlite/pyodide-kernel-extension:kernel": config}
+    shown = {"litePluginSettings": settings, "exposeAppInBrowser": True, "appName": "LLM training puzzles"}
+    data = {"jupyter-lite-schema-version": 0, "jupyter-config-data": shown}
+    (work / "jupyter-lite.json").write_text(json.dumps(data))
+    # Of the extensions that this environment has for JupyterLab, the kernel alone: each takes time to load.
+    chosen = {"ignore_sys_prefix": ["federated_extensions"], "federated_extensions": [str(INSTALLED)]}
+    (work / "jupyter_lite_config.json").write_text(json.dumps({"LiteBuildConfig": chosen}))
 
 
 def _load_early(made: Path) -> None:
@@ -88,10 +78,7 @@ def _load_early(made: Path) -> None:
     wheels = [entry["file_name"] for entry in lock["packages"].values()]
     hints = "".join(
         f'<link rel="preload" as="fetch" crossorigin href="../{PLACE}/{name}">\n'
-        for name in (
-            *PARTS[1:],
-            *(name for name in wheels if (made / PLACE / name).stat().st_size > 50_000),
-        )
+        for name in (*PARTS[1:], *(name for name in wheels if (made / PLACE / name).stat().st_size > 50_000))
     )
     page = made / "lab" / "index.html"
     text = page.read_text(encoding="utf-8")

@@ -76,15 +76,7 @@ def _wheels(known: Json, work: Path, root: Path) -> list[Path]:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pins = {_normal(re.split("[=<>]", one)[0]): one for one in project["dependencies"]}
     wanted += [*MORE, *(pins.get(name, name) for name in OURS)]
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--only-binary=:all:",
-    ]
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     call([*pip, "--python-version", PYTHON, "--dest", str(folder), *wanted], work)
     with zipfile.ZipFile(folder / "pillow-12.2.0-py3-none-any.whl", "w") as stub:
         for name, text in PILLOW.items():
@@ -99,10 +91,7 @@ def _project(folder: Path, root: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         call([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", place], root)
         [whole] = Path(place).glob("*.whl")
-        with (
-            zipfile.ZipFile(whole) as packed,
-            zipfile.ZipFile(folder / whole.name, "w", zipfile.ZIP_DEFLATED) as kept,
-        ):
+        with zipfile.ZipFile(whole) as packed, zipfile.ZipFile(folder / whole.name, "w", zipfile.ZIP_DEFLATED) as kept:
             for name in packed.namelist():
                 if "/puzzles/" not in name:
                     kept.writestr(name, packed.read(name))

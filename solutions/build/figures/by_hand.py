@@ -36,7 +36,7 @@ NAMED = re.compile(
 NUMBER = re.compile(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?!\w*[A-Za-z])")
 UNIT = re.compile(
     r"[*\s]*(?:ticks?|elements?|percent|%|[KMGT]B|ms|µs|s|seconds?|minutes?|hours?|days?|years?|billion|million|"
-    r"trillion|bytes?|/ ?\d)\b",
+    r"trillion|bytes?|/ ?\d)\b"
 )
 SMALL = ("0", "1", "2")
 

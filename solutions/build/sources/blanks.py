@@ -10,10 +10,7 @@ from pathlib import Path
 from .files import BuildError, Cell, Json
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
-BLOCK = re.compile(
-    rf"^([ \t]*){BEGIN}\n.*?(?:^[ \t]*### BROKEN\n(.*?))?^[ \t]*{END}$",
-    re.MULTILINE | re.DOTALL,
-)
+BLOCK = re.compile(rf"^([ \t]*){BEGIN}\n.*?(?:^[ \t]*### BROKEN\n(.*?))?^[ \t]*{END}$", re.MULTILINE | re.DOTALL)
 PLACEHOLDER = "# Your code here."
 
 
