@@ -242,11 +242,14 @@ BROKEN = {
         changed(other_sizes="any"),
         f"""PUZZLE["other_sizes"] has 'any', not one of {", ".join(sizes.SIZES)}""",
     ),
-    "no such rule": (
-        changed(rules=["own_layers", "no_peeking"]),
+    "no such idea": (
+        changed(ideas=["one_micro_batch", "no_peeking"]),
         f"""PUZZLE["ideas"] has 'no_peeking', not one of {", ".join(IDEAS)}""",
     ),
-    "a rule that is no word": (changed(rules=[["own_layers"]]), """PUZZLE["ideas"] has ['own_layers'], not one of"""),
+    "an idea that is no word": (
+        changed(ideas=[["one_micro_batch"]]),
+        """PUZZLE["ideas"] has ['one_micro_batch'], not one of""",
+    ),
     "no such program": (
         changed(frontier=[{"time": 0.0, "memory": 0, "by": "busy"}]),
         "the frontier of fsdp names busy, which no source has",

@@ -30,7 +30,7 @@ PUZZLE = {
     "target": {"time": 17.0, "memory": 2621440},
     "frontier": [{"time": 17.0, "memory": 1, "by": "basic"}],
     "layout": "whole",
-    "rules": [],
+    "ideas": [],
     "difficulty": "easy",
     "minutes": 5,
     "hints": ["Here are 4 micro-batches.", "second", "third"],
@@ -172,7 +172,7 @@ def test_hints_have_figures_too(tmp_path: Path) -> None:
     said = path.read_text(encoding="utf-8").replace('"second"', '"It takes {{done.time}} ticks."')
     path.write_text(said, encoding="utf-8")
     [puzzle] = specs_of(path)
-    assert with_hints(tmp_path, puzzle)["hints"][1] == "It takes 4 ticks."
+    assert with_hints(path.parent, puzzle)["hints"][1] == "It takes 4 ticks."
     path.write_text(said.replace("{{done.time}}", "9"), encoding="utf-8")
     assert "It takes 9 ticks." in refused(path)
 

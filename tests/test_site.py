@@ -109,7 +109,7 @@ def test_pages_say_what_their_texts_say(made: Path) -> None:
 def test_with_an_address_there_are_links_to_colab_and_to_the_rest_of_the_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site, "address", lambda root: "https://github.com/some/one")
+    monkeypatch.setattr(site, "published", lambda root: "https://github.com/some/one")
     site.write(ROOT, tmp_path)
     colab = "https://colab.research.google.com/github/some/one/blob/colab/index.ipynb"
     assert colab in Links(tmp_path / "index.html").to

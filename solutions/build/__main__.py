@@ -1,7 +1,5 @@
 """``python -m solutions.build``: make all files, or look whether they are as they would be made."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """All files that the build makes, and how they differ from those that there are."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,8 +9,7 @@ from lib.course.specs import Puzzle, forget, texts
 
 from .figures.pages import check_figures, names_of
 from .figures.writing import PLACE, shown
-from .notebooks.address import fill
-from .notebooks.around import published
+from .notebooks.address import fill, published
 from .notebooks.notebook import notebook_of
 from .pages import pipelines
 from .pages.docs import documented, with_puzzles

@@ -3,8 +3,6 @@
 python -m solutions.elsewhere.colab      write dist/colab/*.ipynb and dist/llm-training-puzzles-colab.zip
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -17,8 +15,8 @@ from pathlib import Path
 
 from lib.basics.saving import write_all
 
-from ..notebooks.address import in_colab
-from ..notebooks.around import onward, published
+from ..notebooks.address import in_colab, published
+from ..notebooks.around import onward
 from ..notebooks.notebook import notebook_of
 from ..sources.files import ROOT, BuildError, Json, as_text, is_puzzle, notebook_name, sources
 

@@ -7,8 +7,6 @@ Takes npm, and the extra ``lite``.
 The recipe: pyodide.org (its lock file), jupyterlite.readthedocs.io ("Configuring the kernel").
 """
 
-from __future__ import annotations
-
 import argparse
 import http.server
 import json

@@ -6,8 +6,6 @@
 Takes what lite.py takes, and the extra ``site``. What is built needs no network.
 """
 
-from __future__ import annotations
-
 import argparse
 import posixpath
 import re
@@ -20,9 +18,9 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from mdit_py_plugins.anchors import anchors_plugin
 
-from ..notebooks.address import address, in_colab
+from ..notebooks.address import in_colab, published
 from ..pages.gallery import PAGE
-from ..sources.files import ROOT
+from ..sources.files import ROOT, BuildError
 from . import lite
 from .wheels import LiteError
 
@@ -90,7 +88,7 @@ def write(root: Path, made: Path) -> None:
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:
     """The names of the pages, and their texts."""
-    where = address(root)
+    where = published(root)
     front = (root / "puzzles" / PAGE).read_text(encoding="utf-8")
     yield "index.html", _front(front, where)
     yield "style.css", front.partition("<style>")[2].partition("</style>")[0] + STYLE
@@ -169,7 +167,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     options = parser.parse_args(arguments)
     try:
         made = site(root)
-    except (LiteError, ValueError) as error:
+    except (LiteError, BuildError) as error:
         print(f"site: {error}", file=sys.stderr)
         return 1
     print(f"The site is in {made.relative_to(root)}. Any server of static files will do.")

@@ -1,7 +1,5 @@
 """Pyodide, and the wheels that the course in the browser needs, from the registries of npm and PyPI, pinned here."""
 
-from __future__ import annotations
-
 import email
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The figures of a text that nothing computes, and prices that are not those of its puzzle."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any

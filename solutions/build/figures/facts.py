@@ -1,7 +1,5 @@
 """What several pages take for granted: sizes of models and machines. Every page can name them in its figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 # Bytes for each parameter with Adam and 16-bit arithmetic (arXiv 1910.02054).

@@ -1,11 +1,9 @@
 """The names of a page, and its texts with their figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lib import PuzzleError, Run
 from lib.course.bounds import bounds_of
@@ -25,11 +23,12 @@ FAILURES = (PuzzleError, ArithmeticError, LookupError, NameError, TypeError, Val
 """What a cell of figures may raise."""
 
 
-class Goal:
+class Goal(NamedTuple):
     """Time and memory of a target or a star, in the units of the puzzle, and the sentences of its ``ideas``."""
 
-    def __init__(self, time: Any, memory: Any, ideas: str = "") -> None:
-        self.time, self.memory, self.ideas = time, memory, ideas
+    time: Any
+    memory: Any
+    ideas: str = ""
 
 
 def names_of(path: Path) -> dict[str, Any]:

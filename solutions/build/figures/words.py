@@ -1,7 +1,5 @@
 """What a cell of figures may use, besides what its page defines."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from fractions import Fraction

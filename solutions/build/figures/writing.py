@@ -1,7 +1,5 @@
 """A number as text, a sum, and a text with its figures (the package's docstring says how a text asks for them)."""
 
-from __future__ import annotations
-
 import ast
 import re
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What stands around the cells of a source: how long a puzzle takes, help below blanks and verdicts, links."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,10 +7,10 @@ from pathlib import Path
 from lib.course.specs import Puzzle, after, before
 
 from ..sources.blanks import BEGIN as BEGIN_SOLUTION
-from ..sources.files import REPAIRS, BuildError, Cell, is_puzzle, notebook_name, read_cells, sources, title_of
+from ..sources.files import REPAIRS, Cell, is_puzzle, notebook_name, read_cells, sources, title_of
 from ..sources.overview import opened
 from ..sources.specs import TAG, literal, specs_of
-from .address import address, links
+from .address import links, published
 
 STUCK = """\
 # Stuck? Remove the # below and run this cell, once for each hint.
@@ -80,13 +78,3 @@ def onward(path: Path) -> str:
     if path.stem != "index":
         found.append("[Overview](index.ipynb)")
     return " · ".join(found)
-
-
-def published(root: Path) -> str:
-    """Where the project is published, or nothing."""
-    try:
-        return address(root)
-    except FileNotFoundError:
-        return ""
-    except ValueError as error:
-        raise BuildError(str(error)) from None

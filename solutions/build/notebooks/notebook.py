@@ -1,7 +1,5 @@
 """The notebook of a source, blank or solved."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

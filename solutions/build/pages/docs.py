@@ -1,7 +1,5 @@
 """What the build writes into README.md and docs/: the table of puzzles, and figures."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The puzzles whose schedules are drawn on one scale."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 `python -m solutions.build` writes them: puzzles/gallery.html, puzzles/hero-light.svg and puzzles/hero-dark.svg.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -1,7 +1,5 @@
 """What the figures in docs/ are made of: solutions, the run that docs/pictures.md shows, and what was measured."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Pipelines side by side for docs/schedules.md: one model, one machine, one scale. The build runs
 them, and a search for more."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

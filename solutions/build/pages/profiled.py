@@ -1,7 +1,5 @@
 """The profile that docs/traces.md tells of: puzzle 13's program in four processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -39,7 +37,7 @@ def profile_pictures(profile: Profile, program: Callable[[Any], Any]) -> Iterato
 def of_profile(profile: Profile, program: Callable[[Any], Any]) -> SimpleNamespace:
     """The figures of the page."""
     unit, planned = profile.unit, _planned(program)
-    ranks, parts = profile.ranks, time_parts(profile.events, profile.ranks, profile.time)
+    parts = time_parts(profile.events, profile.ranks, profile.time)
     chain = {word: unit.lasting(time) for time, word in profile.chain.parts}
     (waits, other), longest = next(iter(profile.waits.items()))
     simulated = time_parts(planned.events, planned.ranks, planned.time)
@@ -51,7 +49,5 @@ def of_profile(profile: Profile, program: Callable[[Any], Any]) -> SimpleNamespa
         alone=percents(parts)["communication"],
         chain=chain,
         waits=f"Rank {waits} waits {unit.lasting(longest)} for rank {other}",
-        ranks=ranks,
-        planned=unit.lasting(profile.tick * planned.time),
         simulated_idle=f"{round(100 * idle_of(simulated))}%",
     )

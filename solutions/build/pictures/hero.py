@@ -1,7 +1,5 @@
 """The picture that the course begins with: three answers to one question."""
 
-from __future__ import annotations
-
 from lib import Run
 
 from ..runs.course import Course

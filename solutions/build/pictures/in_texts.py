@@ -8,8 +8,6 @@ A picture is an image with its data, since that is what every host of notebooks 
 Colab. (GitHub shows the words.)
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache

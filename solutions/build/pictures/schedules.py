@@ -1,7 +1,5 @@
 """Schedules for a web page, without head, targets and hover texts, in the same colors and with one legend for all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Several schedules as one small strip."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from drawing import theme

@@ -1,7 +1,5 @@
 """The puzzles of a folder of sources, and runs of their programs at the puzzles' own sizes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ A source has a cell tagged ``priced``, which a learner runs with a function of t
 ``priced``. The build runs it with the solution.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

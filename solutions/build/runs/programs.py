@@ -1,7 +1,5 @@
 """What a source defines, and runs of it. The same program at the same size is run once in a build."""
 
-from __future__ import annotations
-
 import ast
 import linecache
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """A cell without its solution, or with the mistake that is to be found."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Sequence

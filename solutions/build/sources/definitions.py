@@ -4,8 +4,6 @@
 notebook runs all cells.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """Which sources there are, in the order of the course, and their cells."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """What the overview and the repairs say of each puzzle."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The figures of a puzzle, from its spec cell, and whether they are as they have to be."""
 
-from __future__ import annotations
-
 import ast
 import re
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What is said of a goal's program where another is slower or larger (``grading.advice.slowness`` and ``holding``)."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The rows of lib/outlines.json: what of the solutions may be shown."""
 
-from __future__ import annotations
-
 import json
 import math
 

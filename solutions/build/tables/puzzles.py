@@ -1,7 +1,5 @@
 """The rows of lib/specs.json: the figures of the puzzles, what their notebooks teach, and where they stand."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path
