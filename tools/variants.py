@@ -25,7 +25,7 @@ from typing import Any
 
 from lib import PuzzleError, run
 from lib.basics.saving import write_all
-from lib.course.sizes import SIZES, show_size
+from lib.course.sizes import other_sizes, show_size
 from lib.course.specs import Puzzle, cost_named, find, kept, puzzles, written
 from lib.course.variants import use_variants
 from lib.grading.judge import check, judge
@@ -97,7 +97,7 @@ def sizes(puzzle: Puzzle) -> list[Json]:
         axes = all(count > 1 or own["mesh"][axis] == 1 for axis, count in (size.get("mesh") or {}).items())
         return several and axes and SMALLER <= work(size) / work(own) <= LARGER
 
-    return [size for size in SIZES[puzzle.other_sizes](own) if alike(size)]
+    return [size for size in other_sizes(puzzle.other_sizes, own) if alike(size)]
 
 
 def varied(puzzle: Puzzle, seed: str) -> Json:
