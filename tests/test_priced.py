@@ -22,11 +22,7 @@ from solutions.p23_lora import lora
 
 PRICED_ITSELF = "p24_compose"
 """The one puzzle that is in seconds from the beginning."""
-SOURCES = [
-    path
-    for path in sources()
-    if re.match(r"p(0[2-9]|[1-9]\d)_", path.stem) and path.stem != PRICED_ITSELF
-]
+SOURCES = [path for path in sources() if re.match(r"p(0[2-9]|[1-9]\d)_", path.stem) and path.stem != PRICED_ITSELF]
 NOT_FITTING = {"ddp", "pipeline", "gpipe"}
 """What these take too much of is what the puzzles after them save."""
 
