@@ -13,7 +13,7 @@ from lib.grading.judge import judge
 from lib.grading.submission import load
 from lib.learner.model import written
 from lib.record.table import OPERATIONS
-from solutions.build import ROOT
+from solutions.build.sources.files import ROOT
 from tests.corpus import changed
 
 LINES = {

@@ -16,7 +16,7 @@ from lib.course.outlines import half_schedule, outline, solution_peak
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.notebook import Hint
 from lib.record.events import MARKS, Event
-from solutions.outlined import MOST, outline_of
+from solutions.build.tables.outlines import MOST, outline_of
 from tests.programs import slack, solutions
 
 SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}

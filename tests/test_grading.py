@@ -37,7 +37,7 @@ from lib.record.codes import legend
 from lib.record.kinds import KINDS
 from lib.record.labels import within
 from lib.record.table import OPERATIONS
-from solutions import build
+from solutions.build.sources.files import ROOT
 from tests.corpus.honest import HONEST
 from tests.drawing_events import event
 from tests.programs import COURSE, solutions
@@ -877,7 +877,7 @@ def test_without_the_notebook_it_is_what_has_passed(kernel: Path) -> None:
     assert "p00_basic.ipynb" in str(found.value) and "solve puzzle 0 first" in str(found.value)
     grade(SOLUTIONS["basic"])
     assert "model.set_final_weight" in start_from("basic")
-    (kernel / "p00_basic.ipynb").write_text((build.ROOT / "puzzles" / "p00_basic.ipynb").read_text(), encoding="utf-8")
+    (kernel / "p00_basic.ipynb").write_text((ROOT / "puzzles" / "p00_basic.ipynb").read_text(), encoding="utf-8")
     assert "model.set_final_weight" in start_from("basic")  # a blank one is no answer
 
 
