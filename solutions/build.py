@@ -39,6 +39,7 @@ from lib import Model, PuzzleError, Run, run
 from lib.basics.saving import write_all
 from lib.course.ideas import IDEAS as KNOWN_IDEAS
 from lib.course.layouts import LAYOUTS, WITH_ADAPTERS
+from lib.course.outlines import OUTLINES, PROGRAMS
 from lib.course.sizes import SIZES
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.advice.holding import holdings
@@ -670,7 +671,7 @@ def products(root: Path) -> dict[Path, str]:
     are drawn from the tables that are made here, not from those in lib."""
     found = checked(root)
     made = tables(root, found)
-    use_tables({path.name: text for path, text in made.items()})
+    use_tables({path.relative_to("lib").as_posix(): text for path, text in made.items()})
     try:
         return made | shown_with_tables(root, found)
     finally:
@@ -742,19 +743,24 @@ def checked(root: Path) -> list[Json]:
 
 
 def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
-    """The table of the puzzles, and what of their solutions may be shown."""
+    """The table of the puzzles, and what is kept of their solutions: what may be shown, and what is secret."""
     for puzzle in _changed_first(root, found):
         for point in puzzle["frontier"]:
             _prove(root, puzzle, point, found)
-    kept = {puzzle["name"]: outline_row(root, puzzle, found) for puzzle in found}
-    lines = ",\n".join(
-        f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}"
-        for name, one in kept.items()
-    )
+    rows = {puzzle["name"]: outline_row(root, puzzle, found) for puzzle in found}
     return {
         Path("lib", "specs.json"): table_of_puzzles(root, found),
-        Path("lib", "outlines.json"): f"{{\n{lines}\n}}\n",
+        Path("lib", OUTLINES): _in_lines({name: shown for name, (shown, _) in rows.items()}),
+        Path("lib", PROGRAMS): _in_lines({name: secret for name, (_, secret) in rows.items()}),
     }
+
+
+def _in_lines(rows: Json) -> str:
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}"
+        for name, one in rows.items()
+    )
+    return f"{{\n{lines}\n}}\n"
 
 
 def table_of_puzzles(root: Path, found: Sequence[Json]) -> str:
@@ -778,15 +784,16 @@ def table_of_puzzles(root: Path, found: Sequence[Json]) -> str:
     return as_text(rows, indent=2)
 
 
-def outline_row(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
-    """What of a puzzle's solution, and of the program with its star, may be shown, and what it takes at other sizes."""
+def outline_row(root: Path, puzzle: Json, others: Sequence[Json]) -> tuple[Json, Json]:
+    """What of a puzzle's solution may be shown, and what of it and of the program with its star is secret."""
     played = _played(root, puzzle)
-    return {
+    target = _explained(solution_of(root, puzzle), puzzle, played)
+    shown = {
         "at_home": [played.time, math.ceil(played.memory)],
         **as_kept(played.events, played.time),
-        "target": _explained(solution_of(root, puzzle), puzzle, played),
-        **_of_the_star(root, puzzle, others),
+        "target": {"outline": target.pop("outline")},
     }
+    return shown, {"target": target, **_of_the_star(root, puzzle, others)}
 
 
 def _taught(root: Path, found: Sequence[Json]) -> dict[str, list[str]]:

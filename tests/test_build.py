@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from lib.basics import saving
 from lib.course import layouts, sizes, specs
 from lib.course.ideas import IDEAS
+from lib.course.outlines import OUTLINES, PROGRAMS
 from lib.course.specs import COSTS
 from lib.lab import copies
 from lib.lab import shell as front
@@ -422,10 +423,11 @@ def test_all_but_the_outlines_is_what_the_build_makes(all_specs: list[build.Json
 @pytest.mark.parametrize("name", SOME)
 def test_the_outlines_are_what_the_build_makes(name: str, all_specs: list[build.Json]) -> None:
     """With what a solution holds at its peak, what costs it time, and what it takes at all other sizes."""
-    kept = json.loads((ROOT / "lib" / "outlines.json").read_text(encoding="utf-8"))
-    assert [*kept] == [spec["name"] for spec in all_specs]
+    tables = [json.loads((ROOT / "lib" / table).read_text(encoding="utf-8")) for table in (OUTLINES, PROGRAMS)]
+    assert all([*table] == [spec["name"] for spec in all_specs] for table in tables)
     [own] = [spec for spec in all_specs if spec["name"] == name]
-    assert json.loads(json.dumps(build.outline_row(ROOT, own, all_specs))) == kept[name]
+    rows = build.outline_row(ROOT, own, all_specs)
+    assert json.loads(json.dumps(rows)) == [table[name] for table in tables]
 
 
 def test_the_course_is_complete() -> None:

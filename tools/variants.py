@@ -25,6 +25,7 @@ from typing import Any
 
 from lib import PuzzleError, run
 from lib.basics.saving import write_all
+from lib.course.outlines import OUTLINES, PROGRAMS
 from lib.course.sizes import SIZES, show_size
 from lib.course.specs import Puzzle, cost_named, find, kept, puzzles, written
 from lib.course.variants import use_variants
@@ -130,7 +131,7 @@ def _with_targets(puzzle: Puzzle, spec: Json) -> Json | None:
 
 
 def _own_figures(puzzle: Puzzle) -> tuple[float, Any]:
-    time, memory = kept("outlines.json")[puzzle.name]["at_home"]
+    time, memory = kept(OUTLINES)[puzzle.name]["at_home"]
     return puzzle.scored(time, memory)
 
 
@@ -183,7 +184,7 @@ def _loosened(figures: Json, limits: Json, program: Json) -> Json:
 
 def table(chosen: Sequence[Puzzle], seed: str) -> tuple[Json, list[str]]:
     """Return the contents of variants.json, and the names of puzzles that were not varied."""
-    found: Json = {"seed": seed, "specs.json": {}, "outlines.json": {}}
+    found: Json = {"seed": seed, "specs.json": {}, OUTLINES: {}, PROGRAMS: {}}
     left = []
     for puzzle in chosen:
         try:
@@ -192,8 +193,8 @@ def table(chosen: Sequence[Puzzle], seed: str) -> tuple[Json, list[str]]:
             left.append(puzzle.name)
             continue
         found["specs.json"][puzzle.name] = spec
-        row = build.outline_row(build.ROOT, spec, [spec, *kept("specs.json").values()])
-        found["outlines.json"][puzzle.name] = row
+        rows = build.outline_row(build.ROOT, spec, [spec, *kept("specs.json").values()])
+        found[OUTLINES][puzzle.name], found[PROGRAMS][puzzle.name] = rows
     return found, left
 
 
