@@ -70,7 +70,7 @@ def view(folder: str | None, secret: Sequence[str] = ()) -> list[tuple[str, bool
 def hidden(folder: str | None, secret: Sequence[str]) -> list[str]:
     """Return paths that a worker must not find, to be tried before it gets any code."""
     own = [PACKAGE.parent / name for name in ("solutions", "tests", ".git")]
-    others = [path for place in (str(SECRET), *secret) for path in sorted(Path(place).glob("*"))[:50]]
+    others = [path for place in (*secret, str(SECRET)) for path in sorted(Path(place).glob("*"))[:50]]
     return [str(path) for path in (*own, *others) if path.exists() and not Path(folder or "/").is_relative_to(path)]
 
 
