@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +13,7 @@ import pytest
 
 from lib import Model, PuzzleError, grade, run
 from lib.basics.errors import Place
+from lib.course import outlines
 from lib.course.outlines import solution_work
 from lib.course.sizes import other_sizes, show_size
 from lib.course.specs import Puzzle, cost_named, puzzles
@@ -216,6 +218,25 @@ def test_what_the_solutions_do_is_known(puzzle: Puzzle) -> None:
         what: max(by_rank.values()) for what, by_rank in counts
     }
     assert known and Slowness(played, chain_of(played.events), puzzle, "target").in_words() == ""
+
+
+def test_without_what_is_secret_a_verdict_is_the_same_and_says_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an agent's container."""
+    for name, cost in (("ddp", "costs_time"), ("gpipe", "costs_memory")):  # of the star
+        with monkeypatch.context() as patched:
+            whole = grade(SOLUTIONS[name], name).verdict
+            patched.setattr(outlines, "programs", dict)
+            patched.setattr("lib.grading.notebook.broken_seal", lambda: "")
+            less = grade(SOLUTIONS[name], name).verdict
+        assert getattr(whole, cost)
+        told = replace(whole, costs_time="", costs_memory="", seconds=0.0)
+        assert replace(less, seconds=0.0) == told
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(PuzzleError, match="the outline of the star of ddp is not here"),
+    ):
+        patched.setattr(outlines, "programs", dict)
+        outlines.outline(puzzles()["ddp"], "star")
 
 
 # -- what nothing beats ------------------------------------------------------------------------------------

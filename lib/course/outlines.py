@@ -1,17 +1,22 @@
-"""The parts of a solution that a learner may see before solving the puzzle: half of a schedule, the busy times of the
-ranks, a small silhouette, and the time and memory at other sizes.
+"""What lib keeps of the solutions, which are not in lib. The build makes it by running them (solutions/build/tables).
 
-They are read from outlines.json, which the build makes by running the solutions (solutions/build/tables). The solutions
-are not in lib.
+``OUTLINES`` has what a learner may see before solving the puzzle: half of a schedule, the busy times of the ranks, a
+small silhouette. ``PROGRAMS`` has what is secret: which work the programs of the goals do, in which order. Only a
+grader reads that: no code that is graded at a shell can, and an agent does not get it (see THREATS.md). Without the
+file all works, and a verdict says less. Whatever else is secret belongs into its folder.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..basics.errors import PuzzleError
 from ..basics.units import Elements
 from ..record.events import Event
 from .layouts import Size, mesh_of
 from .specs import Puzzle, kept
+
+OUTLINES, PROGRAMS = "outlines.json", "secret/programs.json"
+"""The two tables, in lib."""
 
 Span = tuple[float, float]  # (start, end) in ticks
 
@@ -46,7 +51,7 @@ class Outline(NamedTuple):
 
 def half_schedule(puzzle: Puzzle) -> HalfSchedule:
     """Return half of the schedule of a puzzle's solution."""
-    table = kept("outlines.json")[puzzle.name]["sketch"]
+    table = kept(OUTLINES)[puzzle.name]["sketch"]
     everyone = range(mesh_of(puzzle.size).everyone)
     ranks = table.get("ranks", everyone)
     # every rank has a row, even if it is always idle
@@ -71,7 +76,7 @@ class SolutionFigures(NamedTuple):
 
 def solution_figures(puzzle: Puzzle) -> SolutionFigures:
     """Return the time and memory of the solution at the puzzle's own size."""
-    return SolutionFigures(puzzle.size, *kept("outlines.json")[puzzle.name]["at_home"])
+    return SolutionFigures(puzzle.size, *kept(OUTLINES)[puzzle.name]["at_home"])
 
 
 class Effort(NamedTuple):
@@ -81,33 +86,46 @@ class Effort(NamedTuple):
     ticks: float
 
 
+def programs() -> Mapping[str, Any]:
+    """Return what is secret, by puzzle: nothing where it is not to be read."""
+    try:
+        return kept(PROGRAMS)
+    except OSError:
+        return {}
+
+
+def is_known(puzzle: Puzzle) -> bool:
+    """Return whether the programs that reach the goals of a puzzle are known here."""
+    return puzzle.name in programs()
+
+
 def known_of(puzzle: Puzzle, goal: str) -> Mapping[str, Any]:
     """Return what is known of the program that reaches a goal, "target" or "star": of the star one of the frontier,
     and the target's where there is none."""
-    known: Mapping[str, Any] = kept("outlines.json")[puzzle.name]
+    known = programs().get(puzzle.name, {"target": {}})
     return known.get(goal, known["target"])  # type: ignore[no-any-return]
 
 
 def solution_work(puzzle: Puzzle, goal: str = "target") -> dict[tuple[str, bool], Effort]:
     """Return how often the busiest rank of the goal's program carries out each operation, by its verb and whether it
     goes from node to node, and for how long."""
-    return {(kind, across): Effort(*effort) for kind, across, *effort in known_of(puzzle, goal)["work"]}
+    return {(kind, across): Effort(*effort) for kind, across, *effort in known_of(puzzle, goal).get("work", ())}
 
 
 def solution_chain(puzzle: Puzzle, goal: str = "target") -> dict[str, Effort]:
     """Return how often each operation stands on the longest chain of the goal's program, and for how long."""
-    return {word: Effort(*effort) for word, *effort in known_of(puzzle, goal)["chain"]}
+    return {word: Effort(*effort) for word, *effort in known_of(puzzle, goal).get("chain", ())}
 
 
 def solution_lateness(puzzle: Puzzle, goal: str = "target") -> float:
     """Return for how many ticks ranks of the goal's program wait for what could have been sent sooner."""
-    return float(known_of(puzzle, goal)["late"])
+    return float(known_of(puzzle, goal).get("late", 0.0))
 
 
 def solution_calls(puzzle: Puzzle, goal: str = "target") -> dict[tuple[str, str, int], int]:
     """Return how often the busiest rank of the goal's program makes each collective of one layer, by its verb, the kind
     of the tensor, and the layer."""
-    return {(kind, tensor, layer): times for kind, tensor, layer, times in known_of(puzzle, goal)["calls"]}
+    return {(kind, tensor, layer): times for kind, tensor, layer, times in known_of(puzzle, goal).get("calls", ())}
 
 
 class Order(NamedTuple):
@@ -124,7 +142,7 @@ class Order(NamedTuple):
 
 def solution_order(puzzle: Puzzle, goal: str = "target") -> Order:
     """Return the order of the work in the goal's program, if it is a pipeline."""
-    return Order(*known_of(puzzle, goal)["order"])
+    return Order(*known_of(puzzle, goal).get("order", ()))
 
 
 class Holding(NamedTuple):
@@ -139,12 +157,17 @@ class Holding(NamedTuple):
 
 def solution_peak(puzzle: Puzzle, goal: str = "target") -> list[Holding]:
     """Return what a rank of the goal's program holds when its memory is highest."""
-    return [Holding(*row) for row in known_of(puzzle, goal)["peak"]]
+    return [Holding(*row) for row in known_of(puzzle, goal).get("peak", ())]
 
 
 def outline(puzzle: Puzzle, goal: str = "target") -> Outline:
-    """Return the outline of the program that reaches a goal, "target" or "star"."""
-    table = known_of(puzzle, goal)["outline"]
+    """Return the outline of the program that reaches a goal, "target" or "star". That of a star is secret: raise
+    PuzzleError where it is not to be read."""
+    table = kept(OUTLINES)[puzzle.name]["target"]["outline"]
+    if goal != "target":
+        if not is_known(puzzle):
+            raise PuzzleError(f"the outline of the {goal} of {puzzle.name} is not here", line="")
+        table = known_of(puzzle, goal).get("outline", table)
     compute, busy = (
         {rank: [(start, end) for start, end in spans] for ranks, spans in table[key] for rank in ranks}
         for key in ("compute", "busy")
@@ -154,4 +177,4 @@ def outline(puzzle: Puzzle, goal: str = "target") -> Outline:
 
 def silhouette(puzzle: Puzzle) -> list[str]:
     """Return a text of CELLS letters for each rank of a puzzle's solution: what fills most of each cell of time."""
-    return list(kept("outlines.json")[puzzle.name]["silhouette"])
+    return list(kept(OUTLINES)[puzzle.name]["silhouette"])

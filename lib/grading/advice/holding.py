@@ -11,7 +11,7 @@ from typing import Any
 
 from ...basics.errors import numbered, show_axis, show_call, with_article
 from ...basics.units import Elements
-from ...course.outlines import Holding, solution_peak, solution_work
+from ...course.outlines import Holding, is_known, solution_peak, solution_work
 from ...course.specs import Puzzle, taught_later
 from ...machine.lives import Held, Peak
 from ...machine.outcome import Outcome
@@ -105,9 +105,9 @@ def costs_memory(outcome: Outcome, puzzle: Puzzle, goal: str = "target", over: E
     """Return the largest excess over what the program of a goal, "target" or "star", holds at its peak: what and how
     many, where it comes from, when it is read next, and what to write. Where something else that nothing reads again is
     as much as the goal is missed by, ``over``, what to write is about that. Empty if the run has no notes, or holds no
-    more than that program."""
+    more than that program, or that is not known here."""
     peak = outcome.peak
-    if peak is None:
+    if peak is None or not is_known(puzzle):
         return ""
     excess = Excess(outcome, peak, puzzle, goal)
     return excess.in_words(over) if excess.memory else ""

@@ -11,6 +11,7 @@ from itertools import combinations
 from ...basics.errors import numbered, show_call
 from ...course.outlines import (
     Effort,
+    is_known,
     solution_calls,
     solution_chain,
     solution_lateness,
@@ -142,7 +143,7 @@ def run_twice(events: Sequence[Event], puzzle: Puzzle, goal: str) -> str:
     rank; or an empty text."""
     forwards = [event for event in events if event.kind == FORWARD.kind]
     ours = sum(one.times for (kind, _), one in solution_work(puzzle, goal).items() if kind == FORWARD.kind)
-    if max(Counter(event.rank for event in forwards).values(), default=0) <= ours:
+    if not ours or max(Counter(event.rank for event in forwards).values(), default=0) <= ours:
         return ""
     ran = defaultdict[int | None, dict[frozenset[int], set[int]]](lambda: defaultdict(set))
     for event in forwards:
@@ -180,7 +181,9 @@ class Slowness:
 
     def in_words(self, first: str = "") -> str:
         """Return what makes the run slower than the goal's program, with what to write. ``first``: what is said before
-        anything else."""
+        anything else, and all where that program is not known here."""
+        if not is_known(self.puzzle):
+            return first
         more = "; ".join([*self.more_work(), *self.made_again(), *self.beside_nothing()])
         if self._costs_as_much():
             more, self.named = "", set()
