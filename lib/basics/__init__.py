@@ -3,7 +3,8 @@
 ===============  ======================================================================
 folders          where the project lies: a clone, or what is installed
 units            ticks and elements, kept exact
-errors           errors that say where, what was expected, what came, and what to write instead
+rules            the rules that a program can break, each with its sentence
+errors           errors as data: rule, place, expected and got, and lines of a learner's code
 loops            calls in a learner's code, read from its text
 assigned         where a learner's function gives a name its value
 arguments        checks of a learner's arguments
