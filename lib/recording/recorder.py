@@ -60,8 +60,6 @@ class RecordedSimulator(LocalSimulator):
     rank_type = RecordedRank
 
 
-
-
 def recorder_for(shape: Shape, layers: int, batches: int) -> Recorder:
     """Return a recorder of a run on a machine of this shape."""
     return Recorder(RecordedSimulator(shape, graded=True), layers, batches)

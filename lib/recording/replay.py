@@ -188,11 +188,6 @@ class Replay:
             elif row.everyone:
                 raise ProtocolError("no tensor where every rank brings one")
 
-    def _seeks(self, state: RankState, where: str, kind: str, *more: Any) -> None:
-        if kind not in ("Activation", "ActivationGrad"):
-            raise ProtocolError("no tensor between layers")
-        self.simulator.seeks(state, where, kind, *more)
-
     def _wait(self, state: RankState, call: InFlight) -> bool:
         if call.fetched or call.rank is not state:
             raise ProtocolError("waiting for what cannot be fetched")

@@ -3,7 +3,6 @@
 =========  ======================================================================
 limits     wall-clock limits, also for code that catches every exception
 loop       an event loop that knows when nothing can go on
-advice     advice on errors that Python raises
 execution  one run: the loop, the ranks' tasks, their output, and the end
 workload   the training of tensors with numbers
 trained    the ranks of a machine, trained, and the Run that this gives
