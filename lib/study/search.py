@@ -14,11 +14,11 @@ from ..basics.errors import PuzzleError
 from ..basics.units import Elements
 from ..machine.cost import Cost
 from ..record.figures.score import idle_share
+from ..running.run import Run, run
 from ..schedules.moves import look
 from ..schedules.program import AWAITED, Schedule, schedule
 from ..schedules.sent import written
 from ..schedules.task import PLACEMENTS, Rows, Task
-from .run import Run, run
 from .sweep import BAR, Sweep, Trial
 
 WHOLE = 5

@@ -15,11 +15,11 @@ from ..basics.units import show_bytes
 from ..machine.check import TRAINED
 from ..real.prices import Cluster, RealCost
 from ..real.transformer import Transformer
+from ..running.few import time_few
+from ..running.run import Run, check_function, run
 from . import planned
-from .few import time_few
 from .instead import WAYS, around, what_would_do
 from .least import Least, two_lengths
-from .run import Run, check_function, run
 from .sweep import beats, show_progress
 from .ways import COPIES, HYBRID, INTERLEAVED, MOST_GPUS, MOST_LAYERS, PIPELINE, SHARDED, Program, Ways
 from .ways import Plan as Plan
@@ -71,7 +71,7 @@ def plan(
 ) -> Plans:
     """Tries all meshes of a cluster, and returns the ways to train a model that fit, with seconds and bytes.
 
-    ``batch``: sequences of a step. Unless programs are given, those of ``lib.running.planned`` are tried: FSDP with
+    ``batch``: sequences of a step. Unless programs are given, those of ``lib.study.planned`` are tried: FSDP with
     gradient accumulation, in all GPUs, in each node (HSDP), and with a copy of the weights in each node (hpZ), and
     pipelines with one or several chunks, whose replicas divide the optimizer's states (ZeRO-1). ``sharded``: a program
     of yours like that of puzzle 4, in which each rank trains a micro-batch; ``pipeline`` and ``interleaved``: programs

@@ -20,8 +20,8 @@ from ..basics.units import TICKS, Elements
 from ..machine.check import TRAINED
 from ..machine.cost import Cost
 from ..record.figures.score import idle_share
-from .execution import name_of
-from .run import check_function, run
+from ..running.execution import name_of
+from ..running.run import check_function, run
 
 SIZES = ("ranks", "layers", "batches", "mesh", "node_size", "experts")
 MOST = 2000  # runs of a sweep
