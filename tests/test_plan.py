@@ -450,7 +450,7 @@ def advised(model: Transformer, cluster: Any, batch: int, given: dict[str, Any])
         plan(model, cluster, batch, **given)
     except PuzzleError as error:
         assert "fits nowhere" in error.problem or "no mesh of" in error.problem
-        return re.split(r", or | or |, ", error.fix)
+        return re.split(r", or | or |, ", error.expected.rpartition("; or ")[2])
     return []
 
 

@@ -143,8 +143,8 @@ class Replay:
         extra = labels.extra
         self.pieces += len(labels.shards) + (PLAIN if extra is NO_EXTRA else _pieces_of(extra))
         if self.pieces > MOST_PIECES:
-            problem, fix = "the tensors of this run have too many pieces", "cut and join tensors less finely"
-            raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", fix=fix)
+            problem = "the tensors of this run have too many pieces"
+            raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together")
 
     # -- verbs of which more is to be checked than their arguments -------------------------------------------------
 
