@@ -211,17 +211,6 @@ def test_axes_that_are_none_are_named(axis: Any, said: str, how: str) -> None:
         run(program, 4, mesh={"replica": 2, "context": 2})
 
 
-def test_what_to_write_names_several_axes_where_weights_are_cut_along_them() -> None:
-    async def program(model: Model) -> None:
-        axes = ("replica", "context")
-        model.weights[0], _ = model.load_weights(0, model.axis_index(axes), model.axis_size(axes))
-        model.weights[0] = await model.allgather(model.weights[0], 0, axis="other")
-
-    with pytest.raises(PuzzleError) as told:
-        run(program, 8, mesh={"replica": 2, "other": 2, "context": 2})
-    assert 'await model.allgather(..., 0, axis=("replica", "context"))' in str(told.value)
-
-
 def test_a_puzzle_has_to_grant_them() -> None:
     assert AXES in grantable()
     outcome = run(replica_fsdp_context_tensor, **size(CUBES[0]))

@@ -244,9 +244,8 @@ def test_a_host_is_on_no_axis() -> None:
     mesh = {"replica": 2, "shard": 2}
     model = Model(5, Dist(4, mesh, hosts=4))
     for ask in (lambda: model.axis_index("shard"), lambda: model.rank_at(shard=1)):
-        with pytest.raises(PuzzleError, match="host") as caught:
+        with pytest.raises(PuzzleError, match="host"):
             ask()
-        assert caught.value.fix
     assert model.axis_size("shard") == 2 and model.rank_at(replica=1, shard=0) == 2
 
 
