@@ -175,7 +175,7 @@ def test_states_on_hosts_take_what_a_run_takes() -> None:
 
 def test_what_gpus_have_no_room_for_is_planned_with_hosts() -> None:
     tight = replace(EIGHT, memory=1.1e9)
-    with pytest.raises(PuzzleError, match=r"instead: +(.|\n)*hosts=True"):
+    with pytest.raises(PuzzleError, match=r"expected: +(.|\n)*hosts=True"):
         plan(SMALL, tight, 16)
     found = plan(SMALL, tight, 16, hosts=True)
     assert found.best.states_on_hosts and "states on hosts" in str(found)

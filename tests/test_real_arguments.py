@@ -100,7 +100,7 @@ def test_what_is_too_large_is_refused_soon_with_what_would_do(name: str) -> None
     with pytest.raises(PuzzleError) as caught:
         HUGE[name]()
     assert process_time() - begun < 20
-    assert caught.value.fix and caught.value.got
+    assert caught.value.expected and caught.value.got
 
 
 class Narrow:
@@ -133,7 +133,7 @@ def test_what_cannot_be_is_refused_and_said(name: str) -> None:
             do(value)
             pytest.fail(f"{name} takes {value!r}")
         said = str(caught.value)
-        assert "must be" in said or "expected" in said or "instead" in said, said
+        assert "must be" in said or "expected" in said, said
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_cannot_be_is_refused_and_said(name: str) -> None:
         ),
         (
             lambda: plan(SMALL, replace(EIGHT, memory=4.5e8), 16, sharded=prefetch),
-            r"no mesh of 8 GPUs holds small(.|\n)*at most 414 MB(.|\n)*instead: +more GPUs",
+            r"no mesh of 8 GPUs holds small(.|\n)*at most 414 MB(.|\n)*; or more GPUs",
         ),
         (
             lambda: replace(EIGHT, memory=1e8).cost(SMALL),

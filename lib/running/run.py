@@ -156,7 +156,8 @@ def check_function(fn: object) -> None:
     if not callable(fn) or isinstance(fn, type):
         if inspect.iscoroutine(fn):
             fn.close()
-        raise PuzzleError("a run takes a function of one model", got=describe(fn))
+        expected = "a function itself, such as `async def fsdp(model): ...`"
+        raise PuzzleError("a run takes a function of one model", expected=expected, got=describe(fn))
     try:
         inspect.signature(fn).bind(object())
     except TypeError:

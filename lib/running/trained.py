@@ -125,7 +125,8 @@ class Settings:
             problem = "profile names a folder for the files of PyTorch's profiler"
             raise PuzzleError(problem, got=describe(self.profile))
         if not isinstance(self.pace, (int, float)) or not 0 <= self.pace < float("inf"):
-            raise PuzzleError("pace must be a number of seconds for a tick", got=describe(self.pace))
+            problem, expected = "pace must be a number of seconds for a tick", "a number from 0 up"
+            raise PuzzleError(problem, expected=expected, got=describe(self.pace))
         if self.kill is not None and not (isinstance(self.kill, tuple) and [*map(type, self.kill)] == [int, int]):
             raise PuzzleError("kill is a rank and a record of its log, such as (2, 7)", got=describe(self.kill))
 

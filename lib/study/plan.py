@@ -93,11 +93,12 @@ def plan(
     if adapter_rank is not None:
         whole_number("adapter_rank", adapter_rank)
     if cluster.gpus is None:
-        expected = "a cluster with gpus=64, or another number"
+        expected = "replace(cluster, gpus=64), or another number"
         raise PuzzleError("plan needs the number of GPUs", where="plan", expected=expected, got=describe(str(cluster)))
     for name, number, most in (("gpus", cluster.gpus, MOST_GPUS), ("layers", model.layers, MOST_LAYERS)):
         if number > most:
-            raise PuzzleError(f"plan looks at no more than {most:,} {name}", where="plan", got=f"{number:,}")
+            problem, expected = f"plan looks at no more than {most:,} {name}", f"at most {most:,}"
+            raise PuzzleError(problem, where="plan", expected=expected, got=f"{number:,}")
     programs = {SHARDED: sharded, PIPELINE: pipeline, INTERLEAVED: interleaved}
     for fn in programs.values():
         if fn is not None:
