@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
 from array import array
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from inspect import isawaitable, signature
 from itertools import zip_longest
 from types import CodeType, FrameType
 from typing import Any, TypeVar, overload
 
-from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
+from ..basics.arguments import describe, one_of, set_of, whole_number
 from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at, with_article
 from ..basics.units import Elements
 from ..machine.check import TRAINED, check_finals
@@ -42,6 +42,7 @@ from .tensors import (
     WeightGrad,
     expect,
     of_token,
+    unfit,
 )
 
 PLAIN = (str, int, float, bool, type(None))
@@ -57,9 +58,9 @@ def written(verb: str) -> str:
     >>> written("pass_to")
     'await model.pass_to(rank, v)'
     """
-    signature = inspect.signature(getattr(Model, verb))
-    needed = [name for name, one in signature.parameters.items() if one.default is one.empty and name != "self"]
-    return f"{'await ' * ('Awaitable' in str(signature.return_annotation))}model.{verb}({', '.join(needed)})"
+    known = signature(getattr(Model, verb))
+    needed = [name for name, one in known.parameters.items() if one.default is one.empty and name != "self"]
+    return f"{'await ' * ('Awaitable' in str(known.return_annotation))}model.{verb}({', '.join(needed)})"
 
 
 class Model(SliceVerbs, ExpertVerbs, Verbs):
@@ -105,7 +106,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         replaced = name in Model.__annotations__ and getattr(self, name, value) is not value
         if replaced or (not name.startswith("_") and hasattr(Model, name)):
             where = Place(self._rank, detail=f"model.{name} = ...")
-            raise PuzzleError(f"model.{name} cannot be replaced", where=where, got=describe(value))
+            raise PuzzleError("replaced", where=where, got=describe(value), name=name)
         object.__setattr__(self, name, value)
 
     # -- what a rank knows of itself --------------------------------------------------------
@@ -554,9 +555,10 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             return False
         if type(v) not in LISTS or type(layer) not in LISTS:
             one, other = ("tensors", "layers") if type(v) in LISTS else ("layers", "tensors")
-            problem = f"a list of {one} comes with the list of their {other}"
             got = f"{describe(v)}, {describe(layer)}"
-            raise PuzzleError(problem, where=self._place(row.kind), got=got, fix=forgotten_await(v))
+            if isawaitable(v):
+                self._refuse_brought(row, v, layer)
+            raise PuzzleError("list_alone", where=self._place(row.kind), got=got, one=one, other=other)
         for one, its_layer in zip_longest(v, layer[: len(v)]):
             self._refuse_brought(row, one, its_layer)
         return True
@@ -567,9 +569,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             return
         where = self._place(row.kind, layer if isinstance(layer, int) else None)
         kinds = [kind for kind in row.takes if not KINDS[kind].by_batch] or row.takes  # those are for few puzzles
-        awaited = forgotten_await(v)
-        problem = f"{row.kind} takes {'a tensor' if awaited else with_article(' or '.join(kinds))}"
-        raise PuzzleError(problem, where=where, got=describe(v), fix=awaited)
+        raise unfit("not_brought", v, where, verb=row.kind, kind=with_article(" or ".join(kinds)))
 
     @priced
     def pass_to(self, rank: int, v: Any) -> Awaitable[None]:
@@ -583,10 +583,11 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         if self._watched is not None:
             rank, v = self._watched.end(rank), v if tensor else int(v) if isinstance(v, int) else v
         if not tensor and (type(v) not in PLAIN or len(str(v)) > LONGEST):
-            problem, got = "pass_to sends one tensor, or a text, a number or None", describe(v)
-            if type(v) in PLAIN:
-                problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
-            raise PuzzleError(problem, where=self._place(f"pass_to({rank})"), got=got, fix=forgotten_await(v))
+            where = self._place(f"pass_to({rank})")
+            if type(v) not in PLAIN:
+                raise unfit("not_sent", v, where)
+            problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
+            raise PuzzleError(problem, where=where, got=got)
         if self._by_hand:
             self._share()
         call = self._simulator.pass_to(self._handle, rank, v._token if tensor else None, None if tensor else v)

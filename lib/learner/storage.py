@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from ..basics.arguments import describe, forgotten_await
+from ..basics.arguments import describe
 from ..basics.errors import Place, PuzzleError
 from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
-from .tensors import MOVABLE, Saved, Tensor
+from .tensors import MOVABLE, Saved, Tensor, unfit
 
 _set, _delete, _has, _get = dict.__setitem__, dict.__delitem__, dict.__contains__, dict.get
 _MISSING = object()
@@ -34,7 +34,8 @@ class Storage(dict[Hashable, Any]):
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         if type(tensor) not in MOVABLE and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
-            raise self._not_storable(key, tensor)
+            rule = "saved_elsewhere" if type(tensor) is Saved else "not_storable"
+            raise unfit(rule, tensor, self._place(key), store=self._name)
         old = _get(self, key)
         if old is tensor:
             return
@@ -48,7 +49,9 @@ class Storage(dict[Hashable, Any]):
 
     def __missing__(self, key: Hashable) -> Tensor:
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
-        raise MissingTensor(f"nothing is stored in {self._name} under {key!r}", where=self._place(key), got=got)
+        stored = {other: tensor._token.labels for other, tensor in self.items()}
+        place = self._place(key)
+        raise MissingTensor("not_stored", where=place, got=got, store=self._name, key=repr(key), stored=stored)
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
         """Take a tensor out, and return it: it may be held until the next operation of this coroutine."""
@@ -69,7 +72,7 @@ class Storage(dict[Hashable, Any]):
     def popitem(self) -> tuple[Hashable, Any]:
         """Take the latest tensor out, and return its key and it."""
         if not self:
-            raise MissingTensor(f"{self._name} is empty", where=self._place(None))
+            raise MissingTensor("store_empty", where=self._place(None), store=self._name)
         key = next(reversed(self))
         return key, self.pop(key)
 
@@ -105,12 +108,6 @@ class Storage(dict[Hashable, Any]):
 
     def _place(self, key: Hashable) -> Place:
         return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{written(key)}]")
-
-    def _not_storable(self, key: Hashable, thing: object) -> PuzzleError:
-        problem = f"only tensors can be stored in {self._name}"
-        if type(thing) is Saved:
-            problem = f"inner activations are not stored in {self._name}"
-        return PuzzleError(problem, where=self._place(key), got=describe(thing), fix=forgotten_await(thing))
 
     def _refuse_pair(self, verb: str, key: Hashable, default: Any) -> None:
         """Raise PuzzleError where a pair is meant as a key, and comes as two arguments. (A 0 may begin a sum.)"""

@@ -6,11 +6,12 @@ A model's operations make them. One made by hand (``Weight(0, 2, 0)``) is for de
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import isawaitable
 from operator import attrgetter
 from typing import Any, Self
 
-from ..basics.arguments import describe, forgotten_await, one_of, one_of_names, set_of, whole_number
-from ..basics.errors import Place, PuzzleError, with_article
+from ..basics.arguments import describe, one_of, one_of_names, set_of, whole_number
+from ..basics.errors import Place, PuzzleError, told, with_article
 from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import made_by_hand
@@ -24,9 +25,6 @@ __all__ += ["OptState", "Saved", "Tokens", "TokensGrad", "Weight", "WeightGrad"]
 
 SAME = ("layer", "layers", "step", "total_batches", "adapter", "keep")
 """Labels in which there is no number of a rank."""
-TWO_GRADIENTS = {"AttendedGrad", "KeysValuesGrad"}
-KEYS_AND_GRADIENT = {"KeysValues", "KeysValuesGrad"}
-"""What goes round a ring together."""
 
 
 class Tensor:
@@ -56,10 +54,10 @@ class Tensor:
                 setattr(cls, name, property(attrgetter(f"_token.{labels}.{name}"), doc=""))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise PuzzleError(f"tensors are frozen: {name} cannot be set", got=repr(self))
+        raise PuzzleError("frozen", got=repr(self), name=name, done="set")
 
     def __delattr__(self, name: str) -> None:
-        raise PuzzleError(f"tensors are frozen: {name} cannot be deleted", got=repr(self))
+        raise PuzzleError("frozen", got=repr(self), name=name, done="deleted")
 
     def __repr__(self) -> str:
         return str(self._token.seen)
@@ -76,19 +74,11 @@ class Tensor:
         return _unpickled, (self._token.seen._asdict(),)
 
     def __add__(self, other: object) -> Any:
-        problem, kinds = "only weight gradients add up", {self._token.labels.kind}
-        if isinstance(other, Tensor):
-            kinds.add(other._token.labels.kind)
-        if kinds == KEYS_AND_GRADIENT:
-            problem = "keys and values do not add up with a gradient of keys and values"
-        if kinds == TWO_GRADIENTS:
-            problem = "the gradient of queries does not add up with that of keys and values"
-        raise self._does_not_add_up(other, problem)
+        one, two = self._token.labels.kind, type(other).__name__
+        other_one = _a(two) if two in KINDS else describe(other)
+        raise unfit("not_added", other, f"{self} + ...", one=_a(one), other=other_one)
 
     __radd__ = __add__
-
-    def _does_not_add_up(self, other: object, problem: str) -> PuzzleError:
-        return PuzzleError(problem, where=f"{self} + ...", got=describe(other), fix=forgotten_await(other))
 
 
 CLASSES: dict[str, type[Tensor]] = {}  # the class of each kind of tensor
@@ -116,8 +106,7 @@ class Sharded(Tensor):
         """Returns this and other shards of the same thing as one tensor. Raises PuzzleError when a shard is in both, or
         layer, step or micro-batches differ."""
         if type(other) is not type(self):
-            problem = f"combine joins shards of one {type(self).__name__}"
-            raise PuzzleError(problem, got=describe(other), fix=forgotten_await(other))
+            raise unfit("not_joined", other, "", kind=type(self).__name__)
         return of_token(self._token.combine(other._token))  # type: ignore[return-value]
 
 
@@ -218,13 +207,6 @@ class Batched(Sharded):
     ) -> Self:
         extra = ExtraLabels(**_parts_of(cls, parts, of))
         return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
-
-    def __add__(self, other: object) -> Any:
-        if type(other) is type(self):
-            raise self._does_not_add_up(other, "only weight gradients add up on a rank")
-        return super().__add__(other)
-
-    __radd__ = __add__
 
 
 class Activation(Batched):
@@ -489,5 +471,17 @@ def _unpickled(fields: dict[str, Any]) -> Tensor:
 def expect(where: Place, name: str, thing: object, kind: str) -> None:
     """Raise PuzzleError unless ``thing`` is a tensor of this kind."""
     if type(thing) is not CLASSES[kind]:
-        problem = f"{name} must be {kind if kind.endswith('s') else with_article(kind)}"
-        raise PuzzleError(problem, where=where, got=describe(thing), fix=forgotten_await(thing))
+        raise unfit("kind_mismatch", thing, where, name=name, kind=_a(kind))
+
+
+def unfit(rule: str, thing: object, where: Place | str, **facts: str) -> PuzzleError:
+    """Return the error of a thing that breaks a rule; where it was to be awaited before, that it was not."""
+    labels = [thing._token.labels] if isinstance(thing, Tensor) else []
+    if isawaitable(thing):
+        rule, facts = "forgot_await", {"what": told(rule, facts)}
+    return PuzzleError(rule, where=where, got=describe(thing), operands=labels, **facts)
+
+
+def _a(kind: str) -> str:
+    """Return the name of a kind of tensor behind its article: those that end in s are several."""
+    return kind if kind.endswith("s") else with_article(kind)

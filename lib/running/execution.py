@@ -180,11 +180,11 @@ class Execution:
             if wrong := [error for error in self.raised if isinstance(error, PuzzleError)]:
                 raise cause(wrong)
             if self.late or self.raised:
-                problem = f"the run did not end within {self.timeout:.3g} second{'s' * (self.timeout != 1)}"
+                limit = f"{self.timeout:.3g} second{'s' * (self.timeout != 1)}"
                 where = Place(detail=name_of(self.fn))
                 if self.busy is not None:
                     where = where._replace(rank=self.busy.rank)
-                raise OutOfTime(problem, where=where, line=self.late[0] if self.late else "")
+                raise OutOfTime("out_of_time", where=where, line=self.late[0] if self.late else "", limit=limit)
         finally:
             self.over = True
             for task in asyncio.all_tasks(loop):
@@ -227,7 +227,7 @@ class Execution:
             elif isinstance(error, KeyboardInterrupt):
                 unchain(frame for frame, _ in walk_tb(error.__traceback__))
             if not self.over:
-                self._fail(_explained(error, model))
+                self._fail(_as_ours(error, model))
         if len(self.finished) == len(self.models) and not self.done.done():
             self.done.set_result(None)
 
@@ -273,7 +273,7 @@ class Execution:
             self.started.setdefault(model._rank, []).append(task)
 
 
-def _explained(error: BaseException, model: Model) -> BaseException:
+def _as_ours(error: BaseException, model: Model) -> BaseException:
     """Return a learner's own error as a PuzzleError with its rank and line. Our errors stay as they are."""
     while isinstance(error, BaseExceptionGroup):  # what a TaskGroup makes of one error
         error = error.exceptions[0]
@@ -286,11 +286,15 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
-    problem = f"the function raised {type(error).__name__}{_says(error)}"
     line = show_line(*lines[-1]) if lines else ""
-    explained = PuzzleError(problem, where=Place(model._rank, tick=model.time), line=line)
-    explained.__cause__ = error
-    return explained
+    place = Place(model._rank, tick=model.time)
+    if isinstance(error, AttributeError) and inspect.iscoroutine(error.obj):
+        what = f"{error.obj.__name__}(...) has no {error.name} yet"
+        ours = PuzzleError("forgot_await", where=place, line=line, what=what)
+    else:
+        ours = PuzzleError("raised", where=place, line=line, error=f"{type(error).__name__}{_says(error)}")
+    ours.__cause__ = error
+    return ours
 
 
 async def _until_done(tasks: Sequence[asyncio.Task[Any]]) -> None:
@@ -308,7 +312,7 @@ def _cancelled(error: BaseException, model: Model) -> PuzzleError:
     """Return the error of a function that ends with a cancellation which is its own."""
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
     line = show_line(*lines[0]) if lines else ""
-    return PuzzleError("the function was cancelled by itself", where=Place(model._rank), line=line)
+    return PuzzleError("cancelled", where=Place(model._rank), line=line)
 
 
 def _says(error: BaseException) -> str:
