@@ -56,7 +56,7 @@ def _all_heads(where: Place, labels: dict[str, Labels]) -> None:
     for name, one in labels.items():
         if one.of_heads != 1:
             expected = f"all heads, of {show_slices(next(iter(labels.values())).piece())}"
-            raise PuzzleError("missing_heads", where=where, expected=expected, got=str(one), what=name)
+            raise PuzzleError("some_heads", where=where, expected=expected, got=str(one), what=name)
 
 
 def _same_heads(where: Place, queries: Labels, keys: Labels) -> None:

@@ -101,7 +101,7 @@ def alltoall(parts: Sequence[Part], values: Values, strict: bool = True) -> list
         whole = whole.changed(kind=HOMEWARD[whole.kind], extra=NO_EXTRA)
     else:
         got = show_part(whole.shards, whole.total)
-        raise PuzzleError("missing_experts", expected="all experts", got=got)
+        raise PuzzleError("incomplete", what=f"the {whole.kind}", expected="all experts", got=got)
     return dealt((whole, value), [whole.changed(batches=batches) for batches in at_home], values)
 
 
@@ -170,14 +170,17 @@ def _check_outward(brought: Sequence[Labels]) -> None:
     twice = {batch for batch in batches if sum(batch in one.batches for one in brought) > 1}
     if first.kind in HOMEWARD and (twice or not first.layer % 2):
         got = "; ".join(f"{show_set(one.batches)}, {show_part(one.shards, one.total)}" for one in brought[:4])
-        raise PuzzleError("tokens_astray", expected="the same micro-batches, of different experts", got=got)
+        raise PuzzleError(
+            "wrong_way_home", what="tokens", expected="the same micro-batches, of different experts", got=got
+        )
     for one in brought:
         if _whose(one) != _whose(first):
             raise PuzzleError("not_one_thing", expected=f"other micro-batches of {first}", got=str(one))
     if twice:
         got = ", ".join(show_set(one.batches) for one in brought[:8])
-        batches = numbered("micro-batch", twice)
-        raise PuzzleError("brought_twice", expected="each micro-batch on one rank", got=got, batches=batches)
+        raise PuzzleError(
+            "brought_twice", expected="each micro-batch on one rank", got=got, batches=numbered("micro-batch", twice)
+        )
 
 
 def own_micro_batch(model: Any) -> Any:

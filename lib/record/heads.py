@@ -74,6 +74,6 @@ def _check(brought: Sequence[Labels]) -> None:
     for one in brought:
         if one.extra.heads != first.extra.heads:
             got = "; ".join(f"{show_slices(one.piece())}, {show_heads(one.extra.heads)}" for one in brought[:4])
-            raise PuzzleError("heads_astray", expected="all heads of the same slices", got=got)
+            raise PuzzleError("wrong_way_home", what="heads", expected="all heads of the same slices", got=got)
         if one.done() != first.done() and one.kind == first.kind:
-            raise PuzzleError("met_before", expected=str(first), got=str(one))
+            raise PuzzleError("not_one_thing", expected=str(first), got=str(one))

@@ -209,7 +209,7 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
     or an index out of range."""
     if not 0 <= index < pieces:
         where, expected = f"shard({index}, {pieces}) of {labels}", f"an index from 0 to {pieces - 1}"
-        raise PuzzleError("no_such_piece", where=where, expected=expected, index=index, total=pieces)
+        raise PuzzleError("out_of_range", where=where, expected=expected, what=f"piece {index} of {pieces}")
     count, first = len(labels.shards), min(labels.shards, default=0)
     if not count or max(labels.shards) - first + 1 != count:
         raise PuzzleError("part_with_gaps", where=f"shard({index}, {pieces})", got=str(labels))
@@ -328,8 +328,8 @@ def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -
     first, queries = parts[0], NOTHING
     for part in parts:
         if part.extra.heads != first.extra.heads:
-            own, others = show_heads(first.extra.heads), show_heads(part.extra.heads)
-            raise not_addable("gradients of different heads", where, own, others)
+            expected, got = show_heads(first.extra.heads), show_heads(part.extra.heads)
+            raise not_addable("gradients of different heads", where, expected, got)
         if _unsummed(part.coarse()) != _unsummed(first.coarse()):
             raise not_addable("gradients of different keys and values", where, f"of the same as {first}", part)
         # Queries that see none of these keys have added nothing to their gradient.
@@ -357,9 +357,7 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
     (partial_sums, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
     if strict and not disjoint:
         got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])
-        raise PuzzleError(
-            "counted_twice", where=where, expected="each partial sum once", got=got, what="the same partial sum"
-        )
+        raise PuzzleError("counted_twice", where=where, expected="each partial sum once", got=got, what="a partial sum")
     return first.changed(extra=ExtraLabels(partial_sums, of) if of > 1 else NO_EXTRA)
 
 

@@ -18,8 +18,6 @@ from ...course.outlines import (
 )
 from ...course.specs import Puzzle, cost_named
 from ...machine.outcome import Outcome
-from ...machine.past.work_done import dealt
-from ...machine.uneven import better_shares
 from ...record.attention import PROJECT
 from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ...record.events import Event
@@ -48,6 +46,7 @@ from .needless import (
 )
 from .needless import in_words as needless_in_words
 from .ordering import Ordering, several_stages
+from .shares import better_shares, dealt
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""

@@ -37,7 +37,7 @@ def adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial:
     if partial:
         raise PuzzleError("adapter_of_pieces", where=where, expected="partial=True or adapter=..., and not both")
     if not adapter.adapter:
-        raise PuzzleError("no_adapter", where=where, expected="a Weight with adapter=True", got=str(adapter))
+        raise PuzzleError("weight_for_adapter", where=where, expected="a Weight with adapter=True", got=str(adapter))
     if adapter.layer != layer:
         raise layer_mismatch("the adapter", where, layer, adapter)
     _is_ready(rank, "the adapter", where, adapter, complete=True)
