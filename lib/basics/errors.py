@@ -123,8 +123,7 @@ class PuzzleError(AssertionError):
     about: tuple[str, int] | None = None
     """Of a check after a run: the operation, by verb and layer, whose last line on this rank is to be shown."""
     rule = ARGUMENT  # defaults: a learner's own kind of error may set none of its parts
-    fix: Fix = ""  # ignored, as is ``fix_for``
-    fix_for: Mapping[str, Fix] = NO_OTHERS
+    fix_for: Mapping[str, Fix] = NO_OTHERS  # ignored, as is ``fix``
 
     def __init__(
         self,
@@ -169,8 +168,14 @@ class PuzzleError(AssertionError):
         said = _wrapped([f"{type(self).__name__}: {self.head}", *_rows(*rows)])
         return [*said, *([f"\n{seen}"] if seen else [])]
 
-    def settle(self) -> None:
-        """Do nothing: an error finds nothing out later."""
+    @property
+    def fix(self) -> str:
+        """Nothing: an error says what is wrong only."""
+        return ""
+
+    @fix.setter
+    def fix(self, fix: object) -> None:
+        pass
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts: dict[str, Any] = {

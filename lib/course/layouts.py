@@ -13,7 +13,7 @@ from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
 from ..record.events import LOADS
 from ..record.kinds import KINDS
-from ..record.labels import DEALT, IN_A_V, Labels, experts_of, within
+from ..record.labels import Labels, experts_of, within
 from ..record.shards import Shards, coarsest, show_part, union
 from ..record.training import UPDATE
 
@@ -49,7 +49,7 @@ def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose
             elif layers != fellows:
                 problem += f", and rank {first}, of the same stage, {show_set(fellows)}"
             expected = f"{share} layer{'s' * (share > 1)} for each {whose}, each layer on one {whose}"
-            fix_for = {DEALT: f"here layers are dealt out like cards: {_CARDS}", IN_A_V: _V}
+            fix_for = {"dealt_like_cards": f"here layers are dealt out like cards: {_CARDS}", "in_a_v": _V}
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, fix_for=fix_for, line="")
         owner.update(dict.fromkeys(layers, first))
         wanted.append(dict.fromkeys(layers, (_piece(shard, shards), _piece(shard, shards))))

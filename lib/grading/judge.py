@@ -13,7 +13,7 @@ from ..course.layouts import Size, check_layout
 from ..course.sizes import other_sizes, show_size
 from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
-from ..machine.check import TRAINED, WRONG_VALUE, check_finals
+from ..machine.check import TRAINED, check_finals
 from ..machine.outcome import Outcome
 from ..record.attention import PROJECT
 from ..record.collectives import ALLGATHER
@@ -192,9 +192,9 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, wa
     if not proved:
         try:
             train = size.get("train", TRAINED[0])
-            fitting(puzzle, check_finals)(outcome.final_states, train, layers_done=outcome.layers_done)
+            fitting(puzzle, check_finals)(outcome.final_states, train)
         except PuzzleError as error:
-            if WRONG_VALUE in str(error):
+            if error.rule == "wrong_value":
                 error.fix = without_adapter(outcome) or error.fix
             raise
     updates = {(event.rank, event.layer) for event in outcome.events if event.kind == UPDATE.kind}

@@ -23,7 +23,7 @@ from ..record.events import LOADS
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.operations import NO_OPTIONS, Options
-from ..record.shards import NONE, refined
+from ..record.shards import refined
 from ..record.table import OPERATIONS
 from .symmetry import Symmetry, Unlike, derived
 
@@ -361,16 +361,9 @@ class Following:
         """Return how much is stored now."""
         return sum(rank.entries[rank.at - 1].held) if rank.at else 0
 
-    def __getattr__(self, question: str) -> Any:
-        """Return what answers a question of an error: with nothing, as what this rank has done is not kept."""
-        return lambda *asked: _ANSWERS.get(question, "")
-
     def events(self, rank: Follower) -> list[Any]:
         """Refuse to return the rank's log so far, which is not kept."""
         raise Unlike("the code reads the log of its rank, which is not the same on all ranks", Place(rank.rank))
-
-
-_ANSWERS: dict[str, Any] = {"has_run": NONE, "has_loaded": False, "sender": None, "sent_to": None, "owner": None}
 
 
 def _does(verb: str, rank: Follower, *given: Any) -> Any:
