@@ -402,7 +402,7 @@ def refusals() -> list[Any]:
             for verb in BACKWARDS:
                 with_backward(verb, end, part, problem, weight, how)
         add(f"loss of a {said}", f"the input {problem}", lambda m: m.loss(act(2, **part)))
-        sums = "does not add up with"
+        sums = "do not add up"
         add(f"{said}s added by hand", sums, lambda m: act(1, **part) + act(1, **part))
 
     def with_forward(end: str, part: Any, problem: str, weight: Weight, how: Any) -> None:
@@ -426,7 +426,7 @@ def refusals() -> list[Any]:
     add("a slice twice", "a shard comes twice", lambda m: one.combine(one))
     of_piece, state = WeightGrad(0, 2, {0}, 1, {1}, 4), OptState(0, 2, 0)
     add("the gradient of a piece", "piece|shard", lambda m: m.update(0, of_piece, WHOLE_WEIGHT, state))
-    add("two kinds", "an Activation does not add up with an ActivationGrad", lambda m: act(1, **PARTIAL_SUM) + grad(1, **PARTIAL_SUM))
+    add("two kinds", "do not add up", lambda m: act(1, **PARTIAL_SUM) + grad(1, **PARTIAL_SUM))
     return [pytest.param(*case[1:], id=case[0]) for case in cases]
 
 

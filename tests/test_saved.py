@@ -136,7 +136,7 @@ def ended(model: Model) -> tuple[Any, Any, Any]:
         (lambda model, saved: model.allgather(saved, 0), "allgather takes"),
         (lambda model, saved: model.allreduce(saved, 0), "allreduce takes"),
         (lambda model, saved: saved.shard(0, 2), "inner activations are not cut"),
-        (lambda model, saved: saved + saved, "a Saved does not add up with a Saved"),
+        (lambda model, saved: saved + saved, "a Saved and a Saved do not add up"),
         (lambda model, saved: model.weights.update({0: saved}), "inner activations are not stored in weights"),
         (
             lambda model, saved: model.grad_weights.update({0: saved}),

@@ -21,7 +21,6 @@ RULES: Mapping[str, str] = {
     "not_brought": "{verb} takes {kind}",
     "not_sent": "pass_to sends one tensor, or a text, a number or None",
     "list_alone": "a list of {one} comes with the list of their {other}",
-    "not_added": "{one} does not add up with {other}",
     "not_joined": "combine joins shards of one {kind}",
     "frozen": "tensors are frozen: {name} cannot be {done}",
     "replaced": "model.{name} cannot be replaced",

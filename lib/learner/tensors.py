@@ -74,9 +74,9 @@ class Tensor:
         return _unpickled, (self._token.seen._asdict(),)
 
     def __add__(self, other: object) -> Any:
-        one, two = self._token.labels.kind, type(other).__name__
-        other_one = _a(two) if two in KINDS else describe(other)
-        raise unfit("not_added", other, f"{self} + ...", one=_a(one), other=other_one)
+        kind = type(other).__name__
+        what = f"{_a(self._token.labels.kind)} and {_a(kind) if kind in KINDS else describe(other)}"
+        raise unfit("not_addable", other, f"{self} + ...", what=what)
 
     __radd__ = __add__
 
