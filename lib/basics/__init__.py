@@ -5,8 +5,6 @@ folders          where the project lies: a clone, or what is installed
 units            ticks and elements, kept exact
 rules            the rules that a program can break, each with its sentence
 errors           errors as data: rule, place, expected and got, and lines of a learner's code
-loops            calls in a learner's code, read from its text
-assigned         where a learner's function gives a name its value
 arguments        checks of a learner's arguments
 columns          tables as text
 saving           files written completely or not at all, by one process at a time

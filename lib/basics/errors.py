@@ -60,20 +60,6 @@ class Place(NamedTuple):
 NOWHERE = Place()
 
 
-class Arrival(NamedTuple):
-    """How something wrong has come, as text, and the call that it was ``done`` with: an entry of a rank's log."""
-
-    said: str
-    done: str  # received or sent
-    rank: int
-    entry: int
-
-
-Fix = str | Callable[[], str]
-"""What to write instead, or what finds that out."""
-NO_OTHERS: Mapping[str, Fix] = {}
-GRADED = "graded"
-"""Of fixes by what a puzzle asks for, the name of the one for every puzzle, in place of that for a run."""
 LINES_OF_A_CALL = 4  # after its first one, that are shown beside it
 AROUND, CALLS, MOST = 2, 3, 8
 """The number of lines shown before and after the learner's, the largest number of calls that led there, and of groups
@@ -123,7 +109,6 @@ class PuzzleError(AssertionError):
     about: tuple[str, int] | None = None
     """Of a check after a run: the operation, by verb and layer, whose last line on this rank is to be shown."""
     rule = ARGUMENT  # defaults: a learner's own kind of error may set none of its parts
-    fix_for: Mapping[str, Fix] = NO_OTHERS  # ignored, as is ``fix``
 
     def __init__(
         self,
@@ -198,8 +183,6 @@ class Deadlock(PuzzleError):
     sticks = False  # the run that reports it fails in any case
     lines: Mapping[int, str] = {}
     """The line at which each rank waits, as far as it is known."""
-    wants: Mapping[int, str] = {}
-    """What each rank wants that waits for a message, as far as it is known."""
     briefly: Sequence[str] = ()
     """Sentences on who waits for whom, one for all ranks that do the same, the most important first."""
 

@@ -72,7 +72,7 @@ RULES: Mapping[str, str] = {
     "list_lengths": "the two lists do not go together: {counts}",
     "list_mixed": "{what} in one list",
     "layer_twice": "layer {layer} is in the list {times} times",
-    "brought_twice": "{batches} brought more than once",
+    "brought_twice": "more than one rank brings {batches}",
     "wrong_way_home": "{what} go home over the ranks over which they came",
     "no_such_axis": "there is no mesh axis {axis}",
     "with_itself": "a rank cannot {does} itself",

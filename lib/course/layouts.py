@@ -309,10 +309,6 @@ def _compare(
                 if have is not None and len(have[0]) > 1:
                     fix += "; pieces are gathered over the axis along which they were cut"
             error = PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
-            if fix.startswith(_GATHERED):
-                error.fix_for = {"weights_stay": _LESS["whole state"]}
-            if fix.endswith(_GATHERS):
-                error.fix_for = {"weights_stay": fix.replace(_GATHERS, _STAYS)}
             error.about = (LOADS[adapters] if begins else UPDATE.kind, layer)
             raise error
 
@@ -364,11 +360,7 @@ _FROZEN_MORE = (
 
 
 _GATHERS = ", and gathers the whole weight right before each use, await model.allgather(...)"
-_STAYS = (
-    ", and computes with that piece alone: with partial=True its forward and backward give partial sums, which the "
-    "ranks add up"
-)
-"""What a rank does with its piece of a weight: where it is gathered for use, and where it stays."""
+"""What a rank does with its piece of a weight that is gathered for use."""
 
 
 def _begin(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from operator import index
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ..basics.arguments import AS_NUMBERS, describe, one_of
+from ..basics.arguments import describe, one_of
 from ..machine.in_flight import InFlight
 from ..machine.rank_state import RankState, TensorState
 from ..record.kinds import ADDED, JOINED, KINDS
@@ -100,7 +100,7 @@ def read_layer(reader: Reader, value: object) -> int:
         value = int(value)  # as in a notebook, where it is equal to its layer
     if type(value) is not int:
         given, place = _read_anything(reader, value), reader.state.place(reader.operation)
-        value = one_of("layer", given, reader.layers, place, f"{AS_NUMBERS}for layer in range(model.LAYERS)")
+        value = one_of("layer", given, reader.layers, place)
     return number(value)
 
 
