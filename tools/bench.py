@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from lib.running.noted import LIKELIEST
+from lib.grading.notebook import LIKELIEST
 
 from drawing import compare, draw, perfetto
 from lib import Dist, Model, Run, run
