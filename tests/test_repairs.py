@@ -15,7 +15,7 @@ import pytest
 from drawing import draw
 from lib import Model, PuzzleError, grade, hint, run, solution
 from lib.course.layouts import check_layout
-from lib.course.sizes import SIZES, other_sizes
+from lib.course.sizes import SIZES
 from lib.course.specs import cost_named, find, puzzles
 from lib.grading.progress import Progress
 from lib.grading.submission import load
