@@ -19,8 +19,6 @@ PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS := $(shell [ $(PROCESSORS) -lt 4 ] && echo $$(($(PROCESSORS) + 1)) || echo 4)
 PYTEST := $(RUN) -m pytest --dist loadfile --no-loadscope-reorder --numprocesses
-# Which kinds of the slowest tests are run: names out of tests/turns.py with commas between, none or all.
-SLOW := none
 # Tests start many processes, and each would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 BROWSER_STAMP := $(VENV)/installed-browser
@@ -67,14 +65,14 @@ $(STAMP): pyproject.toml $(PINS)
 		$(PIP) --editable ".[dev]"; }
 	@touch $(STAMP)
 
-test: $(STAMP) ## run the tests but the slowest (SLOW=lab,random for some kinds of these)
-	@SLOW_TESTS=$(SLOW) $(PYTEST) $(WORKERS)
+test: $(STAMP) ## run the tests but the slowest, and of tests with many cases a part: always the same
+	@SLOW_TESTS=none $(PYTEST) $(WORKERS)
 
 quick: $(STAMP) ## a third of the tests, in a minute or two: no processes, no browser, nothing long, an eighth of many cases
 	@SLOW_TESTS=none $(PYTEST) $(PROCESSORS) -m "not process and not browser and not long"
 
-test-all: SLOW := all
-test-all: site test ## all of them, the site with the whole course in the browser, and the notebooks on the newest packages
+test-all: site ## all of them, the site with the whole course in the browser, and the notebooks on the newest packages
+	@SLOW_TESTS=all $(PYTEST) $(WORKERS)
 	@$(RUN) -m tools.pythons
 
 browser: $(BROWSER_STAMP) ## have a headless Chromium, with which `make test` looks at the pictures
@@ -97,7 +95,7 @@ colab: $(STAMP) ## notebooks for Colab, each complete by itself, in dist/
 lite: $(STAMP) ## a site that plays the puzzles in the browser alone, in dist/lite, and a test of it
 	@$(PIP) -c $(PINS) --editable ".[lite]"
 	@$(RUN) -m solutions.lite
-	@SLOW_TESTS=$(SLOW) $(RUN) -m pytest -q tests/test_lite.py
+	@SLOW_TESTS=none $(RUN) -m pytest -q tests/test_lite.py
 
 site: $(STAMP) ## the gallery, the course in the browser and these pages, in dist/site, for any server of static files
 	@$(PIP) -c $(PINS) --editable ".[site]"

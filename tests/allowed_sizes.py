@@ -1,5 +1,5 @@
-"""All small sizes that the texts of the puzzles allow, and how the numbers of a size compare: written without the lists
-of lib, so that these can be held against them."""
+"""All small sizes that the texts of the puzzles allow, and of what kind a size is: written without the lists of lib, so
+that these can be held against them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from math import prod
 from typing import Any
 
 Size = dict[str, Any]
-Comparison = tuple[str, str, str]
-"""Two numbers of a size, such as layers and ranks, and how the first one compares with the second."""
+Kind = tuple[str, str]
+"""A number of a size, such as its layers, or two of them, and what holds of them."""
 
 RANKS, LAYERS = range(1, 9), range(1, 17)
 
@@ -71,7 +71,10 @@ ALLOWED = {
         {"ranks": r, "layers": n, "batches": r * b - 1} for r in RANKS[1:] for n in LAYERS for b in range(2, 12)
     ),
     "pipeline": lambda own: (
-        {"ranks": r, "layers": r * n, "batches": b} for r in range(2, 7) for n in range(1, 5) for b in range(1, 17)
+        {"ranks": r, "layers": r * n, "batches": b}
+        for r in (2, 3, 4, 5, 6, 8)
+        for n in range(1, 5)
+        for b in range(1, 17)
     ),
     "rounds": lambda own: (
         {"ranks": r, "layers": 2 * r * n, "batches": r * b}
@@ -93,8 +96,10 @@ ALLOWED = {
         if n % 2 == 0
     ),
     "two_stages": lambda own: ({"layers": 2 * n, "batches": b} for n in range(1, 9) for b in range(1, 9)),
-    "one_layer_each": lambda own: ({"ranks": r, "layers": r, "batches": b} for r in range(1, 7) for b in range(r, 17)),
-    "pipeline_fsdp": lambda own: ({"layers": n} for n in (4, 8, 12)),
+    "one_layer_each": lambda own: (
+        {"ranks": r, "layers": r, "batches": b} for r in (*range(1, 7), 8) for b in range(r, 17)
+    ),
+    "pipeline_fsdp": lambda own: ({"layers": n} for n in range(4, 56, 4)),
     "replica_fsdp": nodes,
     "one_for_all": lambda own: ({"ranks": r, "layers": n, "batches": 1} for r in RANKS for n in LAYERS),
     "two_nodes": lambda own: (
@@ -106,21 +111,21 @@ ALLOWED = {
 }
 
 
-def compared(size: Size) -> list[Comparison]:
-    """How any two numbers of a size compare, and which of them are 1."""
+def kinds(size: Size) -> set[Kind]:
+    """What kind of size it is: the rests of its numbers, and how each two of them compare and what is left."""
     numbers = {name: size[name] for name in ("ranks", "layers", "batches")} | (size.get("mesh") or {})
     if "mesh" not in size and size.get("node_size"):
         numbers["node"] = size["node_size"]
-    ones = [(name, "1", "equal" if number == 1 else "more") for name, number in numbers.items()]
-    return ones + [(one, two, how(numbers[one], numbers[two])) for one, two in combinations(numbers, 2)]
+    found: set[Kind] = set()
+    for name, number in numbers.items():
+        found |= {(name, f"{number % by} of {by}") for by in (2, 3, 4)} | {(name, power(number))}
+        found |= {(name, f"{number}")} if number <= 2 or (name == "ranks" and "mesh" not in size) else set()
+    for (one, first), (other, second) in combinations(numbers.items(), 2):
+        pair, rest = f"{one}, {other}", max(first, second) % min(first, second)
+        left = "none" if rest == 0 else "one" if rest == 1 else "several"
+        found.add((pair, "equal" if first == second else f"{'less' if first < second else 'more'}, {left} left"))
+    return found
 
 
-def how(one: int, two: int) -> str:
-    if one == two:
-        return "equal"
-    return f"{'less' if one < two else 'more'}, {'' if max(one, two) % min(one, two) == 0 else 'un'}even"
-
-
-def pairs_of_comparisons(sizes: list[Size]) -> set[tuple[Comparison, Comparison]]:
-    """All pairs of comparisons that one of these sizes has."""
-    return {pair for size in sizes for pair in combinations(compared(size), 2)}
+def power(number: int) -> str:
+    return "odd" if number % 2 else "a power of two" if number & (number - 1) == 0 else "even, and no power of two"

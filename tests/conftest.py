@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,17 +17,15 @@ from hypothesis import Phase, settings
 from tests.browser import Browser, NoBrowser
 from tests.guard import FIXTURES, guard
 from tests.programs import SMALLER
-from tests.turns import QUICK_PART, cases_left_out, chosen, summary
+from tests.slow import EVERYTHING, LEFT_OUT, PART, QUICK_PART, beyond
 
 # jsonschema, of which nbformat makes use, does without these grammars, which take three seconds to be made.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 # What is computed with numbers here is tiny: one thread is faster than several, all the more beside other tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# No test of ours depends on how fast the machine is, so neither do the generated ones.
-settings.register_profile("project", deadline=None, print_blob=True)
-settings.register_profile(  # of tools/mutants.py: whether a test fails, each time by the same examples
-    "mutants", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
-)
+# No test of ours depends on how fast the machine is or on chance, so neither do the generated ones.
+settings.register_profile("project", deadline=None, derandomize=True, database=None)
+settings.register_profile("mutants", settings.get_profile("project"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("project")
 
 
@@ -157,7 +155,7 @@ test_every_mutant_that_changes_nothing_is_one_that_is_made
 
 
 AT_ONCE = {"at_a_shell", "cheats", "executed", "truth"}
-"""Fixtures that make at once what all cases of a test look at, and choose by days what they make: all cases are run."""
+"""Fixtures that make at once what all cases of a test look at, and choose themselves what they make: all are run."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -167,7 +165,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files first. Mark what looks in a browser, what starts processes by its fixtures, and what takes
-    long: ``make quick`` leaves them out. Leave out slow tests whose turn it is not."""
+    long: ``make quick`` leaves them out. Leave out what `make test` does not run."""
     first, long = {name: place for place, name in enumerate(LONGEST.split())}, {*LONG.split(), *LONG_TESTS.split()}
     items.sort(key=lambda item: first.get(item.path.stem, len(first)))
     for item in items:
@@ -178,22 +176,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("process")
         if {item.path.stem, item.name.partition("[")[0]} & long or any(name in item.name for name in SMALLER):
             item.add_marker("long")
-    _leave_out(config, items, lambda item: any(mark.args[0] not in chosen() for mark in item.iter_markers("slow")))
-    own_work = [item.nodeid for item in items if not AT_ONCE & {*getattr(item, "fixturenames", ())}]
-    later, beyond_quick = cases_left_out(own_work), cases_left_out(own_work, QUICK_PART)
-    _leave_out(config, items, lambda item: item.nodeid in later)
-    for item in items:
+    if EVERYTHING:
+        return
+    here = [item for item in items if not item.get_closest_marker("slow")]
+    own_work = [item.nodeid for item in here if not AT_ONCE & {*getattr(item, "fixturenames", ())}]
+    left_out, beyond_quick = beyond(own_work, PART), beyond(own_work, QUICK_PART)
+    here = [item for item in here if item.nodeid not in left_out]
+    for item in here:
         if item.nodeid in beyond_quick:
             item.add_marker("long")
+    kept = {*here}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = here
 
 
-def _leave_out(config: pytest.Config, items: list[pytest.Item], which: Callable[[pytest.Item], bool]) -> None:
-    left_out = {item for item in items if which(item)}
-    config.hook.pytest_deselected(items=[*left_out])
-    items[:] = [item for item in items if item not in left_out]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which of the slow tests were left out."""
-    if said := summary(quick="not long" in config.option.markexpr):
-        terminalreporter.write_line(said, yellow=True, bold=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say that what takes long was left out."""
+    if not EVERYTHING:
+        terminalreporter.write_line(LEFT_OUT, yellow=True, bold=True)

@@ -63,8 +63,11 @@ def graded(program: Program) -> Verdict | None:
 def facts(program: Program) -> list[Any]:
     """The row of a program."""
     verdict = graded(program)
-    if verdict is None:
-        return ["no function"]
+    return ["no function"] if verdict is None else of(verdict)
+
+
+def of(verdict: Verdict) -> list[Any]:
+    """The row of a verdict."""
     place, number = "", None
     if verdict.error is not None:
         where = verdict.error.place

@@ -16,16 +16,16 @@ from lib.basics.units import exact
 from lib.course import bounds as module
 from lib.course.bounds import Bounds, bounds, bounds_of
 from lib.course.layouts import Size
-from lib.course.outlines import figures_elsewhere
+from lib.course.sizes import other_sizes
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from tests import experts
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
+from tests.slow import EVERYTHING, some
 from tests.test_closed_forms import program
 from tests.test_corpus import function
 from tests.test_passes import is_right_in_small, programs
-from tests.turns import chosen, examples
 
 HALVES = ("backward_input", "backward_weight")
 OWN = ["own_layers", "one_micro_batch"]
@@ -58,7 +58,7 @@ TABLE = {
     "dualpipe": ("44", None),
 }
 PIPELINES = [puzzle for puzzle in puzzles().values() if bounds_of(puzzle)]
-TODAY = examples(PIPELINES, "course", 3)
+SOME = some(PIPELINES, 3)
 
 
 def test_the_puzzles_that_are_pipelines_have_these_bounds() -> None:
@@ -100,37 +100,37 @@ def least_and_right(fn: Callable[[Model], Any], puzzle: Puzzle, size: Size, cost
 
 def is_kept(done: Run, puzzle: Puzzle, size: Size, cost: Cost) -> Fraction:
     """How far a run is above its bound."""
-    bound = bounds(puzzle.layout, puzzle.rules, size, cost, puzzle.words)
+    bound = bounds(puzzle.layout, puzzle.ideas, size, cost, puzzle.words)
     assert bound is not None
     over = exact(done.time) - bound.time
     assert float(over) > -1e-9, (done.name, size, done.time, bound)
     return over
 
 
-@pytest.mark.parametrize("puzzle", TODAY, ids=[puzzle.name for puzzle in TODAY])
+@pytest.mark.parametrize("puzzle", SOME, ids=[puzzle.name for puzzle in SOME])
 def test_no_program_that_we_have_is_below_the_bound_of_a_puzzle(puzzle: Puzzle) -> None:
-    sizes = [there.size for there in figures_elsewhere(puzzle)]
-    some = Random(puzzle.name).sample(sizes, min(4 if "random" in chosen() else 2, len(sizes)))
+    sizes = other_sizes(puzzle.other_sizes, puzzle.size)
+    few = Random(puzzle.name).sample(sizes, min(4 if EVERYTHING else 2, len(sizes)))
     right = 0
     for fn in [fn for name, (_, fn) in programs().items() if is_right_in_small(puzzle, name)]:
         at_home = least_and_right(fn, puzzle, puzzle.size, cost_named(puzzle.cost))
         if at_home is None:
             continue
         is_kept(at_home, puzzle, puzzle.size, cost_named(puzzle.cost))
-        for size, cost in itertools.product(some, [cost_named(puzzle.cost), *PRICES.values()]):
+        for size, cost in itertools.product(few, [cost_named(puzzle.cost), *PRICES.values()]):
             done = least_and_right(fn, puzzle, size, cost)
             if done is not None:
                 is_kept(done, puzzle, size, cost)
                 right += 1
-    assert right >= 6 * len(some)
+    assert right >= 6 * len(few)
 
 
-@pytest.mark.parametrize("puzzle", TODAY, ids=[puzzle.name for puzzle in TODAY])
+@pytest.mark.parametrize("puzzle", SOME, ids=[puzzle.name for puzzle in SOME])
 def test_no_honest_program_is_below_the_bound(puzzle: Puzzle) -> None:
     ours = [
         one for one in [*HONEST, *MISTAKES] if one.puzzle == puzzle.name
     ]  # some of the mistakes are right, and slow
-    ends = [there.size for there in figures_elsewhere(puzzle)]
+    ends = other_sizes(puzzle.other_sizes, puzzle.size)
     runs = 0
     own = cost_named(puzzle.cost)
     for one in ours:

@@ -16,18 +16,18 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from lib.course.rules import RULES
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from lib.basics import saving
 from lib.course import layouts, sizes, specs
+from lib.course.ideas import IDEAS
 from lib.course.specs import COSTS
 from lib.lab import copies
 from lib.lab import shell as front
 from solutions import build, colab
 from tests.programs import COURSE, REPAIRS, SMALLER
-from tests.turns import examples
+from tests.slow import some
 
 ROOT = build.ROOT
 SOURCES = build.sources(ROOT / "solutions")
@@ -51,7 +51,7 @@ SPEC = {
     "star": {"time": 15.6, "memory": 2162688},
     "star_hint": "What could be on its way?",
     "layout": "sharded",
-    "rules": [],
+    "ideas": [],
     "difficulty": "easy",
     "minutes": 20,
     "hints": ["first", "second", "third"],
@@ -221,9 +221,9 @@ BROKEN = {
     ),
     "no such rule": (
         changed(rules=["own_layers", "no_peeking"]),
-        f"""PUZZLE["rules"] has 'no_peeking', not one of {", ".join(RULES)}""",
+        f"""PUZZLE["ideas"] has 'no_peeking', not one of {", ".join(IDEAS)}""",
     ),
-    "a rule that is no word": (changed(rules=[["own_layers"]]), """PUZZLE["rules"] has ['own_layers'], not one of"""),
+    "a rule that is no word": (changed(rules=[["own_layers"]]), """PUZZLE["ideas"] has ['own_layers'], not one of"""),
     "no such program": (
         changed(frontier=[{"time": 0.0, "memory": 0, "by": "busy"}]),
         "the frontier of fsdp names busy, which no source has",
@@ -396,11 +396,8 @@ def test_notebooks_are_made_from_the_tables_of_the_same_build(tree: Path) -> Non
 # --- the build, as it stands ---------------------------------------------------------------------
 
 
-TODAY = [
-    pytest.param(name, marks=pytest.mark.slow("large") if name in SMALLER else ())
-    for name in examples([*specs.puzzles()], "course", 3)
-]
-"""Puzzles whose rows in outlines.json are made today: these take all their programs at all sizes."""
+SOME = [pytest.param(name, marks=pytest.mark.slow if name in SMALLER else ()) for name in some([*specs.puzzles()], 3)]
+"""Puzzles whose rows in outlines.json are made here: these take all their programs at all sizes."""
 
 
 @pytest.fixture(scope="module")
@@ -408,7 +405,7 @@ def all_specs() -> list[build.Json]:
     return build.checked(ROOT)
 
 
-@pytest.mark.slow("course")
+@pytest.mark.slow
 @pytest.mark.long
 def test_the_files_in_the_project_are_what_the_build_makes() -> None:
     assert list(build.differences(ROOT, build.products(ROOT))) == []
@@ -422,7 +419,7 @@ def test_all_but_the_outlines_is_what_the_build_makes(all_specs: list[build.Json
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", TODAY)
+@pytest.mark.parametrize("name", SOME)
 def test_the_outlines_are_what_the_build_makes(name: str, all_specs: list[build.Json]) -> None:
     """With what a solution holds at its peak, what costs it time, and what it takes at all other sizes."""
     kept = json.loads((ROOT / "lib" / "outlines.json").read_text(encoding="utf-8"))
@@ -451,7 +448,7 @@ def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
         assert known.idea and (known.comes_after is not None) == known.repair
         assert spec["layout"] in {*layouts.LAYOUTS, *layouts.WITH_ADAPTERS}
         assert spec["other_sizes"] in sizes.SIZES
-        assert all(rule in RULES for rule in spec["rules"])
+        assert all(name in IDEAS for name in spec["ideas"])
         assert spec.get("cost", "default") in COSTS
         assert len(spec["hints"]) == 3
 

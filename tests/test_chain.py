@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -17,6 +16,7 @@ from lib import Cost, Model, PuzzleError, RingCost, run
 from lib.course.specs import cost_named, puzzles
 from lib.grading.submission import load
 from lib.machine.cost import TimeUnits
+from lib.machine.in_flight import RankLinks
 from lib.machine.network import Network
 from lib.record.events import Event
 from lib.record.figures.chain import Chain, chain_of, slack_of
@@ -24,12 +24,15 @@ from lib.running.run import Run
 from tests.corpus.honest import HONEST
 from tests.plain_programs import inputs_at_will, perform, program_of
 from tests.programs import small_size, solutions
-from tests.turns import examples
+from tests.slow import some
+from tests.steps import lines_run
 
 ALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
 SMALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions(small=True)]
-TODAY = examples(SMALL, "course", 3)
+SOME = some(SMALL, 3)
 SEEDS = range(400)
+BY_TIME = 148
+"""A random program that joins collectives in whatever order its messages come. Where one is late, it is stuck."""
 SUMS = {
     "basic": "17 = 8 forward + 8 backward + 1 update",
     "grad_accum": "17 = 8 forward + 8 backward + 1 update",
@@ -126,7 +129,7 @@ def test_the_sums_are_those_of_puzzles() -> None:
 
 
 def test_the_honest_corpus_has_such_chains() -> None:
-    for program in examples(HONEST, "course", 3):
+    for program in some(HONEST, 3):
         names, *_ = load("attempt.py", program.source)
         spec, size = puzzles()[program.puzzle], small_size(program.puzzle)
         check_chain(run(names[program.puzzle], **size, cost=cost_named(spec.cost)))
@@ -218,6 +221,41 @@ def lengthened(
         return run(fn, **{**size, "cost": cost})
 
 
+def noted_calls(patch: pytest.MonkeyPatch) -> dict[int, list[tuple[object, ...]]]:
+    """What each rank starts from now on, in this order."""
+    started: dict[int, list[tuple[object, ...]]] = {}
+
+    def noted(name: str, known: int) -> Callable[..., Any]:
+        start = getattr(Network, name)
+
+        def note(self: Network, links: RankLinks, *what: Any) -> Any:
+            started.setdefault(links.rank.rank, []).append((name, *what[:known]))
+            return start(self, links, *what)
+
+        return note
+
+    for name, known in {"meet": 3, "send": 1, "receive": 1}.items():
+        patch.setattr(Network, name, noted(name, known))
+    return started
+
+
+def tried(fn: Callable[[Model], Any], size: dict[str, Any], cost: Cost, *longer: Any) -> Run | None:
+    """A run in which one operation takes more ticks. None if it fails, which it does only where some rank has started
+    its calls in another order: two ranks that join the same two collectives in opposite orders wait for each other, on
+    the machine as on GPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        started = noted_calls(patch)
+        try:
+            return lengthened(fn, size, cost, *longer)
+        except PuzzleError:
+            before_it_failed = dict(started)
+        started.clear()
+        run(fn, **{**size, "cost": cost})
+    assert any(calls != started[rank][: len(calls)] for rank, calls in before_it_failed.items())
+    TOLD["fails"] += 1
+    return None
+
+
 def order_of(done: Run) -> list[tuple[object, ...]]:
     """What happens on each rank in which order, whatever the time."""
     receives = [event for event in done.events if event.kind == "receive"]
@@ -245,8 +283,8 @@ def check_slack(fn: Callable[[Model], Any], size: dict[str, Any], done: Run, cha
     for _ in range(tries if amounts else 0):
         lane = chance.choice(list(amounts))
         nth = chance.randrange(amounts[lane])
-        probe = lengthened(fn, size, cost, lane, nth, Fraction(1, 1000))
-        if len(probe.events) != len(done.events):
+        probe = tried(fn, size, cost, lane, nth, Fraction(1, 1000))
+        if probe is None or len(probe.events) != len(done.events):
             continue  # another order, and another story
         grown = [
             at for at, (one, two) in enumerate(zip(done.events, probe.events, strict=True))
@@ -257,18 +295,18 @@ def check_slack(fn: Callable[[Model], Any], size: dict[str, Any], done: Run, cha
             continue
         [room] = {rooms[at] for at in grown}  # one operation, or all parts of a collective
         exact = Fraction(room).limit_denominator(max(5000, cost.per_tick))
-        within, beyond = (lengthened(fn, size, cost, lane, nth, exact + more) for more in (Fraction(0), LITTLE))
-        if order_of(within) == order:
+        within, beyond = (tried(fn, size, cost, lane, nth, exact + more) for more in (Fraction(0), LITTLE))
+        if within is not None and order_of(within) == order:
             assert within.time == done.time, (lane, nth, room)
             TOLD[f"{lane}: {'room' if room else 'no room'}"] += 1
         else:
             TOLD["overtaken"] += 1
-        if order_of(beyond) == order:
+        if beyond is not None and order_of(beyond) == order:
             assert abs(beyond.time - done.time - float(LITTLE)) < 1e-9, (lane, nth, room)
             TOLD["longer"] += 1
 
 
-@pytest.mark.parametrize(("fn", "spec"), TODAY)
+@pytest.mark.parametrize(("fn", "spec"), SOME)
 def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
     TOLD.clear()
     check_slack(fn, spec["size"], played(fn, spec), random.Random(1), 8)
@@ -278,11 +316,12 @@ def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -
 @pytest.mark.usefixtures(inputs_at_will.__name__)
 def test_slack_of_random_programs() -> None:
     TOLD.clear()
-    seeds = examples(SEEDS)
+    seeds = [BY_TIME, *[seed for seed in some(SEEDS) if seed != BY_TIME]]
     for at, (fn, size, done) in enumerate(random_runs(seeds)):
         check_slack(fn, size, done, random.Random(at), 3)
     share = len(seeds) / len(SEEDS)
-    assert TOLD["longer"] > 150 * share and TOLD["overtaken"] < TOLD["longer"] / 3
+    assert TOLD["longer"] > 150 * share and TOLD["overtaken"] + TOLD["fails"] < TOLD["longer"] / 3
+    assert TOLD["fails"]
     for lane in ("compute", "collective", "send", "receive"):
         assert min(TOLD[f"{lane}: room"], TOLD[f"{lane}: no room"]) >= int(6 * share)
 
@@ -307,8 +346,7 @@ def test_an_event_takes_as_long_among_many() -> None:
     taken = []
     for batches in (60, 240):
         done = run(fn, ranks=16, layers=64, batches=batches)
-        begun = time.process_time()
         assert chain_of(done.events).time == done.time
-        taken.append((time.process_time() - begun) / len(done.events))
+        taken.append(lines_run(lambda events=done.events: chain_of(events)) / len(done.events))
     assert len(done.events) > 40_000
-    assert taken[1] < 3 * taken[0]  # an event takes as long among four times as many
+    assert taken[1] < 1.1 * taken[0]  # an event takes as much work among four times as many

@@ -21,7 +21,7 @@ import pytest
 
 from solutions import build, colab
 from tests.kernels import Outputs, complaints, kernel_in, run_twice, shows_a_picture, text
-from tests.turns import examples
+from tests.slow import some
 from tools.pythons import python_of
 
 PINS = Path(__file__).parent / "pins" / "colab.txt"
@@ -37,7 +37,7 @@ THERE = (
 )
 """Packages of Colab that a kernel and ours meet; the other 600 are in the pins."""
 SOURCES = build.sources(build.ROOT / "solutions")
-TODAY = examples(SOURCES, "course", 3)
+SOME = some(SOURCES, 3)
 EXECUTED = [path for at, path in enumerate(SOURCES) if at % 3 == 0 or not build.is_puzzle(path)]
 """What is run on Colab's packages. The first cell is that of all notebooks, all others are run by test_notebooks.py."""
 
@@ -56,7 +56,7 @@ def test_the_same_sources_make_the_same_notebook(first: str) -> None:
     assert colab.notebook(SOURCES[0], build.ROOT) == colab.notebook(SOURCES[0], build.ROOT, first=first)
 
 
-@pytest.mark.parametrize("path", TODAY, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SOME, ids=lambda path: path.stem)
 def test_a_notebook_is_complete_and_small(path: Path, first: str) -> None:
     made = colab.notebook(path, build.ROOT, first=first)
     nbformat.validate(nbformat.from_dict(made))
@@ -247,7 +247,7 @@ def executed(machine: Machine, first: str, tmp_path_factory: pytest.TempPathFact
         return asyncio.run(everything())
 
 
-@pytest.mark.slow("colab")
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXECUTED, ids=lambda path: path.stem)
 def test_it_runs_solves_grades_and_draws(executed: dict[str, dict[str, Outputs]], path: Path) -> None:
     for which, outputs in executed[path.stem].items():
@@ -264,7 +264,7 @@ def test_it_runs_solves_grades_and_draws(executed: dict[str, dict[str, Outputs]]
         assert shows_a_picture(executed[path.stem]["solved"], build.specs(path)[0]["name"])
 
 
-@pytest.mark.slow("colab")
+@pytest.mark.slow
 def test_nothing_that_was_there_is_changed(machine: Machine, executed: dict[str, dict[str, Outputs]]) -> None:
     assert executed
     after = freeze(machine.folder)

@@ -26,7 +26,7 @@ from lib.machine.simulator import new_simulator
 from lib.real.prices import RealCost
 from lib.record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from lib.record.labels import Labels
-from tests.turns import examples
+from tests.slow import some
 
 
 class Move(NamedTuple):
@@ -302,7 +302,7 @@ def machines_at(cost: Cost) -> Iterator[Machine]:
 
 @pytest.mark.long
 def test_no_composition_is_cheaper_than_the_collective_at_any_price() -> None:
-    """With the default prices all of them, with others those whose day it is: all together take minutes."""
+    """With the default prices all of them, with others some: all together take minutes."""
     everything = [
         (name, machine, composition)
         for name, cost in COSTS.items()
@@ -310,7 +310,7 @@ def test_no_composition_is_cheaper_than_the_collective_at_any_price() -> None:
         for composition in COMPOSITIONS
     ]
     assert {name for name, *_ in everything} == COSTS.keys()
-    others = examples([one for one in everything if one[0] != "default"], "cases")
+    others = some([one for one in everything if one[0] != "default"])
     tried = [*(one for one in everything if one[0] == "default"), *others]
     assert len(tried) > 50
     found = {(name, one, machine): cheaper(COSTS[name], machine, one) for name, machine, one in tried}

@@ -25,8 +25,8 @@ from lib.course.variants import TABLES
 from solutions import build
 from tests.marks import NO_TORCH, needs_torch
 from tests.programs import COURSE
+from tests.slow import some
 from tests.test_imports import MODULES, described
-from tests.turns import examples
 
 ROOT = build.ROOT
 TOP = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "THREATS.md")
@@ -194,7 +194,7 @@ def desk(tmp_path: Path) -> Path:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("command", examples(COMMANDS, "course", 3))
+@pytest.mark.parametrize("command", some(COMMANDS, 3))
 def test_each_command_is_understood(command: str, desk: Path) -> None:
     first, *rest = shlex.split(command)
     arguments = rest[2:] if first.endswith("python") else rest

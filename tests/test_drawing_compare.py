@@ -143,7 +143,7 @@ def test_long_titles_are_cut_and_iterables_taken() -> None:
     assert any(text.startswith("2 ranks") for text in texts(figure))
 
 
-@pytest.mark.slow("large")
+@pytest.mark.slow
 def test_large_runs_stay_small() -> None:
     large = trace(*(chain(rank, 400, offset=rank) for rank in range(100)))
     assert len(compare(large, large, large)._repr_html_()) <= LARGEST

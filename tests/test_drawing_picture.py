@@ -42,7 +42,7 @@ from tests.drawing_events import (
     trace,
 )
 from tests.programs import SMALLER, solutions
-from tests.turns import chosen
+from tests.slow import EVERYTHING
 
 
 def operations(run: Run) -> int:
@@ -198,7 +198,7 @@ def test_a_puzzle_at_its_own_size_is_drawn_beside_its_targets(fn: Any, spec: dic
 
 
 IN_TURN = [
-    pytest.param(fn, spec, id=spec["name"], marks=pytest.mark.slow("large") if spec["name"] in SMALLER else ())
+    pytest.param(fn, spec, id=spec["name"], marks=pytest.mark.slow if spec["name"] in SMALLER else ())
     for fn, spec in solutions()
 ]
 
@@ -518,7 +518,7 @@ busy = st.tuples(
 )
 
 
-@settings(max_examples=25 if "random" in chosen() else 8, deadline=None)
+@settings(max_examples=25 if EVERYTHING else 8, deadline=None)
 @given(st.integers(1, 600), st.lists(busy, min_size=1, max_size=12), st.integers(1, 60), st.booleans())
 def test_no_picture_is_too_large_for_a_notebook(ranks: int, kinds: list[Any], repeat: int, links: bool) -> None:
     def events(rank: int) -> list[Any]:

@@ -23,9 +23,9 @@ from lib.machine.rank_state import RankState, Results, TensorState
 from lib.record.kinds import SLOT
 from lib.record.labels import Labels
 from lib.running.workload import KINDS, TOLERANCES
-from tests import turns
 from tests.marks import needs_torch
 from tests.programs import layers_of, solutions
+from tests.slow import some
 from tests.test_values import SIZE, WRONG, hybrid
 
 ROOT = Path(__file__).parent.parent
@@ -81,7 +81,7 @@ def in_all_ways() -> Iterator[Any]:
     of each program, which is the strictest: blocks, or experts, in double precision."""
     for example in EXAMPLES:
         *others, last = itertools.product(TOLERANCES, layers_of(*example.values))
-        for way in turns.examples(others, "course", 3):
+        for way in some(others, 3):
             yield pytest.param(*example.values, *way, id="-".join([example.id, *way]), marks=pytest.mark.long)
         yield pytest.param(*example.values, *last, id="-".join([example.id, *last]))
 

@@ -43,7 +43,7 @@ PACED = ("ddp", "breadth_first", "zero_bubble", "buckets", "hierarchical", "offl
 run takes seconds."""
 ALWAYS = (*PACED, "fsdp", "sequence_parallel", "lora", "checkpointing")
 """Between them they use all that moves tensors. The others are tried where there is time."""
-NAMES = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow("processes")) for name in SOLUTIONS]
+NAMES = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in SOLUTIONS]
 pytestmark = [
     pytest.mark.process,
     needs_processes,
@@ -116,7 +116,7 @@ def test_a_solution_agrees_with_torch_and_with_the_simulator(name: str, capsys: 
     assert equal == count == len(done.events)
 
 
-@pytest.mark.parametrize("name", [pytest.param("gpipe", marks=pytest.mark.slow("processes")), "replica_fsdp"])
+@pytest.mark.parametrize("name", [pytest.param("gpipe", marks=pytest.mark.slow), "replica_fsdp"])
 def test_a_transformer_block_in_double_precision(name: str) -> None:
     fn, size = SOLUTIONS[name]
     agreement = apart(fn, **size, layer="block", dtype="float64").agreement
@@ -468,7 +468,7 @@ def under_torchrun(file: Path, function: str, ranks: int = 4, *more: str) -> sub
     return subprocess.run(worker, cwd=build.ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("right", [True, pytest.param(False, marks=pytest.mark.slow("processes"))])
+@pytest.mark.parametrize("right", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_under_torchrun(right: bool, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     source = (build.ROOT / "solutions" / "p02_ddp.py").read_text(encoding="utf-8")
@@ -542,7 +542,7 @@ async def wrong(model):
 """
 
 
-@pytest.mark.slow("processes")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "more", "said"),
     [
@@ -559,14 +559,14 @@ async def wrong(model):
             r"rank 1: .* has ended or hung up; its last operation was load_weights\(layer 0\)\n"
             r"  at: +line 6 of mine.py",
             id="the others first",
-            marks=pytest.mark.slow("processes"),
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             "nobody",
             (),
             r"SIGTERM has ended the run, and no rank was lost before\n",
             id="nobody",
-            marks=pytest.mark.slow("processes"),
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -618,7 +618,7 @@ def script(folder: Path, body: str) -> list[str]:
     return [sys.executable, str(file)]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow("processes"))])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_nothing_is_left_of_a_run_whose_parent_is_ended(how: signal.Signals, tmp_path: Path) -> None:
     """The ranks are at, or come to, a forward that takes a minute."""
     (temporary := tmp_path / "temporary").mkdir()
@@ -642,7 +642,7 @@ def test_nothing_is_left_of_a_run_whose_parent_is_ended(how: signal.Signals, tmp
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("closed", [pytest.param("<&- >&-", marks=pytest.mark.slow("processes")), "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [pytest.param("<&- >&-", marks=pytest.mark.slow), "<&- >&- 2>&-"])
 def test_it_runs_where_the_standard_streams_are_closed(closed: str, tmp_path: Path) -> None:
     """As under cron: none of our sockets may take the number of a stream."""
     body = "run(works, 2)\ndone = run(works, 2, engine='processes')\n"
@@ -686,7 +686,7 @@ def test_who_has_died_is_named_and_not_who_lost_a_link() -> None:
 
 
 @pytest.mark.parametrize(
-    "machine", [{"ranks": 2, "hosts": 2}, pytest.param({"ranks": 2, "hosts": 1}, marks=pytest.mark.slow("processes"))]
+    "machine", [{"ranks": 2, "hosts": 2}, pytest.param({"ranks": 2, "hosts": 1}, marks=pytest.mark.slow)]
 )
 def test_a_host_is_a_process_on_the_processor(machine: dict[str, int]) -> None:
     size = {**machine, "layers": 2, "batches": machine["ranks"]}
@@ -707,7 +707,7 @@ def test_what_a_host_is_refused_is_told_as_anywhere() -> None:
     assert "rank 1" in str(caught.value) and "a host takes part in no all-reduce" in str(caught.value)
 
 
-@pytest.mark.slow("processes")
+@pytest.mark.slow
 def test_hosts_under_torchrun_are_ranks_after_the_devices(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from lib import Model\n\n\n" + function("offload") + "\n", encoding="utf-8")

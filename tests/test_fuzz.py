@@ -2,7 +2,7 @@
 
 The programs are the puzzles' solutions and others, and programs with slices and experts that are made at random.
 
-FUZZ_EXAMPLES=20000 makes it a long search (see tests/turns.py, too).
+FUZZ_EXAMPLES=20000 makes it a long search (see tests/slow.py, too).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tests.corpus.honest import HONEST
 from tests.corpus.lists import MISTAKES as LISTS
 from tests.programs import small_size
 from tests.random_layers import experts_program, sliced_program
-from tests.turns import examples
+from tests.slow import some
 
 pytestmark = [
     # A broken program leaves coroutines behind that nobody awaits.
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-PARTS = examples(range(10))
+PARTS = some(range(10))
 EACH = int(os.environ.get("FUZZ_EXAMPLES", "800")) // 10
 LIB = str(Path(lib.machine.simulator.__file__).parent)
 
@@ -376,8 +376,8 @@ def test_broken_programs() -> None:
 @pytest.mark.parametrize("strict", [True, False])
 def test_whole_families_of_calls_cannot_be_dropped(strict: bool) -> None:
     """Of every program with collectives: without all of a family it is refused, by its value alone if it must be."""
-    dropped, today = 0, examples(PROGRAMS, "course", 3)
-    for program in today:
+    dropped, programs = 0, some(PROGRAMS, 3)
+    for program in programs:
         for place in range(len(list(of_families(ast.parse(program.source))))):
             tree = ast.parse(program.source)
             _, change = next(itertools.islice(of_families(tree), place, None))
@@ -388,7 +388,7 @@ def test_whole_families_of_calls_cannot_be_dropped(strict: bool) -> None:
                 assert right(with_numbers(fn, size, strict), size), ast.unparse(tree)
             else:
                 dropped += 1
-    assert dropped > 30 * len(today) / len(PROGRAMS)  # most of these are wrong: there is something to refuse
+    assert dropped > 30 * len(programs) / len(PROGRAMS)  # most of these are wrong: there is something to refuse
 
 
 @pytest.mark.parametrize("layer", [0, 1], ids=["dense", "experts"])

@@ -17,15 +17,15 @@ from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import pytest
-from lib.course.rules import RULES
 
 import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution, start_from
 from lib.basics.errors import Place, show_set
 from lib.basics.units import at_tick
+from lib.course.ideas import IDEAS
 from lib.course.layouts import LAYOUTS, WITH_ADAPTERS, Size, check_layout, mesh_of
-from lib.course.outlines import figures_elsewhere, solution_figures
-from lib.course.sizes import SIZES, show_size
+from lib.course.outlines import solution_figures
+from lib.course.sizes import SIZES, other_sizes, show_size
 from lib.course.specs import Puzzle, cost_named, find, puzzles
 from lib.grading import page, seal
 from lib.grading.judge import in_unit, judge, praise
@@ -41,7 +41,7 @@ from solutions import build
 from tests.corpus.honest import HONEST
 from tests.drawing_events import event
 from tests.programs import COURSE, solutions
-from tests.turns import examples
+from tests.slow import some
 
 SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
 
@@ -50,11 +50,11 @@ SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", examples([*SOLUTIONS], "course", 3))
+@pytest.mark.parametrize("name", some([*SOLUTIONS], 3))
 def test_solutions_pass_in_a_notebook(name: str) -> None:
     verdict = grade(SOLUTIONS[name])
     assert (verdict.status, verdict.right) == (PASS, True)
-    assert [*verdict.held_at] == [show_size(there.size) for there in figures_elsewhere(puzzles()[name])]
+    assert [*verdict.held_at] == [show_size(size) for size in other_sizes(puzzles()[name].other_sizes, puzzles()[name].size)]
 
 
 def test_a_size_is_told_in_words() -> None:
@@ -65,8 +65,6 @@ def test_a_size_is_told_in_words() -> None:
 
 
 def test_every_word_of_a_spec_is_known() -> None:
-    used = {rule for puzzle in puzzles().values() for rule in puzzle.rules}
-    assert used == RULES.keys()  # and no rule is there for nothing
     assert {puzzle.layout for puzzle in puzzles().values()} == LAYOUTS.keys() | WITH_ADAPTERS.keys()
     assert {puzzle.other_sizes for puzzle in puzzles().values()} == SIZES.keys()
 
@@ -125,18 +123,18 @@ def test_rules_of_form() -> None:
         SOLUTIONS["basic"](model)
 
     outcome = run(both_at_once, layers=2, batches=2)
-    with pytest.raises(PuzzleError, match=r"rank 0, forward\(layer 0\), at tick 0: it works on micro-batches {0, 1}"):
-        RULES["one_micro_batch"](outcome)
-    RULES["one_micro_batch"](run(SOLUTIONS["grad_accum"], layers=2, batches=2))
+    with pytest.raises(PuzzleError, match=r"rank 0, forward\(layer 0\), at tick 0: it works on micro-batches 0, 1 at once"):
+        IDEAS["one_micro_batch"].check(outcome)
+    IDEAS["one_micro_batch"].check(run(SOLUTIONS["grad_accum"], layers=2, batches=2))
 
     size = {"ranks": 2, "layers": 2, "batches": 2}
-    RULES["own_layers"](run(SOLUTIONS["gpipe"], **size))
+    IDEAS["own_layers"].check(run(SOLUTIONS["gpipe"], **size))
     with pytest.raises(PuzzleError, match="runs layer 1, whose weight it has not loaded"):
-        RULES["own_layers"](run(sends_weights, **size))
+        IDEAS["own_layers"].check(run(sends_weights, **size))
 
     with pytest.raises(PuzzleError, match=r"rank 0.*it runs 2 of 4 layers"):
-        RULES["four_stages"](run(SOLUTIONS["fsdp"], ranks=2, layers=4, batches=2))
-    RULES["four_stages"](run(SOLUTIONS["pipeline_fsdp"], ranks=16, layers=8, batches=4))
+        IDEAS["four_stages"].check(run(SOLUTIONS["fsdp"], ranks=2, layers=4, batches=2))
+    IDEAS["four_stages"].check(run(SOLUTIONS["pipeline_fsdp"], ranks=16, layers=8, batches=4))
 
 
 async def sends_weights(model: Model) -> None:
@@ -154,16 +152,16 @@ def test_a_stage_is_a_quarter_of_the_layers(layers: int) -> None:
     mine = [event(3, kind, 0, 1, layer) for kind in ("forward", "backward") for layer in range(quarter)]
     others = [event(1, "forward", 0, 1, layer) for layer in range(quarter, 2 * quarter)]
     elsewhere = [event(3, kind, 2, 3, layers - 1) for kind in ("load_weights", "allgather", "update")]
-    RULES["four_stages"](Mock(events=[*mine, *others, *elsewhere], layers=layers))
+    IDEAS["four_stages"].check(Mock(events=[*mine, *others, *elsewhere], layers=layers))
     for kind in ("forward", "backward"):
         more = event(3, kind, 4, 5, layers - 1)
         with pytest.raises(PuzzleError) as raised:
-            RULES["four_stages"](Mock(events=[*mine, *others, *elsewhere, more], layers=layers))
+            IDEAS["four_stages"].check(Mock(events=[*mine, *others, *elsewhere, more], layers=layers))
         error = raised.value
         assert (error.place.rank, error.place.operation, error.place.layer) == (3, kind, layers - 1)
         assert (error.place.tick, error.place.detail) == (4, "at tick 4")
         assert error.problem == f"it runs {quarter + 1} of {layers} layers"
-        assert error.expected.endswith(f"runs {quarter}")
+        assert error.expected == IDEAS["four_stages"].sentence
 
 
 # -- layouts: what a rank begins and ends with --------------------------------------------------------------

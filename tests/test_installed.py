@@ -376,7 +376,7 @@ print("lib is", lib.__file__, "drawing is", drawing.__file__)
 PROCESSES = "print('in processes:', len(run(basic, ranks=1, layers=2, batches=4, engine='processes').events))"
 
 
-@pytest.mark.slow("installed")
+@pytest.mark.slow
 def test_a_notebook_in_a_kernel_beside_modules_of_our_names(
     installed: Installed, desk: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,7 +480,7 @@ def test_lab_opens_jupyterlab_on_copies_and_a_second_one_does_not(labs: Labs, de
 # -- what may go wrong -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("installed")
+@pytest.mark.slow
 def test_no_free_port(labs: Labs, desk: Path) -> None:
     (desk / "random.py").unlink()
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -522,7 +522,7 @@ def needs(*command: str) -> None:
         pytest.skip(f"NOT TRIED: `{' '.join(command)}` does not work on this machine")
 
 
-@pytest.mark.slow("installed")
+@pytest.mark.slow
 def test_without_a_network_it_opens_all_the_same(labs: Labs, desk: Path) -> None:
     (desk / "random.py").unlink()
     needs("unshare", "-rn", "true")

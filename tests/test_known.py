@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from lib.course.outlines import figures_elsewhere
+from lib.course.sizes import other_sizes
 from lib.course.specs import puzzles
 from lib.grading.verdict import FAIL, PASS, Verdict
 from lib.machine.outcome import Outcome
@@ -23,7 +23,7 @@ from tests.corpus import HEAD, function, needless
 
 pytestmark = pytest.mark.process
 DDP = puzzles()["ddp"]
-SIZES = 1 + len([*figures_elsewhere(DDP)])
+SIZES = 1 + len(other_sizes(DDP.other_sizes, DDP.size))
 HONEST = HEAD + function("ddp")
 OTHER_WORDS = HONEST.replace("model", "machine").replace("machine: Model", "machine") + "\n# in other words\n"
 AT_FOUR = HONEST.replace("    return model", "    assert model.RANKS == 4\n    return model")

@@ -172,7 +172,7 @@ FIRST_SCREEN = f"""() => {{ const open = document.querySelector('{OPEN}'), botto
         document.querySelectorAll('.Toastify__toast').length] }}"""
 
 
-@pytest.mark.slow("lab")
+@pytest.mark.slow
 def test_the_first_screen_of_a_puzzle_has_its_title_and_no_plumbing(browser: Browser, lab: Lab, tmp_path: Path) -> None:
     def work(page: Page) -> Any:
         page.wait_for_function(READY)
@@ -193,7 +193,7 @@ TAKE = f"""comments => {{ for (const cell of ({NOTEBOOK})().content.widgets) {{ 
         source.setSource(source.getSource().replace("# " + one, one)) }} }}"""
 
 
-@pytest.mark.slow("lab")
+@pytest.mark.slow
 def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_next_puzzle(
     browser: Browser, lab: Lab, tmp_path: Path
 ) -> None:
@@ -225,7 +225,7 @@ def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_n
     assert "/p05_pipeline.ipynb" in browser.visit(lab.url("p04_fsdp.ipynb"), go_on, height=900)
 
 
-@pytest.mark.slow("lab")
+@pytest.mark.slow
 def test_the_map_leads_to_the_puzzles(browser: Browser, lab: Lab, tmp_path: Path) -> None:
     def work(page: Page) -> Any:
         stored = page.locator(f"{OPEN} .jp-OutputArea-output a:has(img)")  # there before anything is run
@@ -272,7 +272,7 @@ WIDTHS = (
 )
 
 
-@pytest.mark.slow("lab")
+@pytest.mark.slow
 def test_a_slider_that_is_moved_draws_the_run_anew(browser: Browser, lab: Lab, tmp_path: Path) -> None:
     def work(page: Page) -> Any:
         run_all(page)
@@ -297,7 +297,7 @@ def test_a_slider_that_is_moved_draws_the_run_anew(browser: Browser, lab: Lab, t
         assert scrolled <= cell and slider > 0.3 * cell
 
 
-@pytest.mark.slow("lab")
+@pytest.mark.slow
 def test_the_tour_runs_and_its_pictures_are_within_their_cells(browser: Browser, lab: Lab) -> None:
     outputs = browser.visit(lab.url("machine_tour.ipynb"), run_all, height=3000)
     pictures = [output for output in outputs if output["picture"]]
@@ -336,7 +336,7 @@ def test_a_solved_puzzle_passes_is_drawn_on_both_pages_and_progress_is_kept(
     assert f"1 of {len(COURSE)} puzzles solved" in browser.visit(lab.url(name), run_all)[-1]["text"]
 
 
-@pytest.mark.slow("lab")
+@pytest.mark.slow
 def test_the_player_plays_in_a_notebook(browser: Browser, lab: Lab, tmp_path: Path) -> None:
     def work(page: Page) -> Any:
         run_all(page)
@@ -353,7 +353,7 @@ def test_the_player_plays_in_a_notebook(browser: Browser, lab: Lab, tmp_path: Pa
     assert doing == ["send to rank 1", *[f"waits for rank {rank}" for rank in range(3)]]
 
 
-@pytest.mark.slow("lab")
+@pytest.mark.slow
 def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(
     browser: Browser, lab: Lab, tmp_path: Path
 ) -> None:
@@ -375,7 +375,7 @@ def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(
     assert within(outputs[3]) and "The target: 33.8 ticks" in outputs[3]["words"]
 
 
-@pytest.mark.slow("lab")
+@pytest.mark.slow
 def test_programs_to_be_repaired_show_their_errors_and_pictures_and_all_cells_are_run(
     browser: Browser, lab: Lab, tmp_path: Path
 ) -> None:
@@ -396,7 +396,7 @@ def test_programs_to_be_repaired_show_their_errors_and_pictures_and_all_cells_ar
     assert "---->" in outputs[errors[0]]["text"]
 
 
-@pytest.mark.slow("lab")
+@pytest.mark.slow
 def test_a_cell_that_hangs_is_ended_and_the_kernel_lives(browser: Browser, lab: Lab) -> None:
     setup = "import sys\nsys.path.insert(0, '../..')\nfrom lib import grade, run"
     hang = "async def fsdp(model):\n    while True:\n        pass\n\ngrade(fsdp, timeout=1)"
@@ -408,7 +408,7 @@ def test_a_cell_that_hangs_is_ended_and_the_kernel_lives(browser: Browser, lab: 
     assert outputs[-1]["text"].strip() == "42"
 
 
-@pytest.mark.slow("lab")
+@pytest.mark.slow
 def test_in_a_notebook_that_is_not_trusted_images_survive_and_words_stand_for_the_rest(
     browser: Browser, lab: Lab
 ) -> None:

@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from lib.course.rules import layer_by_layer, no_whole_gradient
 
 from drawing import draw, perfetto, play
 from lib import HIDDEN, LENGTH, Cost, Deadlock, Dist, Model, PuzzleError, RingCost, Run, Weight, run
+from lib.course.ideas import layer_by_layer, no_whole_gradient
 from lib.course.specs import puzzles
 from lib.grading.judge import judge
 from lib.grading.submission import load
@@ -543,7 +543,7 @@ def test_the_corpus_has_programs_with_lists() -> None:
 
 
 EACH = [
-    pytest.param(one, marks=pytest.mark.slow("large") if one.puzzle in SMALLER else (), id=f"{one.puzzle}: {one.name}")
+    pytest.param(one, marks=pytest.mark.slow if one.puzzle in SMALLER else (), id=f"{one.puzzle}: {one.name}")
     for one in WITH_LISTS
 ]
 
@@ -589,9 +589,9 @@ def test_a_list_is_seen_layer_by_layer() -> None:
 
 @pytest.mark.parametrize("layers", [1, 2, 6])
 def test_no_whole_gradient_sees_every_layer_of_a_list(layers: int) -> None:
-    no_whole_gradient(run(fsdp_of("scatterreduce"), ranks=4, layers=layers, batches=4))
+    no_whole_gradient.check(run(fsdp_of("scatterreduce"), ranks=4, layers=layers, batches=4))
     with pytest.raises(PuzzleError, match="this is puzzle 3") as caught:
-        no_whole_gradient(run(fsdp_of("allreduce"), ranks=4, layers=layers, batches=4))
+        no_whole_gradient.check(run(fsdp_of("allreduce"), ranks=4, layers=layers, batches=4))
     assert caught.value.place.operation == "allreduce"
 
 
@@ -623,7 +623,7 @@ def test_zeros_beside_a_gradient_do_not_hide_it() -> None:
     done = run(hidden, ranks=4, layers=4, batches=4)
     done.check()
     with pytest.raises(PuzzleError, match="this is puzzle 3"):
-        no_whole_gradient(done)
+        no_whole_gradient.check(done)
 
 
 # -- the line to the grader ----------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def test_progress_goes_to_another_browser_as_a_file(browser: Browser, address: s
         assert any(f"{solved} of {len(COURSE)} puzzles solved" in text_of(cell) for cell in cells)
 
 
-@pytest.mark.slow("site")
+@pytest.mark.slow
 def test_the_whole_course_is_played_and_all_figures_are_those_of_this_machine(browser: Browser, address: str) -> None:
     """All notebooks, each in a kernel of its own, one after the other, in one browser that keeps the progress."""
     faults: dict[str, list[str]] = {}

@@ -29,7 +29,7 @@ def holds(line: Line) -> None:
     assert abs(line.ours - line.published) < abs(line.without - line.published), line
 
 
-@pytest.mark.parametrize(("first", "count"), [(0, 2), pytest.param(2, 2, marks=pytest.mark.slow("large"), id="large")])
+@pytest.mark.parametrize(("first", "count"), [(0, 2), pytest.param(2, 2, marks=pytest.mark.slow, id="large")])
 def test_what_must_come_out_exactly_does(first: int, count: int) -> None:
     """Memory of figure 1 is that of runs."""
     lines = [*exact(published.MEGATRON[first : first + count])]
@@ -38,7 +38,7 @@ def test_what_must_come_out_exactly_does(first: int, count: int) -> None:
 
 
 ROWS = [
-    pytest.param(row, id=row.model.name, marks=() if row.model.name == "GPT-3 175B" else pytest.mark.slow("large"))
+    pytest.param(row, id=row.model.name, marks=() if row.model.name == "GPT-3 175B" else pytest.mark.slow)
     for row in published.MEGATRON
 ]
 
@@ -173,7 +173,7 @@ def test_what_others_chose_uses_all_their_gpus_and_their_whole_batch() -> None:
         assert way.name in ("sharded", "pipeline", "interleaved") and (way.chunks > 1) == (way.name == "interleaved")
 
 
-@pytest.mark.slow("large")
+@pytest.mark.slow
 def test_megatrons_choice_for_gpt_3_is_as_fast_as_the_fastest_interleaved_pipeline() -> None:
     made = papers.choice(published.CHOSEN[0], {"interleaved": interleaved})
     assert 0 <= made.behind < 0.05 and made.place <= made.ties

@@ -24,11 +24,11 @@ from lib.record.figures.score import memory_parts, peak_event
 from tests.corpus import HEAD, Program, changed, functions
 from tests.corpus.mistakes import MISTAKES
 from tests.programs import SOLUTIONS, solved
+from tests.slow import some
 from tests.test_corpus import function, near
-from tests.turns import examples
 
 SMALL = [puzzle for puzzle in puzzles().values() if puzzle.name != "compose" and puzzle.name in functions()]
-TODAY = examples(SMALL, "course", 3)
+SOME = some(SMALL, 3)
 Function = Callable[[Model], Any]
 
 
@@ -159,7 +159,7 @@ def look(puzzle: Puzzle, fn: Function, done: Run) -> None:
     assert "{s}" not in said
 
 
-@pytest.mark.parametrize("puzzle", TODAY, ids=[puzzle.name for puzzle in TODAY])
+@pytest.mark.parametrize("puzzle", SOME, ids=[puzzle.name for puzzle in SOME])
 def test_what_is_most_above_the_solution_is_named_where_a_tensor_is_kept_too_long(puzzle: Puzzle) -> None:
     tried = 0
     for program in kept_too_long():
@@ -175,7 +175,7 @@ def test_what_is_most_above_the_solution_is_named_where_a_tensor_is_kept_too_lon
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("puzzle", TODAY, ids=[puzzle.name for puzzle in TODAY])
+@pytest.mark.parametrize("puzzle", SOME, ids=[puzzle.name for puzzle in SOME])
 def test_what_is_most_above_the_solution_is_named_of_every_program_of_the_course(puzzle: Puzzle) -> None:
     tried = 0
     for fn in programs_of_the_course():

@@ -1,6 +1,6 @@
 """The machine against a slow and plain one that was written from the contract alone.
 
-PLAIN_EXAMPLES=20000 makes it a long search (see tests/turns.py, too).
+PLAIN_EXAMPLES=20000 makes it a long search (see tests/slow.py, too).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.plain_machine import AllRefused, LeftOver, Plain, Refused, Stuck
 from tests.plain_programs import Program, Step, inputs_at_will, perform, program_of
 from tests.plain_sharded import sharded_program
 from tests.plain_tensors import union
-from tests.turns import examples
+from tests.slow import some
 
 pytestmark = pytest.mark.usefixtures(inputs_at_will.__name__)
-SEEDS = examples(range(int(os.environ.get("PLAIN_EXAMPLES", "1500"))))
-SHARDED = examples(range(int(os.environ.get("PLAIN_EXAMPLES", "400"))))
+SEEDS = some(range(int(os.environ.get("PLAIN_EXAMPLES", "1500"))))
+SHARDED = some(range(int(os.environ.get("PLAIN_EXAMPLES", "400"))))
 COUNTS: Counter[str] = Counter()
 
 

@@ -292,7 +292,7 @@ def test_a_pipeline_without_messages_is_done_at_the_soonest(
 
 
 @pytest.mark.parametrize(
-    ("layers", "gpus", "batch"), [(7, 8, 16), (13, 4, 32), pytest.param(22, 4, 40, marks=pytest.mark.slow("large"))]
+    ("layers", "gpus", "batch"), [(7, 8, 16), (13, 4, 32), pytest.param(22, 4, 40, marks=pytest.mark.slow)]
 )
 def test_chunks_of_different_sizes_take_what_a_run_takes(layers: int, gpus: int, batch: int) -> None:
     """Their rounds become even later: from two rounds a step was up to 5 percent too fast, and 3 percent too small."""
@@ -312,8 +312,8 @@ SPLIT = replace(SMALL, layers=10, attention="flash", name="split")
     [
         (SMALL, replace(EIGHT, memory=3e9), {}),
         (SMALL, TWO_NODES, {"adapter_rank": 16}),
-        pytest.param(SPLIT, TWO_NODES, {}, marks=pytest.mark.slow("large")),
-        pytest.param(SMALL, replace(EIGHT, memory=1.3e9), {"hosts": True}, marks=pytest.mark.slow("large")),
+        pytest.param(SPLIT, TWO_NODES, {}, marks=pytest.mark.slow),
+        pytest.param(SMALL, replace(EIGHT, memory=1.3e9), {"hosts": True}, marks=pytest.mark.slow),
     ],
     ids=["small", "adapters", "split", "hosts"],
 )
@@ -463,13 +463,13 @@ REFUSED: list[Any] = [
     (SMALL, 2, 2e9, 4, {}),
     (SMALL, 6, 1e9, 12, {}),
     (SMALL, 8, 0.4e9, 16, {"optimizer": "sgd"}),
-    pytest.param(SMALL, 8, 0.3e9, 16, {"hosts": True}, marks=pytest.mark.slow("large")),
+    pytest.param(SMALL, 8, 0.3e9, 16, {"hosts": True}, marks=pytest.mark.slow),
     (SMALL, 8, 0.1e9, 16, {"adapter_rank": 16}),
     (SMALL, 16, 0.5e9, 48, {"pipeline": one_f_one_b}),
     (SMALL, 13, 80e9, 5, {}),
-    pytest.param(SMALL, 64, 0.1e9, 64, {}, marks=pytest.mark.slow("large")),
+    pytest.param(SMALL, 64, 0.1e9, 64, {}, marks=pytest.mark.slow),
     (LONG, 4, 2e9, 8, {}),
-    pytest.param(SPARSE, 4, 2e9, 16, {}, marks=pytest.mark.slow("large")),
+    pytest.param(SPARSE, 4, 2e9, 16, {}, marks=pytest.mark.slow),
     (SPARSE, 3, 0.7e9, 7, {"gradients": 2}),
 ]
 
@@ -504,7 +504,7 @@ def test_nothing_is_advised_that_was_not_tried() -> None:
     assert [*_less(tiny)] == [] and "no change that plan knows was enough" in what_would_do(tiny)
 
 
-@pytest.mark.slow("large")
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [17, 64])
 @pytest.mark.parametrize("gpus", [8, 17, 24])
 def test_what_is_advised_for_70_billion_parameters_gives_a_plan(gpus: int, batch: int) -> None:

@@ -16,7 +16,7 @@ from lib.machine.cost import Shape
 from lib.machine.simulator import LocalSimulator
 from lib.recording.replay import Replay
 from lib.recording.verbs import VERBS
-from tests.turns import examples
+from tests.slow import some
 
 LAYERS = BATCHES = 3
 FEW, TIMES, MOST = 700, 8, 24
@@ -253,7 +253,7 @@ def test_every_verb_is_in_a_flood() -> None:
     assert {call[0] for flood in FLOODS for call in flood(2)} == {*VERBS}
 
 
-@pytest.mark.parametrize("flood", examples(FLOODS, "course", 3), ids=lambda flood: flood.__name__)
+@pytest.mark.parametrize("flood", some(FLOODS, 3), ids=lambda flood: flood.__name__)
 def test_a_longer_flood_takes_no_more_work_for_each_call(flood: Callable[[int], Calls]) -> None:
     ratio = math.inf
     for _ in range(4):  # other programs may take the processor's caches meanwhile

@@ -159,7 +159,7 @@ def test_no_known_program_beats_the_star_unless_its_idea_is_taught_later(puzzle:
 
 
 @pytest.mark.parametrize("puzzle", [
-    pytest.param(one, id=one.name, marks=pytest.mark.slow("large") if one.name in SMALLER else ()) for one in STARS
+    pytest.param(one, id=one.name, marks=pytest.mark.slow if one.name in SMALLER else ()) for one in STARS
 ])  # fmt: skip
 def test_no_program_of_the_page_beats_the_star(puzzle: Puzzle) -> None:
     """Known programs are those that the page has, too, on the frontier or not."""

@@ -23,8 +23,7 @@ import pytest
 
 from lib import PuzzleError
 from lib.__main__ import main as commands
-from lib.course.outlines import figures_elsewhere
-from lib.course.sizes import show_size
+from lib.course.sizes import other_sizes, show_size
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.commandline import COMMANDS, called
 from lib.referee import examiner, shell
@@ -35,8 +34,8 @@ from lib.referee.sandbox import MECHANISMS
 from lib.referee.script import FINDS
 from solutions import build
 from tests.programs import COURSE, QUIET
+from tests.slow import some
 from tests.test_referee import tried
-from tests.turns import examples
 
 ROOT = build.ROOT
 BASIC = """
@@ -121,7 +120,7 @@ def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path)
 def test_it_is_graded_at_all_other_sizes(lib: Lib, tmp_path: Path) -> None:
     path = str(solved(2, tmp_path, ".py"))
     [result] = json.loads(lib("grade", path, "--json", "-").out)["results"]
-    assert result["held_at"] == [show_size(there.size) for there in figures_elsewhere(puzzles()["ddp"])]
+    assert result["held_at"] == [show_size(size) for size in other_sizes("data_parallel", puzzles()["ddp"].size)]
 
 
 @pytest.mark.process
@@ -496,16 +495,13 @@ def test_endless_functions_end_a_students_turn_and_no_other(lib: Lib, tmp_path: 
         endless = "".join(ENDLESS.format(name) for name in COURSE)
         (tmp_path / "class" / "bea" / str(number) / "x.py").write_text(endless)
     solved(0, tmp_path / "class" / "zoe")
-    begun = time.monotonic()
     result = lib("grade", "--each", "class", "--timeout", "1", "--budget", "4", "--json", "a.json")
-    took = time.monotonic() - begun
     rows = json.loads((tmp_path / "a.json").read_text())["results"]
     of_bea = [row for row in rows if row["student"] == "bea"]
     assert {row["status"] for row in of_bea} == {"FAIL"} and result.code == 1
     left = [row["message"] for row in of_bea if row["message"].startswith("not graded: this student's programs have")]
     assert 3 <= len(left) < len(of_bea) and all("and 4 are allowed (--budget)" in words for words in left)
     assert [row["status"] for row in rows if (row["student"], row["puzzle"]) == ("zoe", "basic")] == ["PASS"]
-    assert took < sum(row["seconds"] for row in rows) + 60  # not one after the other for each file
 
 
 @pytest.mark.process
@@ -518,7 +514,6 @@ def test_of_many_files_some_count_and_those_named_for_the_puzzle_first(lib: Lib,
     lib("grade", "0", "--each", "class", "--json", "a.json")
     rows = {row["student"]: row for row in json.loads((tmp_path / "a.json").read_text())["results"]}
     assert rows["anna"]["status"] == "PASS" and rows["bob"]["status"] == "FAIL"
-    assert rows["bob"]["seconds"] < rows["anna"]["seconds"] * 50
     assert "3 more files that define the same puzzles were not graded: 5 are, at most" in rows["bob"]["note"]
 
 
@@ -915,7 +910,7 @@ def test_every_blank_can_be_a_script(puzzle: Puzzle, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", examples([*puzzles()], "course", 3))
+@pytest.mark.parametrize("name", some([*puzzles()], 3))
 def test_every_script_runs(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     assert shell.main(["start", name, str(path)]) == 0

@@ -21,13 +21,13 @@ from tests.corpus import Program, changed
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.programs import solutions, solved
+from tests.slow import EVERYTHING, some
 from tests.test_corpus import function, titles
 from tests.test_peak import programs_of_the_course
-from tests.turns import chosen, examples
 
 SMALL = [puzzle for puzzle in puzzles().values() if puzzle.name != "compose"]
-TODAY = examples(SMALL, "course", 3)
-MISTAKES_TODAY = examples(MISTAKES, "course", 3)
+SOME = some(SMALL, 3)
+SOME_MISTAKES = some(MISTAKES, 3)
 
 
 def slow(puzzle: Puzzle, fn: Any) -> Run | None:
@@ -110,7 +110,7 @@ def look(puzzle: Puzzle, done: Run) -> str:
 @pytest.mark.long
 def test_what_is_said_of_slow_programs_of_the_corpus_is_true() -> None:
     tried = 0
-    for program in MISTAKES_TODAY:
+    for program in SOME_MISTAKES:
         if program.puzzle != "compose":
             try:
                 fn = function(program)
@@ -119,11 +119,11 @@ def test_what_is_said_of_slow_programs_of_the_corpus_is_true() -> None:
             if (done := slow(puzzles()[program.puzzle], fn)) is not None:
                 look(puzzles()[program.puzzle], done)
                 tried += 1
-    assert tried > (40 if "course" in chosen() else 10)
+    assert tried > (40 if EVERYTHING else 10)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("puzzle", TODAY, ids=[puzzle.name for puzzle in TODAY])
+@pytest.mark.parametrize("puzzle", SOME, ids=[puzzle.name for puzzle in SOME])
 def test_what_is_said_of_slow_programs_of_the_course_is_true(puzzle: Puzzle) -> None:
     for fn in programs_of_the_course():
         if (done := slow(puzzle, fn)) is not None:
@@ -153,7 +153,7 @@ def test_what_programs_of_the_course_could_send_sooner_is_true() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("corpus", [HONEST, MISTAKES_TODAY], ids=["honest", "mistakes"])
+@pytest.mark.parametrize("corpus", [HONEST, SOME_MISTAKES], ids=["honest", "mistakes"])
 def test_what_programs_of_the_corpora_could_send_sooner_is_true(corpus: Sequence[Program]) -> None:
     tried = 0
     for program in corpus:

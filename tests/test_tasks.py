@@ -17,7 +17,7 @@ from lib.course.specs import puzzles
 from lib.grading.points import score_of
 from solutions import build
 from tests.corpus.forgeries import BESIDE, FORGERIES, OWN_WEIGHTS, SOLUTION, WRONG
-from tests.turns import examples
+from tests.slow import some
 from tools import tasks
 
 FSDP = puzzles()["fsdp"]
@@ -107,7 +107,7 @@ def test_the_same_files_are_written_again(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["fsdp", *examples([name for name in puzzles() if name != "fsdp"], "honest")])
+@pytest.mark.parametrize("name", ["fsdp", *some([name for name in puzzles() if name != "fsdp"])])
 def test_the_notebooks_program_has_a_reward_and_the_frontiers_all(
     name: str, folder: Path, course: Path, tmp_path: Path
 ) -> None:
@@ -137,7 +137,7 @@ PLAIN = (
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", [*PLAIN, *examples([name for name in FORGERIES if name not in PLAIN], "apart")])
+@pytest.mark.parametrize("name", [*PLAIN, *some([name for name in FORGERIES if name not in PLAIN])])
 def test_a_forgery_has_no_reward(name: str, folder: Path, course: Path, tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     answer = tmp_path / "app" / "fsdp.py"

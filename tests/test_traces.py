@@ -548,7 +548,7 @@ def test_a_file_is_read_as_a_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow("large")
+@pytest.mark.slow
 def test_a_file_of_200_megabytes(tmp_path: Path) -> None:
     path = tmp_path / "rank0.json"
     with path.open("wb") as file:

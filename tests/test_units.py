@@ -30,7 +30,7 @@ from solutions.p22_offload import offload
 from solutions.p23_lora import lora
 from tests.corpus import changed
 from tests.failures import CASES, Case
-from tests.turns import examples
+from tests.slow import some
 
 SMALL = Transformer(12, 1024, 16, 512, 8192, tied=True, name="small")
 COST = A100_MEGATRON.cost(SMALL, recompute="full", adapter_rank=None)
@@ -83,7 +83,7 @@ def no_ticks(shown: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("fn", "size"), examples(RUNS, "course", 3), ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(("fn", "size"), some(RUNS, 3), ids=lambda value: getattr(value, "__name__", ""))
 def test_whatever_shows_a_run_on_a_cluster_tells_seconds_and_bytes(fn: Any, size: dict[str, Any]) -> None:
     rank = 8 if size.get("train") == "adapters" else None
     done = run(fn, **size, cost=A100_MEGATRON.cost(SMALL, recompute="full", adapter_rank=rank))

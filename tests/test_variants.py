@@ -21,11 +21,11 @@ from lib.referee import shell
 from lib.running.run import run
 from solutions import build
 from tests.corpus.forgeries import SOLUTION, WRONG
-from tests.turns import examples
+from tests.slow import some
 from tools import tasks, variants
 
 SEED = "fall-2027"
-CHOSEN = ("fsdp", "gpipe", *examples(["ddp", "hierarchical", "interleaved"], "course", 3))
+CHOSEN = ("fsdp", "gpipe", *some(["ddp", "hierarchical", "interleaved"], 3))
 OWN = dict(puzzles())
 SIX = SOLUTION.replace("range(model.LAYERS)", "range(LAYERS)").replace("model.LAYERS", "LAYERS")
 
@@ -77,7 +77,7 @@ def test_a_cost_with_other_prices() -> None:
 
 
 def test_the_same_seed_gives_the_same_variants_and_another_others(folder: Path, unused: None, tmp_path: Path) -> None:
-    names = examples(["fsdp", "gpipe"], "course", 2)
+    names = some(["fsdp", "gpipe"], 2)
     chosen = [OWN[name] for name in names]
     first = json.loads((folder / "variants.json").read_text())
     again, _ = variants.table(chosen, SEED)
@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_variants_and_another_others(folder: Path, 
 def test_a_variant_is_another_machine_with_figures_that_were_run(name: str, used: Path) -> None:
     puzzle, own = find(name), OWN[name]
     assert puzzle.variant == SEED and (puzzle.size, puzzle.cost) != (own.size, own.cost)
-    assert (puzzle.rules, puzzle.layout, puzzle.hints) == (own.rules, own.layout, own.hints)
+    assert (puzzle.ideas, puzzle.layout, puzzle.hints) == (own.ideas, own.layout, own.hints)
     for point in puzzle.frontier:
         program = build.program_of(build.ROOT, puzzle._asdict(), point["by"], [one._asdict() for one in OWN.values()])
         verdict = judged(puzzle, program)

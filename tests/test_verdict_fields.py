@@ -12,8 +12,8 @@ import pytest
 
 from lib import Model, PuzzleError, grade, run
 from lib.basics.errors import Place
-from lib.course.outlines import figures_elsewhere, solution_work
-from lib.course.sizes import show_size
+from lib.course.outlines import solution_work
+from lib.course.sizes import other_sizes, show_size
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import page
 from lib.grading.advice.slowness import Slowness
@@ -59,7 +59,7 @@ def told(verdict: Verdict, source: str) -> str:
     assert verdict.error is not None
     problem, place, *texts = verdict.error
     error = PuzzleError(problem, where=place, **dict(zip(("expected", "got", "fix", "line"), texts, strict=True)))
-    sizes = {show_size(there.size): there.size for there in figures_elsewhere(verdict.puzzle)}
+    sizes = {show_size(size): size for size in other_sizes(verdict.puzzle.other_sizes, verdict.puzzle.size)}
     numbers = written_out(verdict.puzzle, source, sizes.get(verdict.failed_at or ""))
     held = f"right at its own size, but not with {verdict.failed_at}{numbers}\n" if verdict.failed_at else ""
     return f"{held}{error}"

@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from lib.course.rules import RULES
 
 from lib import Model, PuzzleError, run
+from lib.course.ideas import IDEAS
 from lib.course.layouts import Size
-from lib.course.outlines import figures_elsewhere
+from lib.course.sizes import other_sizes
 from lib.course.specs import puzzles
 from lib.grading.judge import check
 from tests.programs import solutions
-from tests.turns import examples
+from tests.slow import some
 
 Reduce = Callable[[Model, int], Awaitable[None]]
 """Takes the rank's own gradient of a layer, ``model.grad_weights["own"]``, and leaves in its place the sum of all, or
@@ -266,14 +266,14 @@ def sharded(reduce: Reduce, each: int = 1, at_the_end: str = "", cut: bool = Fal
 def every_size(name: str) -> list[Size]:
     """The puzzle's own size, and all others."""
     puzzle = puzzles()[name]
-    others = [there.size for there in figures_elsewhere(puzzle)]
+    others = other_sizes(puzzle.other_sizes, puzzle.size)
     return [puzzle.size, *[size for size in others if size["ranks"] > 1]]  # one rank receives nothing
 
 
 def sizes(name: str) -> list[Size]:
-    """The puzzle's own size, and those of all others whose day it is."""
+    """The puzzle's own size, and some of all others."""
     own, *others = every_size(name)
-    return [own, *examples(others, "course", 3)]
+    return [own, *some(others, 3)]
 
 
 TWO_EACH = every_size("zero1")[::3]
@@ -560,15 +560,15 @@ def test_what_a_rank_has_made_it_has_not_received() -> None:
         grad, _ = model.backward(0, model.activations[0], grad, model.weights[0])
         await model.allreduce(grad, 0, axis="shard")
 
-    RULES["no_whole_gradient"](run(alone, ranks=2, layers=1, batches=2, mesh={"replica": 2, "shard": 1}))
+    IDEAS["no_whole_gradient"].check(run(alone, ranks=2, layers=1, batches=2, mesh={"replica": 2, "shard": 1}))
     with pytest.raises(PuzzleError, match=f"{SAYS} a part of it"):
-        RULES["no_whole_gradient"](run(alone, ranks=2, layers=1, batches=2, mesh={"replica": 1, "shard": 2}))
+        IDEAS["no_whole_gradient"].check(run(alone, ranks=2, layers=1, batches=2, mesh={"replica": 1, "shard": 2}))
 
 
 def test_the_price_of_a_machine_decides_what_a_whole_gradient_is() -> None:
     from lib import Cost
 
     size: Size = {"ranks": 3, "layers": 2, "batches": 3, "cost": Cost(weight_elements=7)}
-    RULES["no_whole_gradient"](run(sharded(ring), **size))
+    IDEAS["no_whole_gradient"].check(run(sharded(ring), **size))
     with pytest.raises(PuzzleError, match=SAYS):
-        RULES["no_whole_gradient"](run(sharded(ring_all_the_way), **size))
+        IDEAS["no_whole_gradient"].check(run(sharded(ring_all_the_way), **size))

@@ -34,13 +34,13 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from lib.running.noted import LIKELIEST
 
 from drawing import compare, draw, perfetto
 from lib import Dist, Model, Run, run
 from lib.course.layouts import Size
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import judge
+from lib.grading.notebook import LIKELIEST
 from lib.machine.cost import Shape
 from lib.machine.fingerprints import trained_weights
 from lib.machine.simulator import LocalSimulator, new_simulator

@@ -6,6 +6,5 @@ values      what the tensors of the others carry
 symmetry    which ranks are run, for whom they stand, and what follows from them
 follow      runs the others, too, beside what these have called, where that is to be seen
 links       a network that adds the ranks that are not simulated
-everyone    what a run of all leaves behind, made of what few leave behind
 ==========  ======================================================================
 """

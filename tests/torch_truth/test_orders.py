@@ -132,7 +132,7 @@ REAL = (
 
 
 @pytest.mark.process
-@pytest.mark.slow("processes")
+@pytest.mark.slow
 @compares_with_torch
 def test_real_processes_start_what_the_fake_group_starts(truth: dict[str, Any], tmp_path: Path) -> None:
     def real(rank: int) -> dict[str, Any]:

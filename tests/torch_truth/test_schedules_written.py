@@ -31,7 +31,7 @@ FOLDED = "0F0, 0F1, 3F0, 3I0, 3F1, 3I1, 3W0, 3W1, 0B0, 0B1\n1F0, 2F0, 1F1, 2F1, 
 
 
 @pytest.mark.process
-@pytest.mark.slow("processes")
+@pytest.mark.slow
 @compares_with_torch
 def test_torch_trains_by_the_rows_that_a_run_writes(tmp_path: Path) -> None:
     files = []

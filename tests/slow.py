@@ -1,0 +1,35 @@
+"""What takes long: `make test` runs a part of it, the same each time, and `make test-all` everything.
+
+A test that is marked ``slow`` is left out by `make test`, and of a test with many cases a fixed quarter is run. Whoever
+runs a file by itself runs all that is in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+from zlib import crc32
+
+T = TypeVar("T")
+EVERYTHING = os.environ.get("SLOW_TESTS") != "none"
+MANY = 8
+"""A test that has more cases than so many is run with one of ``PART`` of them, by `make quick` of ``QUICK_PART``."""
+PART, QUICK_PART = 4, 8
+LEFT_OUT = "SLOW TESTS NOT RUN, and of a test with many cases a part is run: make test-all runs everything."
+
+
+def some(everything: Sequence[T], of: int = 10) -> Sequence[T]:
+    """Return everything, or one in so many for `make test`."""
+    return everything if EVERYTHING else everything[::of]
+
+
+def beyond(nodeids: Sequence[str], part: int) -> set[str]:
+    """Return the cases that are left out where of a test with many one in ``part`` is run. A checksum chooses: every
+    so many-th case of a product might have the same factor."""
+    cases: dict[str, list[str]] = {}
+    for one in nodeids:
+        if "[" in one:
+            cases.setdefault(one.partition("[")[0], []).append(one)
+    many = [sorted(own, key=lambda one: crc32(one.encode())) for own in cases.values() if len(own) > MANY]
+    return {one for own in many for one in own[-(-len(own) // part) :]}

@@ -1,0 +1,33 @@
+"""Of what takes long a part is run, always the same one, with something of every test."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import slow
+
+CASES = [f"test_x.py::test_many[{i}]" for i in range(200)]
+OTHERS = ["test_x.py::test_one", *(f"test_x.py::test_few[{i}]" for i in range(slow.MANY))]
+
+
+def test_of_many_cases_a_quarter_is_run_and_by_quick_a_part_of_it() -> None:
+    left_out, beyond_quick = (slow.beyond([*OTHERS, *CASES], part) for part in (slow.PART, slow.QUICK_PART))
+    assert len(left_out) == 150 and len(beyond_quick) == 175 and left_out < beyond_quick < {*CASES}
+
+
+def test_the_part_does_not_depend_on_the_order_of_the_cases() -> None:
+    assert slow.beyond(CASES[::-1], slow.PART) == slow.beyond(CASES, slow.PART)
+
+
+def test_each_factor_of_a_product_is_met() -> None:
+    """Every fourth of its cases would always have the same second factor."""
+    product = {f"test_x.py::test_many[{first}-{second}]" for first in range(20) for second in range(4)}
+    run = product - slow.beyond([*product], slow.PART)
+    assert {one[-2] for one in run} == {*"0123"} and len(run) == 20
+
+
+def test_of_examples_one_in_so_many_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow, "EVERYTHING", False)
+    assert [*slow.some(range(100), 25)] == [0, 25, 50, 75]
+    monkeypatch.setattr(slow, "EVERYTHING", True)
+    assert slow.some(range(100), 25) == range(100)
