@@ -4,7 +4,7 @@ The packages, in reading order. Each describes its modules in the same way, and 
 it, so a reader in this order meets only what has been explained.
 
 =========  ======================================================================
-basics     exact units, and errors that say what to do
+basics     exact units, and errors as data
 record     what happened, as data: tensors in words, the table of operations, the log
 machine    the simulator: values, prices, streams and links, memory, right or wrong
 real       real machines: their prices in seconds and bytes, and profiles of what ran there

@@ -468,7 +468,7 @@ MET = [
     ("allreduce", (lambda m: own(m, index=0), lambda m: own(m, index=0)), "a partial sum would be counted twice"),
     ("scatterreduce", (lambda m: own(m, index=1), lambda m: own(m, index=1)), "a partial sum would be counted twice"),
     ("allreduce", (own, lambda m: own(m, batch=1)), "partial sums of different things do not add up"),
-    ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "partial sums of different things"),
+    ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "of different things do not add up"),
     ("allreduce", (lambda m: complete(m).shard(0, 2),) * 2, "that slice is added up already"),
     ("allgather", (own, own), "these are not parts of one thing"),
     ("allgather", (lambda m: own(m, lambda out: out.shard(m.rank, 2)),) * 2, "these are not parts of one thing"),
