@@ -59,7 +59,8 @@ from lib.running.execution import execute
 from lib.running.run import Settings, train_on
 from lib.running.workload import Workload
 from lib.study.sweep import sweep
-from solutions import build
+from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.sources.files import ROOT, sources
 from tests.kernels import kernel_in, run_cells
 
 ROUNDS = 5
@@ -303,7 +304,7 @@ def shell_grader(figures: Figures) -> None:
         referee.run(Submission("bench.py", source), "fsdp", size | {"layers": 1}, [])
         times.append(time.perf_counter() - start)
     figures.add("a worker process with a short run: milliseconds", min(times) * 1e3, f"({referee.mechanisms[0]})")
-    files = sorted(str(path) for path in (build.ROOT / "solutions").glob("p0[0-8]_*.py"))
+    files = sorted(str(path) for path in (ROOT / "solutions").glob("p0[0-8]_*.py"))
     times.clear()
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -315,9 +316,9 @@ def shell_grader(figures: Figures) -> None:
 def notebooks() -> None:
     """Print how long a kernel takes from its start through a solved notebook to its end, for the longest one."""
     times = {}
-    for path in build.sources(build.ROOT / "solutions"):
+    for path in sources():
         start = time.perf_counter()
-        asyncio.run(in_a_kernel(nbformat.reads(json.dumps(build.notebook(path, solved=True)), 4)))
+        asyncio.run(in_a_kernel(nbformat.reads(json.dumps(notebook_of(path, solved=True)), 4)))
         times[path.stem] = time.perf_counter() - start
     longest = max(times, key=lambda name: times[name])
     print(f"a whole notebook, solved, in a kernel of its own: at most {times[longest]:.1f} s ({longest})")
@@ -326,9 +327,9 @@ def notebooks() -> None:
 async def in_a_kernel(notebook: nbformat.NotebookNode) -> None:
     """Run a notebook as it is run by somebody who has just opened it."""
     with tempfile.TemporaryDirectory() as folder:  # where progress is kept
-        environment = {**os.environ, "PYTHONPATH": str(build.ROOT), "LLM_TRAINING_PUZZLES_PROGRESS": folder}
-        async with kernel_in(build.ROOT / "puzzles", env=environment, stderr=subprocess.DEVNULL) as kernel:
-            await run_cells(notebook, kernel, build.ROOT / "puzzles")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "LLM_TRAINING_PUZZLES_PROGRESS": folder}
+        async with kernel_in(ROOT / "puzzles", env=environment, stderr=subprocess.DEVNULL) as kernel:
+            await run_cells(notebook, kernel, ROOT / "puzzles")
 
 
 def after_a_run(ranks: int, layers: int, figures: Figures) -> dict[str, float]:

@@ -1,0 +1,8 @@
+"""The tables in lib: of the puzzles, of what their solutions may show, and of figures in the texts on solutions.
+
+silhouettes  a run in letters
+outlines     half of a schedule, and the busy times of ranks
+goals        what a slower or larger program is compared with
+outlined     the rows of outlines.json
+puzzles      the rows of specs.json
+"""
