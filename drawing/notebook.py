@@ -11,7 +11,7 @@ from lib.grading.notebook import Hint, ShownVerdict
 from lib.learner.tensors import TENSORS
 from lib.real.traces.profile import Profile
 from lib.running.run import Run
-from lib.running.sweep import Sweep
+from lib.study.sweep import Sweep
 
 from .outline import draw_sketch
 from .picture import draw

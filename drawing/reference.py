@@ -19,7 +19,7 @@ from lib.learner.tensors import Weight, WeightGrad
 from lib.machine.cost import Cost
 from lib.record.table import in_stream, operation, stream_of
 from lib.running.run import run
-from lib.running.sweep import sweep
+from lib.study.sweep import sweep
 
 from .attempts import draw_attempts
 from .compare import compare

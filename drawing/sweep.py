@@ -10,7 +10,7 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.course.specs import cost_named, puzzles
 from lib.machine.cost import Cost
-from lib.running.sweep import SIZES, Sweep, Trial
+from lib.study.sweep import SIZES, Sweep, Trial
 
 from . import theme
 from .figure import Figure

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lib.basics.units import SizeUnit, Unit
 from lib.grading.progress import Point
-from lib.running.sweep import Trial
+from lib.study.sweep import Trial
 
 from . import theme
 from .figure import PHONE, Figure, Narrow

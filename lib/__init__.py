@@ -4,7 +4,7 @@ The packages, in reading order. Each describes its modules in the same way, and 
 it, so a reader in this order meets only what has been explained.
 
 =========  ======================================================================
-basics     exact units, and errors that say what to do
+basics     exact units, and errors as data
 record     what happened, as data: tensors in words, the table of operations, the log
 machine    the simulator: values, prices, streams and links, memory, right or wrong
 real       real machines: their prices in seconds and bytes, and profiles of what ran there
@@ -12,6 +12,7 @@ represent  ranks that stand for others
 learner    what a learner touches: Model, Dist, tensors, calls
 schedules  pipeline schedules as rows of actions, as PyTorch writes them
 running    a function on every rank: the loop, limits, run
+study      many runs for one question: sweeps, searches, plans
 course     what the puzzles ask for
 recording  the calls of a run, as plain data: recorded there, replayed here
 grading    from a function to a verdict
@@ -35,11 +36,11 @@ from .machine.cost import Cost, ExpertCost, ExpertRingCost, RingCost
 from .machine.uneven import Uneven
 from .real.traces.files import trace
 from .real.traces.profile import Profile
-from .running.plan import Plan, Plans, plan
 from .running.run import Run, allow_nested_loops, run
-from .running.search import Search, search
-from .running.sweep import Sweep, sweep
 from .schedules.program import Schedule, schedule
+from .study.plan import Plan, Plans, plan
+from .study.search import Search, search
+from .study.sweep import Sweep, sweep
 
 LLM_TRAINING_PUZZLES = True  # how a notebook tells this package from any other folder called lib
 

@@ -318,7 +318,7 @@ from typing import Any
 
 from drawing import draw_sweep
 from lib import Sweep
-from lib.running.sweep import Trial
+from lib.study.sweep import Trial
 
 
 async def fsdp_in_units(model: Model, unit: int) -> Model:

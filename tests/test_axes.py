@@ -192,10 +192,10 @@ def test_all_axes_are_all_ranks_and_their_order_is_that_of_the_mesh() -> None:
 @pytest.mark.parametrize(
     ("axis", "said"),
     [
-        (("replica", "contxt"), r"(?s)no mesh axis 'contxt'.*did you mean axis='context'"),
-        (("replica", "replica"), r"(?s)the mesh axis 'replica' comes twice.*instead: +axis=\"replica\""),
-        (["context", "replica", "context"], r'(?s)\'context\' comes twice.*axis=\("replica", "context"\)'),
-        ((), r"(?s)no mesh axis is named.*leave out axis, and all ranks take part"),
+        (("replica", "contxt"), r"(?s)no mesh axis 'contxt'.*'replica', 'context'"),
+        (("replica", "replica"), r"(?s)the mesh axis 'replica' comes twice.*expected: +each axis once"),
+        (["context", "replica", "context"], r"(?s)\'context\' comes twice.*expected: +each axis once"),
+        ((), r"(?s)no mesh axis is named"),
         (("context", 3), r"there is no mesh axis 3"),
         (frozenset({"context"}), r"there is no mesh axis frozenset"),
     ],
@@ -211,26 +211,14 @@ def test_axes_that_are_none_are_named(axis: Any, said: str, how: str) -> None:
         run(program, 4, mesh={"replica": 2, "context": 2})
 
 
-def test_what_to_write_names_several_axes_where_weights_are_cut_along_them() -> None:
-    async def program(model: Model) -> None:
-        axes = ("replica", "context")
-        model.weights[0], _ = model.load_weights(0, model.axis_index(axes), model.axis_size(axes))
-        model.weights[0] = await model.allgather(model.weights[0], 0, axis="other")
-
-    with pytest.raises(PuzzleError) as told:
-        run(program, 8, mesh={"replica": 2, "other": 2, "context": 2})
-    assert 'await model.allgather(..., 0, axis=("replica", "context"))' in str(told.value)
-
-
 def test_a_puzzle_has_to_grant_them() -> None:
     assert AXES in grantable()
     outcome = run(replica_fsdp_context_tensor, **size(CUBES[0]))
     words = {word for event in outcome.events for word in event.words}
     puzzle = puzzles()["compose"]
     granted = puzzle._replace(words=tuple(words - {AXES}))
-    with pytest.raises(PuzzleError, match=r"solved without collectives over several axes at once") as told:
+    with pytest.raises(PuzzleError, match=r"solved without collectives over several axes at once"):
         check_features(outcome, granted)
-    assert 'axis="context" and then axis="tensor"' in str(told.value)
 
 
 # -- everything that knows collectives knows these -----------------------------------------------------

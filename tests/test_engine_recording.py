@@ -84,5 +84,5 @@ def test_a_run_that_is_recorded_is_the_simulated_one() -> None:
 
 def test_kill_is_a_rank_and_a_record() -> None:
     for kill in (2, [1, 1], (1, True), (1, 2, 3)):
-        with pytest.raises(PuzzleError, match="kill names a rank and a record of its log"):
+        with pytest.raises(PuzzleError, match="kill is a rank and a record of its log"):
             run(lambda model: None, kill=kill)  # type: ignore[arg-type]

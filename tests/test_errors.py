@@ -164,7 +164,7 @@ CORPUS: dict[str, tuple[Any, int, str]] = {
     "setting rank": (bad(lambda m: setattr(m, "rank", 1)), 1, "AttributeError"),
     "a name that is not there": (bad(lambda m: m.wieghts), 1, "AttributeError"),
     "sys.exit": (bad(lambda m: exit(0)), 1, "SystemExit"),
-    "the sum of weights": (bad(lambda m: m.weights[0] + m.weights[1]), 1, "only weight gradients add up"),
+    "the sum of weights": (bad(lambda m: m.weights[0] + m.weights[1]), 1, "a Weight and a Weight do not add up"),
 }  # fmt: skip
 
 

@@ -234,7 +234,7 @@ def test_prices_that_are_none_are_refused(kind: Any, fields: dict[str, Any], sai
 
 @pytest.mark.parametrize("number", [0, 4])
 def test_prices_are_of_as_many_experts_as_the_layers_have(number: int) -> None:
-    with pytest.raises(PuzzleError, match=r"(?s)of layers with 8 experts.*run\(\.\.\., experts=8\)"):
+    with pytest.raises(PuzzleError, match=r"(?s)of layers with 8 experts.*experts=8"):
         run(experts.plain, 4, 2, 4, cost=EXPERTS, experts=number)
     assert Shape.of(4, cost=EXPERTS, experts=8).experts == 8 and Shape.of(4, cost=Cost()).experts == 0
 
@@ -251,128 +251,107 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
         f"{SUMS} -> if True:",
         {},
         "gradients of different shards",
-        r"gradients of different experts, .* of all micro-batches already: no sum .* model\.backward_expert",
     ),
     "gradients of experts reduce-scattered": (
         f"{SUMS} -> if True:\nawait model.allreduce(sums -> await model.scatterreduce(sums",
         {},
         "gradients of different shards",
-        "gradients of different experts",
     ),
     "gradients of experts summed over all": (
         "axis = copies if model.experts(layer) else None -> axis = None",
         COPIES,
         "gradients of different shards",
-        'over the copies of these experts only, axis="replica"',
     ),
     "gradients of experts summed over the other axis": (
         'copies="replica" -> copies="expert"',
         COPIES,
         "gradients of different shards",
-        'over the copies of these experts only, axis="replica"',
     ),
     "gradients of copies not summed": (
         f"{SUMS} -> if not model.experts(layer):",
         COPIES,
         "missing micro-batches 2, 3",
-        r'over the copies of these experts.*model\.allreduce\(grad, 1, axis="replica"\)',
     ),
     "dense gradients not summed": (
         f"{SUMS} -> if False:",
         {},
         "missing micro-batches 1-3",
-        r"model\.allreduce\(grad, 0",
     ),
     "dense gradients summed over the copies": (
         "axis = copies if model.experts(layer) else None -> axis = copies",
         COPIES,
         "missing micro-batches 1, 3",
-        r'model\.allreduce\(grad, 0, axis="expert"\)',
     ),
     "experts of another rank": (
         "(model.rank, model.RANKS)) if -> ((model.rank + 1) % model.RANKS, model.RANKS)) if",
         {},
         "the tokens go to experts 0, 1, and the weight is that of experts 2, 3",
-        r"model\.load_weights\(1, model\.rank, model\.RANKS\)",
     ),
     "out over all ranks": (
         'out=("expert",) -> out=(None,)',
         COPIES,
         "the tokens go to experts 0, 1, and the weight is that of experts 0-3",
-        r'model\.alltoall\(\.\.\., 1, axis="expert"\)',
     ),
     "home over the other axis": (
         'home=("expert",) -> home=("replica",)',
         COPIES,
         "to go home, tokens meet those of the other experts",
-        r"home is over the ranks over which tokens came, with the same axis",
     ),
     "home over all ranks": (
         'home=("expert",) -> home=(None,)',
         COPIES,
         "to go home, tokens meet those of the other experts",
-        r"home is over the ranks over which tokens came, with the same axis",
     ),
     "not home": (
         "home: Sequence[str | None] = (None,) -> home: Sequence[str | None] = ()",
         {},
         "inp must be an Activation",
-        r"tokens are not home: .*model\.alltoall\(\.\.\., 2\)",
     ),
     "gradients not home": (
         "layer - 1, home, grads -> layer - 1, (), grads",
         {},
         "grad must be an ActivationGrad",
-        r"tokens are not home: .*model\.alltoall\(\.\.\., 2\)",
     ),
     "gradients not sent": (
         "grad = await travel(model, grad, layer, out, grads) -> pass",
         {},
         "grad must be a TokensGrad",
-        r"experts of its layer first: await model\.alltoall\(\.\.\., 3\)",
     ),
-    "not sent": (f"{OUT} -> acts.pop(layer)", {}, "tokens must be Tokens", r"await model\.alltoall\(\.\.\., 1\)"),
+    "not sent": (f"{OUT} -> acts.pop(layer)", {}, "tokens must be Tokens"),
     "out of a dense layer": (
         "if model.experts(layer):\n                acts -> if True:\n                acts",
         {},
         "layer 0 is dense",
-        r"model\.forward\(0, \.\.\.\)",
     ),
     "a piece of the experts in a plain forward": (
         "if model.experts(layer):\n                acts -> if False:\n                acts",
         {},
         "the weight is not complete",
-        r"await model\.alltoall\(\.\.\., 1\), and model\.expert",
     ),
     "slices": (
         f"{OUT} -> {OUT.replace('pop(layer)', 'pop(layer).shard(model.rank, model.RANKS)')}",
         {},
-        "whole micro-batches, and this is a slice",
-        r"await model\.allgather\(\.\.\., 1\)",
+        "the Activation is a slice of the sequence expected: whole micro-batches",
     ),
     "one micro-batch for all": (
         "list(range(model.rank, model.BATCHES, model.RANKS)) -> [0]",
         {},
-        "micro-batch 0 is brought more than once",
-        r"model\.get_activation\(\[model\.rank\]\)",
+        "more than one rank brings micro-batch 0",
     ),
     "the layer of the way out on the way home": (
         "layer + 1, home, acts -> layer, home, acts",
         {},
-        "the Tokens is of layer 2",
-        "name the layer of the tensor, 2",
+        "the Tokens is that of layer 2",
     ),
     "more ranks than experts": (
         " -> ",
         {"ranks": 16, "batches": 16},
         "8 experts are not dealt to 16 ranks",
-        "over one axis",
     ),
     "ranks that do not divide the experts": (
         " -> ",
         {"ranks": 3, "batches": 3},
         "8 experts are not dealt to 3",
-        "axis",
     ),
 }
 # With the rules off these are no mistakes: the layer that a call names is a name, and an expert may be cut in two.
@@ -392,12 +371,12 @@ def program(changes: str, size: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_with_experts_is_named_with_the_verb_to_write(name: str) -> None:
-    changes, size, problem, fix = MISTAKES[name]
+def test_a_mistake_with_experts_is_named(name: str) -> None:
+    changes, size, problem = MISTAKES[name]
     with pytest.raises(PuzzleError) as caught:
         run(program(changes, size), **SIZE | size)
     said = " ".join(str(caught.value).split())
-    assert re.search(problem, said) and re.search(fix, said), said
+    assert re.search(problem, said), said
 
 
 @pytest.mark.parametrize("name", sorted(MISTAKES.keys() - RIGHT))
@@ -413,7 +392,7 @@ def test_experts_are_asked_for() -> None:
         model.activations["tokens"] = await model.alltoall(model.activations[1], 1)
         return model
 
-    with pytest.raises(PuzzleError, match=r"(?s)no layer of this run has experts.*run\(\.\.\., experts=8\)"):
+    with pytest.raises(PuzzleError, match="layer 1 is dense"):
         run(out)
     with pytest.raises(PuzzleError, match="experts"):
         run(out, experts=-1)

@@ -389,55 +389,52 @@ Use = Callable[[Model], object]
 
 def refusals() -> list[Any]:
     """What by-hand tensors are refused with, by verb."""
-    cases: list[tuple[str, Use, str, str]] = []
+    cases: list[tuple[str, Use, str]] = []
 
-    def add(name: str, problem: str, fix: str, use: Use) -> None:
-        cases.append((name, use, problem, fix))
+    def add(name: str, problem: str, use: Use) -> None:
+        cases.append((name, use, problem))
 
-    def with_part(said: str, part: dict[str, Any], problem: str, fix: str) -> None:
+    def with_part(said: str, part: dict[str, Any], problem: str) -> None:
         for partial in (False, True):
             how: dict[str, Any] = {"partial": True} if partial else {}
             weight, end = (QUARTER if partial else WHOLE_WEIGHT), f"{said}{', partial' * partial}"
-            with_forward(end, part, problem, fix, weight, how)
+            with_forward(end, part, problem, weight, how)
             for verb in BACKWARDS:
-                with_backward(verb, end, part, problem, fix, weight, how)
-        add(f"loss of a {said}", f"the input {problem}", fix, lambda m: m.loss(act(2, **part)))
-        sums = "only weight gradients add up on a rank"
-        add(f"{said}s added by hand", sums, "allreduce", lambda m: act(1, **part) + act(1, **part))
+                with_backward(verb, end, part, problem, weight, how)
+        add(f"loss of a {said}", f"the input {problem}", lambda m: m.loss(act(2, **part)))
+        sums = "do not add up"
+        add(f"{said}s added by hand", sums, lambda m: act(1, **part) + act(1, **part))
 
-    def with_forward(end: str, part: Any, problem: str, fix: str, weight: Weight, how: Any) -> None:
-        add(f"forward of a {end}", f"the input {problem}", fix, lambda m: m.forward(0, act(**part), weight, **how))
+    def with_forward(end: str, part: Any, problem: str, weight: Weight, how: Any) -> None:
+        add(f"forward of a {end}", f"the input {problem}", lambda m: m.forward(0, act(**part), weight, **how))
 
-    def with_backward(verb: str, end: str, part: Any, problem: str, fix: str, weight: Weight, how: Any) -> None:
+    def with_backward(verb: str, end: str, part: Any, problem: str, weight: Weight, how: Any) -> None:
         for name, operands in (("input", (act(**part), grad())), ("gradient", (act(), grad(**part)))):
             called = lambda m, operands=operands: getattr(m, verb)(0, *operands, weight, **how)  # noqa: E731
-            add(f"{verb} with {name} a {end}", f"the {name} {problem}", fix, called)
+            add(f"{verb} with {name} a {end}", f"the {name} {problem}", called)
 
-    with_part("partial sum", PARTIAL_SUM, NOT_SUMMED, "allreduce")
-    with_part("slice", SLICE, NOT_JOINED, "allgather")
-    with_part("half of a sum", {"parts": {1}, "of": 2}, NOT_SUMMED, "allreduce")
-    with_part("half of the sequence", {"shards": {1}, "total": 2}, NOT_JOINED, "allgather")
+    with_part("partial sum", PARTIAL_SUM, NOT_SUMMED)
+    with_part("slice", SLICE, NOT_JOINED)
+    with_part("half of a sum", {"parts": {1}, "of": 2}, NOT_SUMMED)
+    with_part("half of the sequence", {"shards": {1}, "total": 2}, NOT_JOINED)
     incomplete, other = "the weight is not complete", Weight(1, 2, 0, {1}, 4)
-    add("a piece, no word", incomplete, "allgather", lambda m: m.forward(0, act(), QUARTER))
-    add("a piece, no word, backward", incomplete, "allgather", lambda m: m.backward(0, act(), grad(), QUARTER))
-    add("another layer's piece", "that of layer 1", "weights", lambda m: m.forward(0, act(), other, partial=True))
+    add("a piece, no word", incomplete, lambda m: m.forward(0, act(), QUARTER))
+    add("a piece, no word, backward", incomplete, lambda m: m.backward(0, act(), grad(), QUARTER))
+    add("another layer's piece", "that of layer 1", lambda m: m.forward(0, act(), other, partial=True))
     one, two = act(1, **SLICE, parts={0}, of=2), act(1, shards={2}, total=4, parts={1}, of=2)
-    add("slices of two partial sums", "not parts of one thing", "add up the partial sums", lambda m: one.combine(two))
-    add("a slice twice", "a shard comes twice", "a slice of its own", lambda m: one.combine(one))
+    add("slices of two partial sums", "not parts of one thing", lambda m: one.combine(two))
+    add("a slice twice", "a shard comes twice", lambda m: one.combine(one))
     of_piece, state = WeightGrad(0, 2, {0}, 1, {1}, 4), OptState(0, 2, 0)
-    add("the gradient of a piece", "piece|shard", "", lambda m: m.update(0, of_piece, WHOLE_WEIGHT, state))
-    add("two kinds", "only weight gradients add up", "", lambda m: act(1, **PARTIAL_SUM) + grad(1, **PARTIAL_SUM))
+    add("the gradient of a piece", "piece|shard", lambda m: m.update(0, of_piece, WHOLE_WEIGHT, state))
+    add("two kinds", "do not add up", lambda m: act(1, **PARTIAL_SUM) + grad(1, **PARTIAL_SUM))
     return [pytest.param(*case[1:], id=case[0]) for case in cases]
 
 
-@pytest.mark.parametrize(("use", "says", "fix"), refusals())
-def test_a_partial_sum_or_a_slice_is_refused_where_a_whole_is_wanted(
-    use: Callable[[Model], object], says: str, fix: str
-) -> None:
+@pytest.mark.parametrize(("use", "says"), refusals())
+def test_a_partial_sum_or_a_slice_is_refused_where_a_whole_is_wanted(use: Callable[[Model], object], says: str) -> None:
     model = Model(0, Dist(2), layers=2, batches=1)
-    with pytest.raises(PuzzleError, match=says) as refused:
+    with pytest.raises(PuzzleError, match=says):
         use(model)
-    assert refused.value.fix and fix in refused.value.fix
 
 
 async def met(model: Model, brought: Sequence[Any], verb: str, layers: Sequence[int] = (1, 1)) -> Model:
@@ -468,10 +465,10 @@ MET = [
     ("allreduce", (complete, complete), "that activation is whole already"),
     ("scatterreduce", (complete, complete), "that activation is whole already"),
     ("allreduce", (own, complete), "that activation is whole already"),
-    ("allreduce", (lambda m: own(m, index=0), lambda m: own(m, index=0)), "a partial sum comes twice"),
-    ("scatterreduce", (lambda m: own(m, index=1), lambda m: own(m, index=1)), "a partial sum comes twice"),
-    ("allreduce", (own, lambda m: own(m, batch=1)), "these are not partial sums of one thing"),
-    ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "these are not partial sums of one thing"),
+    ("allreduce", (lambda m: own(m, index=0), lambda m: own(m, index=0)), "a partial sum would be counted twice"),
+    ("scatterreduce", (lambda m: own(m, index=1), lambda m: own(m, index=1)), "a partial sum would be counted twice"),
+    ("allreduce", (own, lambda m: own(m, batch=1)), "partial sums of different things do not add up"),
+    ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "of different things do not add up"),
     ("allreduce", (lambda m: complete(m).shard(0, 2),) * 2, "that slice is added up already"),
     ("allgather", (own, own), "these are not parts of one thing"),
     ("allgather", (lambda m: own(m, lambda out: out.shard(m.rank, 2)),) * 2, "these are not parts of one thing"),
@@ -482,10 +479,9 @@ MET = [
 
 
 @pytest.mark.parametrize(("verb", "brought", "says"), MET)
-def test_what_does_not_add_up_or_join_is_refused_with_a_cure(verb: str, brought: Any, says: str) -> None:
-    with pytest.raises(PuzzleError, match=says) as refused:
+def test_what_does_not_add_up_or_join_is_refused(verb: str, brought: Any, says: str) -> None:
+    with pytest.raises(PuzzleError, match=says):
         run(lambda model: met(model, brought, verb), 2, 2, 2)
-    assert refused.value.fix
 
 
 async def kept_and_summed(model: Model, partial_sum: Any, layer: int) -> Any:
@@ -502,9 +498,8 @@ async def updated_too_early(model: Model) -> Model:
 
 
 def test_a_piece_that_is_updated_is_refused() -> None:
-    with pytest.raises(PuzzleError, match="the weight has been updated already") as refused:
+    with pytest.raises(PuzzleError, match="the weight has been updated already"):
         run(updated_too_early, 2, 1, 1)
-    assert refused.value.fix
 
 
 # -- with the rules off the values tell ------------------------------------------------------------------------------
@@ -574,7 +569,7 @@ def test_a_partial_sum_twice_is_wrong_in_value_where_the_final_weight_is_complet
         model.set_final_weight(0, final)
         return model
 
-    with pytest.raises(PuzzleError, match="a partial sum comes twice"):
+    with pytest.raises(PuzzleError, match="a partial sum would be counted twice"):
         run(training, 2, 1, 1)
     with pytest.raises(PuzzleError, match="wrong value"):
         check_finals(run(training, 2, 1, 1, _strict=False).final_states)
@@ -661,11 +656,11 @@ def test_a_cut_inside_of_a_unit_names_the_hidden_size(hidden: int, ranks: int, f
         return
     with pytest.raises(PuzzleError, match=f"the weight is cut inside of a unit: with hidden={hidden}") as refused:
         run(pieces(even), ranks, 2, 1, engine="local", hidden=hidden)
-    assert "hidden=" in refused.value.fix
+    assert "hidden=" in refused.value.expected
 
 
 @needs_torch
 def test_a_block_is_not_computed_in_pieces() -> None:
     with pytest.raises(PuzzleError, match="a layer of kind 'block' is not computed in pieces here") as refused:
         run(pieces(even), 2, 2, 1, engine="local", layer="block", hidden=32)
-    assert refused.value.fix == 'layer="mlp"'
+    assert refused.value.expected == 'layer="mlp"'

@@ -22,13 +22,13 @@ from lib.real import (
     RTX_4090,
     Transformer,
 )
-from lib.running import plan as module
-from lib.running import planned
-from lib.running.instead import _less, what_would_do
-from lib.running.least import soonest
-from lib.running.plan import ALIKE, OF_ADAPTERS, OURS, Search
-from lib.running.sweep import beats
-from lib.running.ways import Ways
+from lib.study import plan as module
+from lib.study import planned
+from lib.study.instead import _less, what_would_do
+from lib.study.least import soonest
+from lib.study.plan import ALIKE, OF_ADAPTERS, OURS, Search
+from lib.study.sweep import beats
+from lib.study.ways import Ways
 from solutions.p12_prefetch import prefetch
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
@@ -175,7 +175,7 @@ def test_states_on_hosts_take_what_a_run_takes() -> None:
 
 def test_what_gpus_have_no_room_for_is_planned_with_hosts() -> None:
     tight = replace(EIGHT, memory=1.1e9)
-    with pytest.raises(PuzzleError, match=r"instead: +(.|\n)*hosts=True"):
+    with pytest.raises(PuzzleError, match=r"expected: +(.|\n)*hosts=True"):
         plan(SMALL, tight, 16)
     found = plan(SMALL, tight, 16, hosts=True)
     assert found.best.states_on_hosts and "states on hosts" in str(found)
@@ -450,7 +450,7 @@ def advised(model: Transformer, cluster: Any, batch: int, given: dict[str, Any])
         plan(model, cluster, batch, **given)
     except PuzzleError as error:
         assert "fits nowhere" in error.problem or "no mesh of" in error.problem
-        return re.split(r", or | or |, ", error.fix)
+        return re.split(r", or | or |, ", error.expected.rpartition("; or ")[2])
     return []
 
 

@@ -99,7 +99,7 @@ def test_what_is_too_large_is_refused_soon_with_what_would_do(name: str) -> None
     def refused() -> None:
         with pytest.raises(PuzzleError) as caught:
             HUGE[name]()
-        assert caught.value.fix and caught.value.got
+        assert caught.value.expected and caught.value.got
 
     assert lines_run(refused) < 100_000
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_is_refused_and_said(name: str) -> None:
             do(value)
             pytest.fail(f"{name} takes {value!r}")
         said = str(caught.value)
-        assert "must be" in said or "expected" in said or "instead" in said, said
+        assert "must be" in said or "expected" in said, said
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ def test_what_cannot_be_is_refused_and_said(name: str) -> None:
         ),
         (
             lambda: run(ddp, mesh={"replica": 4, "shard": 4}, ranks=16, layers=12, batches=16, cost=EIGHT.cost(SMALL)),
-            r"A100 80 GB, Megatron 2022 has 8 GPUs\n.*16 GPUs\n.*smaller mesh",
+            r"A100 80 GB, Megatron 2022 has 8 GPUs\n.*smaller mesh.*\n.*16 GPUs",
         ),
         (
             lambda: plan(SMALL, replace(EIGHT, memory=4.5e8), 16, sharded=prefetch),
-            r"no mesh of 8 GPUs holds small(.|\n)*at most 414 MB(.|\n)*instead: +more GPUs",
+            r"no mesh of 8 GPUs holds small(.|\n)*at most 414 MB(.|\n)*; or more GPUs",
         ),
         (
             lambda: replace(EIGHT, memory=1e8).cost(SMALL),

@@ -11,7 +11,7 @@ from lib import run
 from lib.real import A100_MEGATRON, A100_TORCHTITAN, H100_DGX, Transformer, report
 from lib.real.changes import changes
 from lib.real.prices import RealCost
-from lib.running.planned import pipelined, sharded
+from lib.study.planned import pipelined, sharded
 
 GPT = Transformer(16, 2048, 16, 1024, 32000, tied=True, name="GPT")
 LLAMA = Transformer(16, 2048, 16, 2048, 32000, gated=True, attention="flash", name="Llama")

@@ -441,7 +441,7 @@ def test_a_report_says_where_time_and_memory_go() -> None:
         ),
         (
             lambda: run(ddp, ranks=2, layers=12, batches=2, cost=replace(H100_DGX, gpus=8).cost(SMALL, tensor=8)),
-            r"2 ranks of 8 GPUs: H100 80 GB has 8 GPUs\n.*16 GPUs",
+            r"2 ranks of 8 GPUs: H100 80 GB has 8 GPUs\n.*\n.*16 GPUs",
         ),
         (
             lambda: run(tensor_parallel, ranks=32, layers=12, cost=H100_DGX.cost(SMALL)),

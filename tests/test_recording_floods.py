@@ -202,7 +202,6 @@ def made_by_hand(n: int) -> Calls:
 def stands_still(n: int) -> Calls:
     """A deadlock of many calls."""
     for at in range(n):
-        yield ["seeks", at % 2, None, "model.activations[1, 0]", "Activation", 1, [0], 0, "", ""]
         yield ["receive", at % 2, None, 2]
         yield ["wait", at % 2, None, at]
     yield ["deadlock", 0, None, [[0, "here"], [1, "there"]]]

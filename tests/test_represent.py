@@ -390,9 +390,8 @@ async def other_micro_batches(model: Model) -> None:
     ],
 )
 def test_a_function_that_is_not_the_same_for_all_is_refused(program: Any, said: str) -> None:
-    with pytest.raises(Unlike, match=said) as refused:
+    with pytest.raises(Unlike, match=said):
         run(program, 40, 3, 40, represent=True)
-    assert refused.value.fix
 
 
 async def loads_both_ways(model: Model) -> Model:
@@ -401,19 +400,10 @@ async def loads_both_ways(model: Model) -> Model:
     return await fsdp(model)
 
 
-async def cuts_at_the_end(model: Model) -> Model:
-    """Of a gathered weight each rank keeps a piece, counted from the end: only rank 13 has loaded that one itself."""
-    weight = await model.allgather(model.load_weights(0, model.rank, model.RANKS)[0], 0)
-    model.activations["more"] = weight.shard(39 - model.rank, 80)
-    return model
-
-
 def test_pieces_that_meet_on_one_rank_only_are_not_taken_for_proved() -> None:
     assert not proved(run(loads_both_ways, 40, 3, 40, represent=True))
     with pytest.raises(PuzzleError, match=r"rank 13, load_weights.*has taken that piece"):
         run(loads_both_ways, 40, 3, 40)
-    assert not proved(run(cuts_at_the_end, 40, 2, 40, represent=True))
-    assert [state.rank for state in run(cuts_at_the_end, 40, 2, 40).final_states if state.regained] == [13]
 
 
 async def with_questions(model: Model) -> Model:
@@ -787,7 +777,6 @@ def test_the_axis_of_slices_is_refused_with_the_reason(zigzag: bool, mesh: dict[
         run(program, ranks=ranks, layers=2, batches=data, mesh=mesh, represent="context")
     assert "attention is causal, so what a rank computes" in told.value.problem
     assert "held" not in told.value.problem
-    assert told.value.fix == "leave represent=... out, or name only axes along which all ranks have the same slices"
 
 
 def test_heads_are_refused_with_the_reason() -> None:

@@ -18,11 +18,11 @@ from lib.basics.columns import in_columns
 from lib.basics.errors import COLUMNS
 from lib.course.specs import COSTS
 from lib.real import A100_MEGATRON, Transformer
-from lib.running.sweep import Trial
+from lib.study.sweep import Trial
 from tests.browser import Browser
 from tests.test_grading import SOLUTIONS
 
-module = import_module("lib.running.sweep")  # the name in the package is the function
+module = import_module("lib.study.sweep")  # the name in the package is the function
 PROGRAMS = [SOLUTIONS[name] for name in ("ddp", "wsdp", "fsdp", "zero1")]
 
 

@@ -388,7 +388,7 @@ def test_what_is_made_up_on_the_line_is_no_error(monkeypatch: pytest.MonkeyPatch
     verdict = near(Program("basic", "twisted", source))
     assert sent and verdict.error is not None and verdict.error.place == Place()
     assert "damaged its error" in verdict.error.problem
-    assert pack_error(PuzzleError("oh")).keys() >= {"where", "problem"}
+    assert pack_error(PuzzleError("oh")).keys() >= {"where", "rule"}
 
 
 @pytest.mark.process

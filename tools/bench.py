@@ -57,8 +57,8 @@ from lib.referee.loaded import Submission
 from lib.referee.referee import Referee
 from lib.running.execution import execute
 from lib.running.run import Settings, train_on
-from lib.running.sweep import sweep
 from lib.running.workload import Workload
+from lib.study.sweep import sweep
 from solutions.build.notebooks.notebook import notebook_of
 from solutions.build.sources.files import ROOT, sources
 from tests.kernels import kernel_in, run_cells

@@ -37,7 +37,7 @@ from lib.real import (
 )
 from lib.real.prices import RealCost
 from lib.record.kinds import MEMORY_KINDS
-from lib.running.plan import Search
+from lib.study.plan import Search
 from tools import foundry, measured, published
 from tools.papers_picture import picture
 

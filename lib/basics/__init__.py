@@ -3,9 +3,8 @@
 ===============  ======================================================================
 folders          where the project lies: a clone, or what is installed
 units            ticks and elements, kept exact
-errors           errors that say where, what was expected, what came, and what to write instead
-loops            calls in a learner's code, read from its text
-assigned         where a learner's function gives a name its value
+rules            the rules that a program can break, each with its sentence
+errors           errors as data: rule, place, expected and got, and lines of a learner's code
 arguments        checks of a learner's arguments
 columns          tables as text
 saving           files written completely or not at all, by one process at a time

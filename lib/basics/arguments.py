@@ -6,21 +6,19 @@ from operator import index
 
 from .errors import NOWHERE, Place, PuzzleError
 
-AS_NUMBERS = "layers are numbers and no texts, used as a loop gives them: "
 
-
-def whole_number(name: str, value: object, least: int = 1, where: Place = NOWHERE, fix: str = "") -> int:
+def whole_number(name: str, value: object, least: int = 1, where: Place = NOWHERE) -> int:
     """Return the value as an int. Raise PuzzleError unless it is a whole number from ``least`` up."""
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or number < least:
-        raise PuzzleError(f"{name} must be a whole number from {least} up", where=where, got=describe(value), fix=fix)
+        raise PuzzleError(f"{name} must be a whole number from {least} up", where=where, got=describe(value))
     return number
 
 
-def one_of(name: str, value: object, count: int, where: Place = NOWHERE, fix: str = "") -> int:
+def one_of(name: str, value: object, count: int, where: Place = NOWHERE) -> int:
     """Return the value as an int. Raise PuzzleError unless it is a whole number from 0 to ``count - 1``."""
     try:
         number = index(value)  # type: ignore[arg-type]
@@ -28,7 +26,7 @@ def one_of(name: str, value: object, count: int, where: Place = NOWHERE, fix: st
         number = -1
     if isinstance(value, bool) or not 0 <= number < count:
         expected = f"a whole number from 0 to {count - 1}"
-        raise PuzzleError(f"{name} is out of range", where=where, expected=expected, got=describe(value), fix=fix)
+        raise PuzzleError("out_of_range", where=where, expected=expected, got=describe(value), what=name)
     return number
 
 
@@ -41,7 +39,7 @@ def one_of_names(option: str, value: object, known: tuple[str, ...]) -> None:
 def instance_of(name: str, value: object, kind: type, example: str) -> None:
     """Raise PuzzleError, with an example, unless a value is of a type."""
     if not isinstance(value, kind):
-        raise PuzzleError(f"{name} must be a {kind.__name__}", got=describe(value), fix=example)
+        raise PuzzleError(f"{name} must be a {kind.__name__}", expected=f"for example {example}", got=describe(value))
 
 
 def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: Place = NOWHERE) -> frozenset[int]:
@@ -49,25 +47,14 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: P
     try:
         found = frozenset(index(number) for number in numbers)
     except TypeError:
+        if inspect.isawaitable(numbers):
+            raise PuzzleError("forgot_await", where=where, got=describe(numbers), what=name) from None
         problem = f"{name} must be whole numbers in brackets, one or several, for example [0] or [0, 1]"
-        instead = ""
-        if isinstance(numbers, int):
-            instead = "one in brackets as well, as [model.rank] or [micro_batch]"
-            instead += f"; those before it are range({numbers})" * (numbers > 0)
-        elif isinstance(numbers, (list, tuple, set)) and any(isinstance(one, float) for one in numbers):
-            instead = "of whole numbers // gives a whole number, and / does not"
-        fix = forgotten_await(numbers) or instead
-        raise PuzzleError(problem, where=where, got=describe(numbers), fix=fix) from None
+        raise PuzzleError(problem, where=where, got=describe(numbers)) from None
     if count is not None and not all(0 <= number < count for number in found):
         expected = f"numbers from 0 to {count - 1}"
-        fix = f"there are {count} of them, and the first has number 0"
-        raise PuzzleError(f"{name} out of range", where=where, expected=expected, got=describe(found), fix=fix)
+        raise PuzzleError("out_of_range", where=where, expected=expected, got=describe(found), what=name)
     return found
-
-
-def forgotten_await(thing: object) -> str:
-    """Return the fix for something that should have been awaited, or an empty text."""
-    return "did you forget `await`?" if inspect.isawaitable(thing) else ""
 
 
 def describe(thing: object) -> str:

@@ -1,4 +1,4 @@
-"""Errors that say where, what was expected, what came, and what to write instead."""
+"""Errors as data: which rule is broken, where, what was expected and what came. Why is worked out elsewhere."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from textwrap import wrap
 from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+
+from .rules import ARGUMENT, RULES
 
 COLUMNS = 88
 """Letters in a line of an error in a notebook: so many fit into a cell of 733 pixels."""
@@ -58,20 +60,6 @@ class Place(NamedTuple):
 NOWHERE = Place()
 
 
-class Arrival(NamedTuple):
-    """How something wrong has come, as text, and the call that it was ``done`` with: an entry of a rank's log."""
-
-    said: str
-    done: str  # received or sent
-    rank: int
-    entry: int
-
-
-Fix = str | Callable[[], str]
-"""What to write instead, or what finds that out."""
-NO_OTHERS: Mapping[str, Fix] = {}
-GRADED = "graded"
-"""Of fixes by what a puzzle asks for, the name of the one for every puzzle, in place of that for a run."""
 LINES_OF_A_CALL = 4  # after its first one, that are shown beside it
 AROUND, CALLS, MOST = 2, 3, 8
 """The number of lines shown before and after the learner's, the largest number of calls that led there, and of groups
@@ -97,18 +85,20 @@ def show_layers(layer: int | Sequence[int]) -> str:
     return f"layers [{', '.join(shown).replace('..., ', '... ')}]"
 
 
+def told(rule: str, facts: Mapping[str, Any]) -> str:
+    """Return the sentence of a rule, filled in with facts: sets of numbers as ranges."""
+    sets = {name: show_set(fact) for name, fact in facts.items() if isinstance(fact, frozenset)}
+    return RULES[rule].format(**{**facts, **sets})
+
+
 class PuzzleError(AssertionError):
     """The error that a learner sees when something is wrong.
 
-    Its parts stay separate: ``problem`` (what is wrong), ``place`` (where), ``expected``, ``got``, ``fix`` (what to
-    write instead) and ``line`` (of your code). ``run`` is the Run up to the error, if there was one. It is an
+    ``rule`` is the name of the rule that is broken (``rules``), and ``problem`` its sentence, filled in with the
+    ``facts``. A text that is no name of a rule is the problem itself, of an argument. ``place``, ``expected`` and
+    ``got`` say where, and how it should be and is; ``operands`` are the labels of the tensors that an operation was
+    given; ``line`` is the line of your code. ``run`` is the Run up to the error, if there was one. It is an
     AssertionError, so code that catches AssertionError keeps working; it is raised under ``python -O``, too.
-
-    ``fix`` may be given as a function: what an error says of other ranks is found out when it is asked for, or when the
-    run has ended (``settle``), and not while they may still come to where they would be by then.
-
-    ``fix_for``: what to write instead in a puzzle that grants a feature, or has a rule or a layout, of that name. A
-    run knows of no puzzle, so the grader puts it in the place of ``fix``.
     """
 
     sticks = True  # whether it fails a graded run even if it is caught
@@ -116,51 +106,32 @@ class PuzzleError(AssertionError):
     so_far: Callable[[], Sequence[Any]] | None = None  # returns the events up to it, where there is no ``run``
     entry: int | None = None
     """Where in its rank's log the call stands that is the mistake, if that is not the one which has raised this."""
-    came: Sequence[Arrival] = ()
-    """How what is wrong has come from other ranks."""
-    sought: tuple[str, int, frozenset[int]] | None = None
-    """What an operation should have been given in place of what it was: a kind, a layer and micro-batches, or none."""
     about: tuple[str, int] | None = None
     """Of a check after a run: the operation, by verb and layer, whose last line on this rank is to be shown."""
-    _fix: Fix = ""  # defaults: a learner's own kind of error may set none of its parts
-    fix_for: Mapping[str, Fix] = NO_OTHERS
+    rule = ARGUMENT  # defaults: a learner's own kind of error may set none of its parts
 
     def __init__(
         self,
-        problem: str,
+        rule: str,
         *,
         where: Place | str = NOWHERE,
         expected: str = "",
         got: str = "",
-        fix: Fix = "",
+        operands: Sequence[Any] = (),
         line: str | None = None,
-        fix_for: Mapping[str, Fix] = NO_OTHERS,
+        fix: object = None,
+        fix_for: object = None,
+        **facts: Any,
     ) -> None:
-        super().__init__(problem)
-        self.fix_for = fix_for
-        self.problem, self.expected, self.got = problem, expected, got
-        self._fix = fix
+        self.rule, self.problem = (rule, told(rule, facts)) if rule in RULES else (ARGUMENT, rule)
+        super().__init__(self.problem)
+        self.facts, self.operands = facts, tuple(operands)
+        self.expected, self.got = expected, got
         self.place = where if isinstance(where, Place) else Place(detail=where)
         self.line = learner_line() if line is None else line
         errors = witnessed.get()
         if self.sticks and errors is not None:
             errors.append(self)
-
-    @property
-    def fix(self) -> str:
-        """What to write instead, or an empty text."""
-        if callable(self._fix):
-            self._fix = self._fix()
-        return self._fix
-
-    @fix.setter
-    def fix(self, fix: Fix) -> None:
-        self._fix = fix
-
-    def settle(self) -> None:
-        """Find out what the error says of other ranks, now that they have come as far as they do."""
-        self._fix = self.fix
-        self.fix_for = {name: fix() if callable(fix) else fix for name, fix in self.fix_for.items()}
 
     def __str__(self) -> str:
         return "\n".join([self.head, *_rows(*self._parts(), ("at", self.line))])
@@ -172,7 +143,7 @@ class PuzzleError(AssertionError):
         return f"{place}: {self.problem}" if place else self.problem
 
     def _parts(self) -> list[tuple[str, str]]:
-        return [("expected", self.expected), ("got", self.got), ("instead", self.fix)]
+        return [("expected", self.expected), ("got", self.got)]
 
     def _render_traceback_(self) -> list[str]:
         """Return the text that IPython shows in place of a traceback, most of which would be ours: the message, and the
@@ -182,10 +153,24 @@ class PuzzleError(AssertionError):
         said = _wrapped([f"{type(self).__name__}: {self.head}", *_rows(*rows)])
         return [*said, *([f"\n{seen}"] if seen else [])]
 
+    @property
+    def fix(self) -> str:
+        """Nothing: an error says what is wrong only."""
+        return ""
+
+    @fix.setter
+    def fix(self, fix: object) -> None:
+        pass
+
     def __reduce__(self) -> tuple[Any, ...]:
-        self.settle()
-        parts = {"expected": self.expected, "got": self.got, "fix": self.fix, "line": self.line}
-        return partial(type(self), where=self.place, fix_for=dict(self.fix_for), **parts), (self.problem,)
+        parts: dict[str, Any] = {
+            "expected": self.expected,
+            "got": self.got,
+            "operands": self.operands,
+            "line": self.line,
+        }
+        known = self.problem if self.rule == ARGUMENT else self.rule
+        return partial(type(self), where=self.place, **parts, **self.facts), (known,)
 
 
 class OutOfTime(PuzzleError):
@@ -198,8 +183,6 @@ class Deadlock(PuzzleError):
     sticks = False  # the run that reports it fails in any case
     lines: Mapping[int, str] = {}
     """The line at which each rank waits, as far as it is known."""
-    wants: Mapping[int, str] = {}
-    """What each rank wants that waits for a message, as far as it is known."""
     briefly: Sequence[str] = ()
     """Sentences on who waits for whom, one for all ranks that do the same, the most important first."""
 

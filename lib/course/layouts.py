@@ -13,7 +13,7 @@ from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
 from ..record.events import LOADS
 from ..record.kinds import KINDS
-from ..record.labels import DEALT, IN_A_V, Labels, experts_of, within
+from ..record.labels import Labels, experts_of, within
 from ..record.shards import Shards, coarsest, show_part, union
 from ..record.training import UPDATE
 
@@ -49,7 +49,7 @@ def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose
             elif layers != fellows:
                 problem += f", and rank {first}, of the same stage, {show_set(fellows)}"
             expected = f"{share} layer{'s' * (share > 1)} for each {whose}, each layer on one {whose}"
-            fix_for = {DEALT: f"here layers are dealt out like cards: {_CARDS}", IN_A_V: _V}
+            fix_for = {"dealt_like_cards": f"here layers are dealt out like cards: {_CARDS}", "in_a_v": _V}
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, fix_for=fix_for, line="")
         owner.update(dict.fromkeys(layers, first))
         wanted.append(dict.fromkeys(layers, (_piece(shard, shards), _piece(shard, shards))))
@@ -309,10 +309,6 @@ def _compare(
                 if have is not None and len(have[0]) > 1:
                     fix += "; pieces are gathered over the axis along which they were cut"
             error = PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
-            if fix.startswith(_GATHERED):
-                error.fix_for = {"weights_stay": _LESS["whole state"]}
-            if fix.endswith(_GATHERS):
-                error.fix_for = {"weights_stay": fix.replace(_GATHERS, _STAYS)}
             error.about = (LOADS[adapters] if begins else UPDATE.kind, layer)
             raise error
 
@@ -364,11 +360,7 @@ _FROZEN_MORE = (
 
 
 _GATHERS = ", and gathers the whole weight right before each use, await model.allgather(...)"
-_STAYS = (
-    ", and computes with that piece alone: with partial=True its forward and backward give partial sums, which the "
-    "ranks add up"
-)
-"""What a rank does with its piece of a weight: where it is gathered for use, and where it stays."""
+"""What a rank does with its piece of a weight that is gathered for use."""
 
 
 def _begin(

@@ -65,20 +65,16 @@ class Agreement:
             row = max(self.rows, key=lambda row: badness(row.spread))
             problem = "ranks end with different numbers in the same part of the weight"
             expected, got = "replicas equal to the last bit", f"a difference of {row.spread:.2g}"
-            fix = "let all ranks add up gradients in the same order"
         elif row.missing:
             problem = "the final weight is not complete, as numbers"
             expected, got = f"{self.parameters:,} numbers", f"{row.missing:,} of them are on no rank"
-            fix = f"after update: model.set_final_weight({row.layer}, weight)"
         else:
             problem = "the final weight has wrong numbers: they are not what torch's autograd and Adam give"
             rank, expected = row.rank, f"a relative error of at most {self.work.tolerance:g} ({self.work.dtype})"
             off = "nan" if math.isnan(row.relative) else f"{row.relative:.2g} of the largest update"
             first, end = row.span
             got = f"{off}, at number {row.at:,} (the rank has {first:,} to {end - 1:,} of {self.parameters:,})"
-            fix = "look for a micro-batch that counts twice or not at all, a reduction over the wrong group, "
-            fix += "or a state or weight that went stale"
-        raise PuzzleError(problem, where=Place(rank, layer=row.layer), expected=expected, got=got, fix=fix, line="")
+        raise PuzzleError(problem, where=Place(rank, layer=row.layer), expected=expected, got=got, line="")
 
     def __str__(self) -> str:
         head = f"{'agrees' if self.ok else 'DOES NOT AGREE'} with the reference: "

@@ -28,7 +28,7 @@ def run(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: S
     """Run as ``lib.run`` does, with the same loop and simulator, and values with numbers in them."""
     if settings.pace or settings.meter or settings.kill:
         problem = "ranks in one process have no pace and no meter of their own, and none can be killed"
-        raise PuzzleError(problem, fix='engine="processes"')
+        raise PuzzleError(problem, expected='engine="processes"')
     dist = Dist.of(
         shape,
         new_simulator(

@@ -170,13 +170,13 @@ class Numbers(Steps, Experts):
         if not partial:
             return self._complete(weight), lambda batch, x, flat: apply(kind, x, flat, cheap, gates(batch))
         if together is None:
-            problem, fix = f"a layer of kind {kind!r} is not computed in pieces here", 'layer="mlp"'
-            raise PuzzleError(problem, where="partial=True", fix=fix)
+            problem = f"a layer of kind {kind!r} is not computed in pieces here"
+            raise PuzzleError(problem, where="partial=True", expected='layer="mlp"')
         if any(end % together for span in pieces.spans for end in span):
             units = self.parameters // together
             problem = f"the weight is cut inside of a unit: with hidden={hidden}, a layer has {units} units"
-            fix = f"a hidden size that is a multiple of twice the pieces of a layer, run(..., hidden={2 * units + 2})"
-            raise PuzzleError(problem, where="partial=True", expected="pieces of whole units", fix=fix)
+            expected = f"pieces of whole units, as with hidden={2 * units + 2}"
+            raise PuzzleError(problem, where="partial=True", expected=expected)
         bypass = bool(pieces.spans) and pieces.spans[0][0] == 0
         spans = tuple((start // together, stop // together) for start, stop in pieces.spans)
         return pieces.flat[0], lambda batch, x, flat: apply_units(kind, x, flat, bypass, cheap, gates(batch, spans))
@@ -297,10 +297,10 @@ class Numbers(Steps, Experts):
         count = heads(self.work.hidden)
         if count % labels.of_heads:
             problem = f"a layer has {count} heads here, and they are cut into {labels.of_heads} parts"
-            fix = "slices become heads on 2, 4 or 8 ranks"
+            expected = "2, 4 or 8 parts of whole heads"
             if labels.of_heads in (2, 4, 8):
-                fix = f"a hidden size with as many heads, run(..., hidden={16 * labels.of_heads})"
-            raise PuzzleError(problem, where="real tensors", expected="whole heads", fix=fix)
+                expected = f"parts of whole heads, as with hidden={16 * labels.of_heads}"
+            raise PuzzleError(problem, where="real tensors", expected=expected)
         return self._width(labels.kind) * len(labels.heads) // labels.of_heads
 
     def _in_spans(self, one: torch.Tensor | Pieces) -> Pieces:

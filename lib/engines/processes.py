@@ -87,8 +87,7 @@ def _pickled(thing: object, learners: object, name: str) -> bytes:
         return bytes(cloudpickle.dumps(thing))
     except Exception as error:
         problem = f"it cannot be sent to other processes: {type(error).__name__}: {error}"
-        fix = "let it use only what can be pickled: functions, classes, constants"
-        raise PuzzleError(problem, where=name, fix=fix, line="") from None
+        raise PuzzleError(problem, where=name, expected="only what can be pickled", line="") from None
     finally:
         if own:
             cloudpickle.unregister_pickle_by_value(module)
@@ -122,8 +121,7 @@ class ForkServer:
                 self.line.recv()
                 return
         self.end()
-        fix = "see what it says: python -c 'import torch, torch.distributed'"
-        raise PuzzleError("the process that starts the ranks did not come up", fix=fix, line="")
+        raise PuzzleError("the process that starts the ranks did not come up", line="")
 
     @classmethod
     def get(cls) -> ForkServer:
@@ -146,7 +144,7 @@ class ForkServer:
                 self.left -= ended
                 self.dead[rank] = how
         except (EOFError, OSError):
-            raise PuzzleError("the process that starts the ranks is gone", fix="run it again", line="") from None
+            raise PuzzleError("the process that starts the ranks is gone", line="") from None
         return self.dead
 
     def clear(self) -> None:

@@ -118,7 +118,7 @@ def one_f_one_b(at: Rank) -> list[Step]:
     """``Schedule1F1B``. Raise PuzzleError where it refuses to work: with fewer micro-batches than ranks."""
     if at.turns < len(at.members):
         problem = "PyTorch's Schedule1F1B wants at least as many micro-batches as ranks"
-        raise PuzzleError(problem, got=f"{at.turns} on {len(at.members)} ranks", fix=f"--batches {len(at.members)}")
+        raise PuzzleError(problem, got=f"{at.turns} on {len(at.members)} ranks")
     ahead = min(len(at.members) - at.place, at.turns)
     work: list[Work] = [(FORWARD.kind, at.place, turn) for turn in range(ahead)]
     for turn in range(at.turns):
@@ -183,7 +183,7 @@ def dual_pipe_v(at: Rank) -> list[Step]:
     ranks, lower, upper = len(at.members), at.place, 2 * len(at.members) - 1 - at.place
     if at.turns < 2 * ranks:
         problem = "PyTorch's ScheduleDualPipeV wants at least as many micro-batches as stages"
-        raise PuzzleError(problem, got=f"{at.turns} for {2 * ranks} stages", fix=f"{2 * ranks} micro-batches or more")
+        raise PuzzleError(problem, got=f"{at.turns} for {2 * ranks} stages")
     turns = Counter[tuple[str, int]]()
     later = deque[Work]()  # weight halves
 
@@ -228,7 +228,8 @@ def _rounds(at: Rank, hop: int) -> tuple[list[Work], list[Work], int]:
     ranks, mine = len(at.members), range(at.place, at.layers, len(at.members))
     if at.turns % max(1, at.turns // ranks):
         problem = f"PyTorch's interleaved schedules want rounds of equally many micro-batches, {at.turns // ranks} here"
-        raise PuzzleError(problem, got=f"{at.turns} micro-batches", fix=f"--batches {at.turns // ranks * ranks}")
+        expected = f"such as {at.turns // ranks * ranks} micro-batches"
+        raise PuzzleError(problem, expected=expected, got=f"{at.turns} micro-batches")
     size = at.turns // max(1, at.turns // ranks)
     rounds = [range(first, first + size) for first in range(0, at.turns, size)]
     forwards = [(FORWARD.kind, stage, turn) for some in rounds for stage in mine for turn in some]

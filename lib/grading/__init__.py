@@ -4,7 +4,6 @@
 points       the points of a pass: for the star, for nearness to the frontier
 verdict      the one result: what came of an attempt, of several
 advice       what costs time and memory, beside the program of a goal, and what the text of a program shows
-fitting      what to write instead, where that depends on the puzzle
 judge        right or not, at its own size and others; layout, rules, targets
 standing     how a run stands to the puzzle of its name, for pictures
 page         a verdict to be read: a table for notebooks, a text

@@ -13,7 +13,7 @@ from ..course.layouts import Size, check_layout
 from ..course.sizes import other_sizes, show_size
 from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
-from ..machine.check import TRAINED, WRONG_VALUE, check_finals
+from ..machine.check import TRAINED, check_finals
 from ..machine.outcome import Outcome
 from ..record.attention import PROJECT
 from ..record.collectives import ALLGATHER
@@ -50,7 +50,6 @@ from .advice.sources import (
     sums_later,
     written_out,
 )
-from .fitting import fitting
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 Watch = Callable[[Size, int], Outcome]
@@ -192,13 +191,13 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, wa
     if not proved:
         try:
             train = size.get("train", TRAINED[0])
-            fitting(puzzle, check_finals)(outcome.final_states, train, layers_done=outcome.layers_done)
+            check_finals(outcome.final_states, train)
         except PuzzleError as error:
-            if WRONG_VALUE in str(error):
+            if error.rule == "wrong_value":
                 error.fix = without_adapter(outcome) or error.fix
             raise
     updates = {(event.rank, event.layer) for event in outcome.events if event.kind == UPDATE.kind}
-    fitting(puzzle, check_layout)(puzzle.layout, size, outcome.final_states, updates)
+    check_layout(puzzle.layout, size, outcome.final_states, updates)
     for name in puzzle.ideas:
         IDEAS[name].check(outcome)
 

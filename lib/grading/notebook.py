@@ -32,7 +32,6 @@ from ..running.limits import TIMEOUT
 from ..running.run import Run, run
 from . import page
 from .answers import answer_in, answer_of, renamed
-from .fitting import fitting
 from .judge import judge
 from .progress import Ending, Progress, fitting_hint, keep, next_hint, notebook_of
 from .seal import broken_seal
@@ -119,7 +118,7 @@ def grade(
 
     try:
         cost = cost_named(spec.cost)
-        verdict = judge(spec, fitting(spec, at), at, lambda: _text_of(fn, spec.name))
+        verdict = judge(spec, at, at, lambda: _text_of(fn, spec.name))
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)

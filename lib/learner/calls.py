@@ -147,7 +147,7 @@ class Call:
         return f"<{show_call(handle.kind, handle.layers or handle.layer)} of rank {self._caller.rank}, {state}>"
 
     def __add__(self, other: object = None) -> Any:
-        raise PuzzleError(f"{self!r} is no tensor yet", fix="did you forget `await`?")
+        raise PuzzleError("forgot_await", what=f"{self!r} is no tensor yet")
 
     __radd__ = __getitem__ = __iter__ = __add__
 
@@ -163,7 +163,7 @@ def _missing(name: str) -> property:
     """Return a property that raises AwaitMissing, for an attribute that tensors have."""
 
     def refuse(call: Call) -> None:
-        raise AwaitMissing(f"{call!r} has no {name}", fix="did you forget `await`?")
+        raise AwaitMissing("forgot_await", what=f"{call!r} has no {name}")
 
     return property(refuse)
 

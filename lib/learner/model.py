@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import sys
 from array import array
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from inspect import isawaitable, signature
 from itertools import zip_longest
 from types import CodeType, FrameType
 from typing import Any, TypeVar, overload
-from weakref import ref
 
-from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
-from ..basics.errors import Line, Place, PuzzleError, Spot, is_learners, line_at, show_line, with_article
+from ..basics.arguments import describe, one_of, set_of, whole_number
+from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at, with_article
 from ..basics.units import Elements
 from ..machine.check import TRAINED, check_finals
 from ..machine.failure import Wait
 from ..machine.interface import CallHandle, FinalState
-from ..machine.simulator import loading
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, STORES
 from ..record.operations import Collective, Computation
-from ..record.table import Verbs, collective, sums
+from ..record.table import Verbs, collective
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
 from .experts import ExpertVerbs
-from .origins import Origins
 from .pricing import priced
 from .slices import SliceVerbs
 from .storage import Answers, Storage
 from .tensors import (
-    CLASSES,
     TENSORS,
     Activation,
     ActivationGrad,
@@ -43,12 +38,11 @@ from .tensors import (
     Saved,
     Sharded,
     Tensor,
-    Tokens,
-    TokensGrad,
     Weight,
     WeightGrad,
     expect,
     of_token,
+    unfit,
 )
 
 PLAIN = (str, int, float, bool, type(None))
@@ -58,34 +52,15 @@ Cut = TypeVar("Cut", bound=Sharded)  # what can be joined, and what can be summe
 Summed = TypeVar("Summed", bound=WeightGrad | Batched)
 
 
-GIVEN_TOGETHER = {
-    frozenset({"Attended", "KeysValues"}): "att, kv = model.project(layer, inp, weight)",
-    frozenset({"AttendedGrad", "KeysValuesGrad"}): "att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)",
-    frozenset({"Weight", "OptState"}): "weight, opt_state = model.load_weights(layer)",
-}
-"""Which call gives two kinds of tensor, that another one takes."""
-
-
 def written(verb: str) -> str:
     """Return how a verb of a model is called, with the arguments that it needs.
 
     >>> written("pass_to")
     'await model.pass_to(rank, v)'
     """
-    signature = inspect.signature(getattr(Model, verb))
-    needed = [name for name, one in signature.parameters.items() if one.default is one.empty and name != "self"]
-    return f"{'await ' * ('Awaitable' in str(signature.return_annotation))}model.{verb}({', '.join(needed)})"
-
-
-def _exchanged(operands: Mapping[str, object]) -> str:
-    """Return, as the end of a sentence, which call has given two operands that are exchanged, where one gives both.
-    ``operands``: by the kinds that they should be of."""
-    both = frozenset(kind for kind, operand in operands.items() if type(operand) is not CLASSES[kind])
-    gives = GIVEN_TOGETHER.get(both)
-    if both == {"Activation", "ActivationGrad"}:
-        stored = "or are they exchanged where they are stored, each in the other's dictionary or name?"
-        return f"; {stored} What asyncio.gather gives is in the order of its calls"
-    return f"; or are they exchanged where they are made? {gives}, in that order" if gives else ""
+    known = signature(getattr(Model, verb))
+    needed = [name for name, one in known.parameters.items() if one.default is one.empty and name != "self"]
+    return f"{'await ' * ('Awaitable' in str(known.return_annotation))}model.{verb}({', '.join(needed)})"
 
 
 class Model(SliceVerbs, ExpertVerbs, Verbs):
@@ -109,7 +84,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         if dist is None:
             dist = Dist(1)
         if not isinstance(dist, Dist):
-            raise PuzzleError("dist must be a Dist", where="Model", got=describe(dist), fix="dist=Dist(4)")
+            raise PuzzleError("dist must be a Dist", where="Model", got=describe(dist))
         self.dist = dist
         self._rank = one_of("Model: rank", rank, dist._mesh.everyone)
         self._layers = whole_number("Model: layers", layers)
@@ -123,19 +98,15 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         self._codes: list[CodeType] = []
         self._places = array("i")
         self.final_weights = Answers()
-        among: list[ref[Origins]] = []
         for store in STORES:
-            setattr(self, store, Storage(self._simulator, self._handle, store, among))
+            setattr(self, store, Storage(self._simulator, self._handle, store))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute of your own. Raises PuzzleError for what the machine has: it would no longer know of it."""
         replaced = name in Model.__annotations__ and getattr(self, name, value) is not value
         if replaced or (not name.startswith("_") and hasattr(Model, name)):
             where = Place(self._rank, detail=f"model.{name} = ...")
-            fix = "choose another name for what is your own"
-            if name in STORES:
-                fix = f"model.{name}.clear() empties it, model.{name}.update(...) stores several tensors"
-            raise PuzzleError(f"model.{name} cannot be replaced", where=where, got=describe(value), fix=fix)
+            raise PuzzleError("replaced", where=where, got=describe(value), name=name)
         object.__setattr__(self, name, value)
 
     # -- what a rank knows of itself --------------------------------------------------------
@@ -238,8 +209,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         mesh = self.dist._mesh
         known = mesh.named(axis)
         if self.is_host:
-            fix = "the place of a device: model.devices has the ranks of this host's"
-            raise PuzzleError(f"a host is on no axis, so not on {axis!r}", where=self._place("axis_index"), fix=fix)
+            raise PuzzleError(f"a host is on no axis, so not on {axis!r}", where=self._place("axis_index"))
         if self._watched is not None:
             return self._watched.index(mesh, known)  # type: ignore[no-any-return]
         return mesh.index(self._rank, known)
@@ -254,11 +224,10 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         mesh = self.dist._mesh
         for axis, place in coords.items():
             if type(place) is int or not 0 <= place < mesh.size(axis):
-                fix = f"places go from 0 to model.axis_size({axis!r}) - 1, which is {mesh.size(axis) - 1} here"
-                one_of(axis, place, mesh.size(axis), self._place("rank_at"), fix)
+                one_of(axis, place, mesh.size(axis), self._place("rank_at"))
         if self.is_host and (missing := mesh.axes.keys() - coords.keys()):
-            problem, fix = "a host has no coordinates of its own", f"name {', '.join(sorted(missing))} as well"
-            raise PuzzleError(problem, where=self._place("rank_at"), fix=fix)
+            expected = f"{', '.join(sorted(missing))} as well"
+            raise PuzzleError("a host has no coordinates of its own", where=self._place("rank_at"), expected=expected)
         if self._watched is not None:
             return self._watched.rank_at(mesh, coords)  # type: ignore[no-any-return]
         return mesh.rank_at({**mesh.coordinates(self._rank), **coords}) if mesh.axes else self._rank
@@ -279,7 +248,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         if self._watched is not None:
             shard, total = self._watched.given(shard), self._watched.given(total)
         if type(total) is not int or total < 1:
-            total = whole_number("total", total, where=self._place(verb), fix=loading(verb))
+            total = whole_number("total", total, where=self._place(verb))
         weight, state = getattr(self._simulator, verb)(self._handle, layer, shard, total)
         self._note(sys._getframe(2))
         return of_token(weight), of_token(state)  # type: ignore[return-value]
@@ -467,107 +436,24 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
                 continue
             if type(value) is not type(known[0]) or value not in known:
                 expected = " or ".join(map(repr, (*known, unsaid)))
-                where = self._place(row.kind, layer)
-                fix = f"model.{row.kind}(..., {name}={known[0]!r}), or leave {name} out"
-                problem = f"unknown value for {name}"
-                raise PuzzleError(problem, where=where, expected=expected, got=describe(value), fix=fix)
+                where, problem = self._place(row.kind, layer), f"unknown value for {name}"
+                raise PuzzleError(problem, where=where, expected=expected, got=describe(value))
             chosen[name] = value
         return chosen
 
     def _refuse(self, row: Computation, layer: int | None, *operands: object) -> None:
         """Raise PuzzleError for the first operand that is of another kind than its row says."""
-        verb = f"model.{row.kind}({', '.join([*['layer'] * row.layered, *row.takes])})"
-        exchanged = sorted(type(one).__name__ for one in operands[: len(row.takes)]) == sorted(row.takes.values())
         for operand, (name, wanted) in zip(operands, {**row.takes, **row.may_take}.items(), strict=False):
-            if operand is None and name in row.may_take:
-                continue
-            if type(operand) is not CLASSES[wanted]:
-                if name in row.may_take:
-                    verb = f"{verb[:-1]}, {name}={name})"
-                if exchanged and name in row.takes:
-                    verb += ", in this order" + _exchanged(dict(zip(row.takes.values(), operands, strict=False)))
-                    expect(self._place(row.kind, layer), name, operand, wanted, verb, in_order=True)
-                whence = functools.partial(self._whence, row, layer, operand, wanted)
-                in_rounds = functools.partial(self._in_rounds, operand)
-                expect(self._place(row.kind, layer), name, operand, wanted, verb, whence, in_rounds)
-
-    def _in_rounds(self, operand: object) -> str:
-        """Return in what the order of work departs from rounds, if an operand of another kind has come as a message."""
-        if not isinstance(operand, Tensor) or self._simulator.sender(self._handle, operand._token) is None:
-            return ""
-        if isinstance(operand, Activation) and self._simulator.nobodys(self._handle, operand.layer):
-            return ""
-        return self._simulator.against_rounds(self._handle, False) or self._simulator.not_by_turns(self._handle)
-
-    def _whence(self, row: Computation, layer: object, operand: object, wanted: str) -> str:
-        """Return from which rank an operand of another kind than is wanted has come, and where the right one is; an
-        empty text if it is this rank's own."""
-        came = self._simulator.sender(self._handle, operand._token) if isinstance(operand, Tensor) else None
-        if came is None or not isinstance(operand, Tensor):
-            return self._of_experts(row, layer, operand)
-        of_layer = self._layers if row is LOSS else layer
-        right = self._simulator.nobodys(self._handle, operand.layer) if isinstance(operand, Activation) else ""
-        if right:
-            sender, at = came
-            line = f", received in {self._line(at)}" if self._line(at) else ""
-            return f"it came from rank {sender} {self._simulator.moment(self._handle, at)}{line}; {right}"
-        if isinstance(of_layer, int) and KINDS[wanted].by_batch:
-            of_layer += wanted == "ActivationGrad"
-            batches: frozenset[int] = getattr(operand, "batches", frozenset())
-            right = self._simulator.comes_from(self._handle, wanted, of_layer, batches)
-        sender, at = came
-        line = f", received in {self._line(at)}" if self._line(at) else ""
-        if KINDS[wanted].by_batch and not KINDS[type(operand).__name__].by_batch:
-            right = f"let that rank send the {wanted}, and no {type(operand).__name__}"
-        elif wanted != type(operand).__name__ and not right:
-            right = f"let that rank send the {wanted} in place of this"
-        if {wanted, type(operand).__name__} == {"KeysValues", "KeysValuesGrad"}:
-            right = "keys and values come from there, and their gradient, too: receive them in the order in which that "
-            right += "rank sends them"
-            if isinstance(layer, int):
-                right += self._simulator.too_few_received(self._handle, sender, layer)
-        elif f"src={sender})" in right:
-            right = "so does what is wanted: receive in the order in which that rank sends, or store what comes under "
-            right += "what it is: its kind, its layer and its micro-batch"
-        return f"it came from rank {sender} {self._simulator.moment(self._handle, at)}{line}{right and '; '}{right}"
-
-    def _of_experts(self, row: Computation, layer: object, operand: object) -> str:
-        """Return what to do about tokens where an activation is asked for, or the other way round, in a model with
-        experts; an empty text for anything else."""
-        if isinstance(operand, Tokens) and row is LOSS:
-            home = f"await model.alltoall(out, {self._layers}), with what model.expert({self._layers - 1}, ...) gives"
-            return f"the loss reads the output of the last layer, when it is home: {home}"
-        if not isinstance(layer, int) or not 0 <= layer < self._layers or not self.experts(layer):
-            return ""
-        if isinstance(operand, (Tokens, TokensGrad)) and row in (FORWARD, BACKWARD):
-            verb = "backward_expert" if row is BACKWARD else "expert"
-            gives = "of_weight, grad" if row is BACKWARD else "out"
-            return f"layer {layer} has experts, and tokens are for these: {gives} = {written(verb)}"
-        if isinstance(operand, Activation) and operand.layer != layer:
-            return f"this is of layer {operand.layer}, and not {layer}: is the result of another call taken here?"
-        if isinstance(operand, Activation) and self._simulator.has_run(self._handle, "expert", layer):
-            kept = f"model.expert({layer}, ...) has read the tokens that alltoall gave: keep those for the backward"
-            return f"{kept}, stored in model.activations under a key of their own"
-        return ""
-
-    def _written_at(self, at: int) -> str:
-        """Return the line of the learner's code that has written an entry of the log; an empty text if it is ours."""
-        code = self._codes[at] if at < len(self._codes) else None
-        return "" if code is None or not is_learners(code) else show_line(code, line_at(code, self._places[at]))
-
-    def _line(self, at: int) -> str:
-        """Return where in the learner's code an entry of the log was written, without the code."""
-        line = self._written_at(at)
-        return f"line {line.number}" if isinstance(line, Spot) else ""
+            if operand is not None or name in row.takes:
+                expect(self._place(row.kind, layer), name, operand, wanted)
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
         """Hands in the rank's final weight of a layer, or its shards of it. Takes no time, and does not store the
         weight. Where adapters are trained, it is the layer's adapter."""
         if type(weight) is not Weight:
-            where = self._place("set_final_weight", layer if isinstance(layer, int) else None)
-            whence = functools.partial(self._whence, UPDATE, layer, weight, "Weight")
-            verb = f"{written('set_final_weight')}, with the weight that model.update gives"
-            expect(where, "weight", weight, "Weight", verb, whence)
+            expect(
+                self._place("set_final_weight", layer if isinstance(layer, int) else None), "weight", weight, "Weight"
+            )
         self._simulator.set_final_weight(self._handle, layer, weight._token)
         dict.__setitem__(self.final_weights, layer, weight)
 
@@ -669,17 +555,10 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             return False
         if type(v) not in LISTS or type(layer) not in LISTS:
             one, other = ("tensors", "layers") if type(v) in LISTS else ("layers", "tensors")
-            problem = f"a list of {one} comes with the list of their {other}"
-            got, fix = f"{describe(v)}, {describe(layer)}", f"await model.{row.kind}([one, two], [0, 1])"
-            fix += ", or one tensor with its layer"
-            if isinstance(v, tuple) and len({type(one) for one in v} & {*TENSORS}) == len(v) == 2:
-                both = [f"model.{KINDS[type(one).__name__].store}[{layer}]" for one in v]
-                problem, maker = (
-                    f"{row.kind} takes one tensor, and this is two in one name",
-                    "an operation has given both",
-                )
-                fix = f"{maker}: take each by a name of its own, {both[0]}, {both[1]} = ..., and hand in one of them"
-            raise PuzzleError(problem, where=self._place(row.kind), got=got, fix=forgotten_await(v) or fix)
+            got = f"{describe(v)}, {describe(layer)}"
+            if isawaitable(v):
+                self._refuse_brought(row, v, layer)
+            raise PuzzleError("list_alone", where=self._place(row.kind), got=got, one=one, other=other)
         for one, its_layer in zip_longest(v, layer[: len(v)]):
             self._refuse_brought(row, one, its_layer)
         return True
@@ -690,35 +569,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             return
         where = self._place(row.kind, layer if isinstance(layer, int) else None)
         kinds = [kind for kind in row.takes if not KINDS[kind].by_batch] or row.takes  # those are for few puzzles
-        awaited = forgotten_await(v)
-        problem = f"{row.kind} takes {'a tensor' if awaited else with_article(' or '.join(kinds))}"
-        fix = awaited or written(row.kind)
-        if type(layer) in TENSORS and isinstance(v, int):
-            fix += ": first the tensor, then its layer; here they are exchanged"
-        if isinstance(v, WeightGrad) and not sums(row.kind) and v.layer == layer and self.experts(v.layer):
-            fix = "the gradient of experts stays with them, as their weights do: each rank updates its own with what "
-            fix += "backward_expert has given, and nothing of it travels"
-        elif isinstance(v, WeightGrad) and not sums(row.kind):
-            fix = "the gradient of a weight comes first of what a backward gives, and that of its input is the second: "
-            fix += f"of_weight, grad = {written('backward_expert')}"
-        if type(v).__name__ == "AttendedGrad":
-            fix = "the gradient of queries stays on its rank, and that of keys and values is summed: "
-            fix += f"att_grad, kv_grad = {written('backward_attend')}, in this order"
-        if sums(row.kind) and isinstance(v, (Weight, OptState)):
-            fix = f"the pieces of a weight are joined: await model.{ALLGATHER.kind}(v, layer); gradients are summed"
-            if isinstance(v, OptState):
-                fix = "only gradients are summed. A state stays where it is: an update takes it, and gives the new one"
-            elif v._token.labels.is_whole():
-                fix = "only gradients are summed. A piece of a weight is what this rank has loaded, "
-                fix += "or weight.shard(model.rank, model.RANKS)"
-        if (v is None or (type(v) is int and v == 0)) and sums(row.kind) and type(layer) is int:
-            fix = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
-        elif v is None:
-            fix = "None is what .get gives where nothing is stored: every rank of the group brings a piece of its own, "
-            fix += f"of a weight what it has loaded, model.load_weights({layer}, model.rank, model.RANKS)"
-        elif isinstance(v, Storage):
-            fix = f"one tensor of it: model.{v._name}[{layer}]"
-        raise PuzzleError(problem, where=where, got=describe(v), fix=fix)
+        raise unfit("not_brought", v, where, verb=row.kind, kind=with_article(" or ".join(kinds)))
 
     @priced
     def pass_to(self, rank: int, v: Any) -> Awaitable[None]:
@@ -728,17 +579,15 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         """
         tensor = type(v) in TENSORS
         if type(rank) is not int and isinstance(rank, Tensor):
-            fix = f"{written('pass_to')}: first the rank, then what it gets; here they are exchanged"
-            raise PuzzleError("a rank is a number", where=self._place("pass_to"), got=describe(rank), fix=fix)
+            raise PuzzleError("a rank is a number", where=self._place("pass_to"), got=describe(rank))
         if self._watched is not None:
             rank, v = self._watched.end(rank), v if tensor else int(v) if isinstance(v, int) else v
         if not tensor and (type(v) not in PLAIN or len(str(v)) > LONGEST):
-            problem, got = "pass_to sends one tensor, or a text, a number or None", describe(v)
-            fix = forgotten_await(v) or "one pass_to for each tensor"
-            if type(v) in PLAIN:
-                problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
-                fix = "tensors carry what is large; a message is for a word or a number beside them"
-            raise PuzzleError(problem, where=self._place(f"pass_to({rank})"), got=got, fix=fix)
+            where = self._place(f"pass_to({rank})")
+            if type(v) not in PLAIN:
+                raise unfit("not_sent", v, where)
+            problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
+            raise PuzzleError(problem, where=where, got=got)
         if self._by_hand:
             self._share()
         call = self._simulator.pass_to(self._handle, rank, v._token if tensor else None, None if tensor else v)
@@ -754,9 +603,6 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             self._share()
         if self._watched is not None:
             src = self._watched.end(src)
-        for store in (self.activations, self.grad_activations):
-            if store._missed is not None and (sought := store.missed()) is not None:
-                self._simulator.seeks(self._handle, *sought)
         return self._call(self._simulator.receive(self._handle, src), sys._getframe(1))
 
     # -- the answer --------------------------------------------------------------------------------
@@ -779,8 +625,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         except TypeError:
             models = []
         if not models or not all(isinstance(model, Model) for model in models):
-            fix = "let the function end in `return model`, and pass the list of what the ranks return"
-            raise PuzzleError("check takes the models of all ranks", got=describe(models), fix=fix)
+            raise PuzzleError("check takes the models of all ranks", got=describe(models))
         made_up = check_finals([model._final_state() for model in models], train, models[0].dist._mesh.finals)
         print("Correct!" + (" (But a made-up gradient is in it, which a puzzle refuses.)" if made_up else ""))
 

@@ -5,32 +5,26 @@ A model's operations make them. One made by hand (``Weight(0, 2, 0)``) is for de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from inspect import isawaitable
 from operator import attrgetter
 from typing import Any, Self
 
-from ..basics.arguments import describe, forgotten_await, one_of, one_of_names, set_of, whole_number
-from ..basics.errors import NO_OTHERS, Place, PuzzleError, with_article
+from ..basics.arguments import describe, one_of, one_of_names, set_of, whole_number
+from ..basics.errors import Place, PuzzleError, told, with_article
 from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import made_by_hand
-from ..record.attention import BACKWARD_PROJECT
-from ..record.experts import HOMEWARD
 from ..record.kinds import KINDS
-from ..record.labels import DEALT, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels
+from ..record.labels import NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels
 from ..record.shards import NONE, WHOLE, Shards, check_fineness, coarsest
-from ..record.training import BACKWARD, KEEP
+from ..record.training import KEEP
 
 __all__ = ["Activation", "ActivationGrad", "Attended", "AttendedGrad", "KeysValues", "KeysValuesGrad"]
 __all__ += ["OptState", "Saved", "Tokens", "TokensGrad", "Weight", "WeightGrad"]
 
 SAME = ("layer", "layers", "step", "total_batches", "adapter", "keep")
 """Labels in which there is no number of a rank."""
-FIRST = "store the first gradient as it is, and add to it from the second on"
-FROZEN = "operations and collectives make new tensors; their labels follow from that"
-TWO_GRADIENTS = {"AttendedGrad", "KeysValuesGrad"}
-KEYS_AND_GRADIENT = {"KeysValues", "KeysValuesGrad"}
-"""What goes round a ring together."""
 
 
 class Tensor:
@@ -60,10 +54,10 @@ class Tensor:
                 setattr(cls, name, property(attrgetter(f"_token.{labels}.{name}"), doc=""))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise PuzzleError(f"tensors are frozen: {name} cannot be set", got=repr(self), fix=FROZEN)
+        raise PuzzleError("frozen", got=repr(self), name=name, done="set")
 
     def __delattr__(self, name: str) -> None:
-        raise PuzzleError(f"tensors are frozen: {name} cannot be deleted", got=repr(self), fix=FROZEN)
+        raise PuzzleError("frozen", got=repr(self), name=name, done="deleted")
 
     def __repr__(self) -> str:
         return str(self._token.seen)
@@ -80,44 +74,11 @@ class Tensor:
         return _unpickled, (self._token.seen._asdict(),)
 
     def __add__(self, other: object) -> Any:
-        fix = forgotten_await(other) or (FIRST if other is None else "of WeightGrads: grad + other_grad")
-        if isinstance(other, WeightGrad):
-            fix = (
-                "gradients of weights have a dictionary of their own, model.grad_weights: this is another one's tensor"
-            )
-        kinds = [one._token.labels.kind for one in (self, other) if isinstance(one, Tensor)]
-        if "WeightGrad" in kinds and (own := [kind for kind in kinds if KINDS[kind].by_batch]):
-            fix = f"one of these is {with_article(own[0])}, and no gradient of a weight: was it taken from another "
-            fix += (
-                "dictionary than model.grad_weights, or received in the place of one? A receive gives what its sender "
-            )
-            fix += "has sent first; a sum over ranks is one call, model.allreduce or model.scatterreduce"
-        if isinstance(other, Tensor) and other._token.labels.adapter != self._token.labels.adapter:
-            fix = "forward and backward take both, the weight and beside it adapter=..."
-        elif type(other) is type(self):
-            fix = "pieces are joined, and not added: weight = await model.allgather(weight, layer)"
-        problem = "only weight gradients add up"
-        if isinstance(other, Tensor) and {self._token.labels.kind, other._token.labels.kind} == KEYS_AND_GRADIENT:
-            problem = "keys and values do not add up with a gradient of keys and values"
-            fix = "kv_grad + their_grad. Both come from the same rank: receive them in the order in which it sends "
-            fix += "them, and let the gradient go round in the direction of its keys and values"
-            grad = next(one._token.labels for one in (self, other) if isinstance(one, KeysValuesGrad))
-            if grad.done() == grad.piece():
-                fix = (
-                    "this is what a rank's own queries give for its own keys, to which nothing has come yet that could "
-                )
-                fix += "be added: receive no gradient in the first step"
-        if isinstance(other, Tensor) and {self._token.labels.kind, other._token.labels.kind} == TWO_GRADIENTS:
-            problem = "the gradient of queries does not add up with that of keys and values"
-            fix = "it stays on its rank; what adds up are gradients of the same keys and values, kv_grad + their_grad"
-        raise self._does_not_add_up(other, problem, fix)
+        kind = type(other).__name__
+        what = f"{_a(self._token.labels.kind)} and {_a(kind) if kind in KINDS else describe(other)}"
+        raise unfit("not_addable", other, f"{self} + ...", what=what)
 
     __radd__ = __add__
-
-    def _does_not_add_up(self, other: object, problem: str, fix: str) -> PuzzleError:
-        error = PuzzleError(problem, where=f"{self} + ...", got=describe(other), fix=fix)
-        error.came = self._token.arrivals(other._token if isinstance(other, Tensor) else None)
-        return error
 
 
 CLASSES: dict[str, type[Tensor]] = {}  # the class of each kind of tensor
@@ -135,33 +96,17 @@ class Sharded(Tensor):
     def shard(self, index: int, total: int) -> Self:
         """Returns piece ``index`` of ``total`` equal pieces of this one (a shard can be cut again). Raises PuzzleError
         for an index out of range or a tensor with gaps."""
-        order = (
-            "tensor.shard(index, total) is piece number index of total, from 0 to total - 1: tensor.shard(model.rank, "
-            "model.RANKS)"
-        )
         index, total = self._token.given(index), self._token.given(total)
         if type(index) is not int or type(total) is not int or not 0 <= index < total:
-            total = whole_number(f"shard of {self}: total", total, fix=order)
-            try:
-                index = one_of(f"shard of {self}: index", index, total, fix=order)
-            except PuzzleError as error:
-                one = "which piece and how many are of one axis: "
-                one += "tensor.shard(model.axis_index(axis), model.axis_size(axis))"
-                error.fix_for = dict.fromkeys(("several_kinds", "replica_sharded", "mesh"), one)
-                if index == total:
-                    own = "; of one piece a rank, this rank takes tensor.shard(model.rank, model.RANKS)"
-                    error.fix = f"pieces count from 0, so the last of {total} is number {total - 1}{own}"
-                raise
+            total = whole_number(f"shard of {self}: total", total)
+            index = one_of(f"shard of {self}: index", index, total)
         return of_token(self._token.shard(index, total))  # type: ignore[return-value]
 
     def combine(self, other: Self) -> Self:
         """Returns this and other shards of the same thing as one tensor. Raises PuzzleError when a shard is in both, or
         layer, step or micro-batches differ."""
         if type(other) is not type(self):
-            problem = f"combine joins shards of one {type(self).__name__}"
-            several = isinstance(other, (list, tuple))
-            fix = "one after the other: first.combine(second)" if several else "join each kind for itself"
-            raise PuzzleError(problem, got=describe(other), fix=forgotten_await(other) or fix)
+            raise unfit("not_joined", other, "", kind=type(self).__name__)
         return of_token(self._token.combine(other._token))  # type: ignore[return-value]
 
 
@@ -262,26 +207,6 @@ class Batched(Sharded):
     ) -> Self:
         extra = ExtraLabels(**_parts_of(cls, parts, of))
         return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
-
-    def __add__(self, other: object) -> Any:
-        if type(other) is type(self):
-            fix = f"the partial sums of several ranks are added up by await model.allreduce(..., {self.layer})"
-            if other.batches != self.batches:
-                fix = "these are of different micro-batches, and stay apart: each goes through its layers by itself, "
-                fix += "and what adds up are the gradients of the weight that the backward of each gives"
-            elif self.total > 1 and self.shards != other.shards:
-                gather = f"await model.allgather(..., {self.layer})"
-                fix = f"these are slices of one tensor, and are joined, not added up: {gather} on every rank"
-            if isinstance(self, ActivationGrad):
-                fix += (
-                    ". Is it the gradient of the weight that is added up? That is the first thing that backward gives, "
-                )
-                fix += "or what its half for the weight gives"
-            problem = "only weight gradients add up on a rank"
-            raise self._does_not_add_up(other, problem, fix)
-        return super().__add__(other)
-
-    __radd__ = __add__
 
 
 class Activation(Batched):
@@ -451,8 +376,7 @@ class Saved(Tensor):
 
     def shard(self, index: int, total: int) -> Any:
         """Raises PuzzleError: what forward leaves behind is not cut."""
-        fix = "a forward with a piece of the weight, partial=True, leaves behind that piece's share"
-        raise PuzzleError("inner activations are not cut", where=f"shard of {self}", fix=fix)
+        raise PuzzleError("inner activations are not cut", where=f"shard of {self}")
 
 
 _new, _set_token = object.__new__, Tensor.__dict__["_token"].__set__
@@ -531,7 +455,7 @@ def _part_of(cls: type[Any], names: tuple[str, str], parts: Iterable[int], of: i
 def _of_adapter(cls: type[Any], adapter: bool) -> ExtraLabels:
     """Return the extra labels of a tensor that is of an adapter, or is not."""
     if type(adapter) is not bool:
-        raise PuzzleError(f"{cls.__name__}: adapter is True or False", got=describe(adapter), fix="adapter=True")
+        raise PuzzleError(f"{cls.__name__}: adapter is True or False", got=describe(adapter))
     return OF_ADAPTER if adapter else NO_EXTRA
 
 
@@ -544,86 +468,20 @@ def _unpickled(fields: dict[str, Any]) -> Tensor:
     return of_token(made_by_hand(Labels(**{**fields, "extra": _known(ExtraLabels(*fields.get("extra", NO_EXTRA)))})))
 
 
-def expect(
-    where: Place,
-    name: str,
-    thing: object,
-    kind: str,
-    verb: str = "",
-    whence: Callable[[], str] | None = None,
-    in_rounds: Callable[[], str] | None = None,
-    in_order: bool = False,
-) -> None:
-    """Raise PuzzleError unless ``thing`` is a tensor of this kind. ``verb``: how the operation is called; ``whence``:
-    from which rank it came, and where the right one is; ``in_rounds``: what to do where layers are dealt like cards,
-    if the order of the work is the mistake; ``in_order``: all operands are there, in another order."""
+def expect(where: Place, name: str, thing: object, kind: str) -> None:
+    """Raise PuzzleError unless ``thing`` is a tensor of this kind."""
     if type(thing) is not CLASSES[kind]:
-        fix = verb if in_order else forgotten_await(thing) or _of_another_kind(thing, kind) or verb
-        problem = f"{name} must be {kind if kind.endswith('s') else with_article(kind)}"
-
-        def own() -> str:
-            return (whence() if whence else "") or fix
-
-        fix_for = {DEALT: lambda: in_rounds() or own()} if in_rounds else NO_OTHERS
-        raise PuzzleError(problem, where=where, got=describe(thing), fix=own if whence else fix, fix_for=fix_for)
+        raise unfit("kind_mismatch", thing, where, name=name, kind=_a(kind))
 
 
-def _of_another_kind(thing: object, kind: str) -> str:
-    """Return what to do about something that stands where a tensor of this kind should, or an empty text."""
-    if isinstance(thing, dict):
-        return f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
-    if isinstance(thing, list) and any(isinstance(one, Tensor) for one in thing):
-        return "one tensor of the list: [layer] behind it, where it has one for each layer in their order"
-    if isinstance(thing, tuple) and len(thing) == 1:
-        return "it by itself, without the brackets and the comma of a tuple"
-    if isinstance(thing, tuple) and any(isinstance(one, Tensor) for one in thing):
-        return "one tensor of these: what an operation gives is unpacked, one, other = ..."
-    if isinstance(thing, (Tokens, TokensGrad)) and kind in HOMEWARD.values():
-        what = "activation" if isinstance(thing, Tokens) else "gradient"
-        layer = thing.layer
-        return f"tokens are not home: {what} = await model.alltoall(..., {layer}), over the ranks over which they came"
-    if isinstance(thing, (Activation, ActivationGrad)) and kind in HOMEWARD:
-        return f"send it to the experts of its layer first: await model.alltoall(..., {thing.layer})"
-    if isinstance(thing, KeysValuesGrad) and kind == "AttendedGrad":
-        gives = "att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)"
-        return f"the gradient of queries is the first of what backward_attend gives, that of keys the second: {gives}"
-    if isinstance(thing, (Weight, OptState)) and kind in ("Weight", "OptState"):
-        verb = "model.update" if thing.step else "model.load_weights"
-        this, other = "a weight, the first", "optimizer state is the second"
-        if isinstance(thing, OptState):
-            this, other = "an optimizer state, the second", "weight is the first"
-        return f"this is {this} of what {verb} gives, and the {other}: weight, opt_state = {verb}(...)"
-    if isinstance(thing, KeysValues) and kind == "Attended":
-        gives = "att, kv = model.project(layer, inp, weight)"
-        return f"these are keys and values, the second of what project gives, and the queries are the first: {gives}"
-    if isinstance(thing, Attended) and kind == "KeysValues":
-        return (
-            "these are queries: keys and values are the second of what model.project gives, and only they are gathered"
-        )
-    if isinstance(thing, Attended) and kind == "Activation":
-        return (
-            f"these are queries: model.rest({thing.layer}, inp, weight, att) gives the output, which goes on from here"
-        )
-    if isinstance(thing, AttendedGrad) and kind == "ActivationGrad":
-        gives = f"of_weight, grad = model.backward_project({thing.layer}, inp, grad, weight, att_grad, kv_grad)"
-        own = "this is the gradient of queries. grad is that of the layer's output, which backward_rest reads, too"
-        return f"{own}; {gives} gives the one that goes on from here"
-    if isinstance(thing, Attended) and kind == "AttendedGrad":
-        makes = f"att_grad = model.backward_rest({thing.layer}, inp, grad, weight, att)"
-        return f"these are the queries, and not their gradient, which comes first: {makes}"
-    if isinstance(thing, Saved):
-        gives = "forward gives the output first, out, saved = model.forward(..., keep=...)"
-        return f"{gives}, and backward takes what was kept beside the input, saved=saved"
-    if isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
-        verb = (
-            BACKWARD_PROJECT.kind if thing._token.labels.extra.of != 1 == thing._token.labels.total else BACKWARD.kind
-        )
-        return f"{verb} gives the gradient of the weight first, then that of the activation"
-    if isinstance(thing, Activation) and kind == "ActivationGrad":
-        if thing.layer < thing._token.labels.layers:
-            this = f"this is the activation of layer {thing.layer}, which forward reads, and not its gradient"
-            return f"{this}: is it gathered or read where its gradient is meant? It is in model.grad_activations"
-        return "model.loss makes the first gradient of the last activation, backward the others"
-    if isinstance(thing, ActivationGrad) and kind == "Activation":
-        return "an Activation is what get_activation or forward gives; what loss and backward give are gradients"
-    return ""
+def unfit(rule: str, thing: object, where: Place | str, **facts: str) -> PuzzleError:
+    """Return the error of a thing that breaks a rule; where it was to be awaited before, that it was not."""
+    labels = [thing._token.labels] if isinstance(thing, Tensor) else []
+    if isawaitable(thing):
+        rule, facts = "forgot_await", {"what": told(rule, facts)}
+    return PuzzleError(rule, where=where, got=describe(thing), operands=labels, **facts)
+
+
+def _a(kind: str) -> str:
+    """Return the name of a kind of tensor behind its article: those that end in s are several."""
+    return kind if kind.endswith("s") else with_article(kind)

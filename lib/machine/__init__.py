@@ -7,11 +7,11 @@ cost          prices and sizes
 fingerprints  what a tensor carries: a fingerprint in an exact algebra
 failure       how a run that failed has ended
 interface     the narrow interface to all that decides
-past          what the ranks have done before, for rules and errors that ask
+taken         the pieces that a rank has taken from its loads
 rank_state    what the machine knows of one rank and its tensors: lives, memory, log
 in_flight     calls, messages and meetings on their way; a rank's links
-advice        what to write instead, where that depends on what several ranks do
 log           the log of a rank, whose records are made when they are read
+deadlock      the report of a deadlock: what each rank waits for
 network       who meets whom, and when
 deferred_memory  memory of a sample that is known only afterwards
 simulator     everything that decides, of a machine in this process

@@ -130,14 +130,14 @@ class Cost:
             together = sum(exact(self.price(step)) for step in steps)
             if together != exact(self.price(whole)):
                 expected = f"{', '.join(steps)} that add up to {whole}, {show_ticks(float(self.price(whole)))}"
-                got, fix = show_ticks(float(together)), f"{whole} is all three steps at once, so it takes their sum"
+                got = show_ticks(float(together))
                 problem = f"the three steps of a layer do not take the time of {whole}"
-                raise PuzzleError(problem, where=type(self).__name__, expected=expected, got=got, fix=fix)
+                raise PuzzleError(problem, where=type(self).__name__, expected=expected, got=got)
 
     def _check_uneven(self) -> None:
         if self.uneven is not None and not isinstance(self.uneven, Uneven):
-            fix = "uneven=Uneven(slow={2: 1.1})"
-            raise PuzzleError("uneven is no Uneven", where="Cost", got=describe(self.uneven), fix=fix)
+            expected = "for example Uneven(slow={2: 1.1})"
+            raise PuzzleError("uneven is no Uneven", where="Cost", expected=expected, got=describe(self.uneven))
 
     def times(self, length: TimeUnits, factor: Fraction) -> TimeUnits:
         """Return so many times a length, in time units."""
@@ -205,7 +205,7 @@ class Cost:
         each: int | None = getattr(self, f"{row.size}_elements", None)
         if each is None and not row.wide:
             problem = f"{type(self).__name__} has no size for {row.name}"
-            raise PuzzleError(problem, fix=f"a field {row.size}_elements", line="")
+            raise PuzzleError(problem, expected=f"a field {row.size}_elements", line="")
         return self.activation_elements * row.wide if each is None else each
 
     def compute(self, kind: str, *labels: Labels) -> TimeUnits:
@@ -216,7 +216,7 @@ class Cost:
         price, row = self._fixed.get(kind), OPERATIONS.get(kind)
         if price is None:
             if row is None or row.unless_given is None:
-                raise PuzzleError(f"{type(self).__name__} has no price for {kind}", fix=f"a field {kind}", line="")
+                raise PuzzleError(f"{type(self).__name__} has no price for {kind}", expected=f"a field {kind}", line="")
             price = self._fixed[kind] = self.in_time_units(self.price(kind))
         assert row is not None
         if not row.by_batch:
@@ -241,7 +241,7 @@ class Cost:
         price = self._fixed.get(HOST + kind)
         if price is None:
             raise PuzzleError(
-                f"{type(self).__name__} has no price for {kind} on a host", fix=f"a field {HOST}{kind}", line=""
+                f"{type(self).__name__} has no price for {kind} on a host", expected=f"a field {HOST}{kind}", line=""
             )
         return price
 
@@ -463,8 +463,8 @@ class ExpertCost(Cost):
                 raise PuzzleError(f"{name} is a number of experts", where="Cost", expected="from 1 up", got=repr(value))
         if self.chosen > self.experts:
             problem = f"a token cannot go to {self.chosen} of {self.experts} experts"
-            fix = f"chosen={self.experts}, for all of them, or fewer"
-            raise PuzzleError(problem, where="Cost", got=f"chosen={self.chosen}", fix=fix)
+            expected = f"chosen={self.experts}, for all of them, or fewer"
+            raise PuzzleError(problem, where="Cost", expected=expected, got=f"chosen={self.chosen}")
         loads = self.loads
         right = isinstance(loads, tuple) and all(type(load) is int and load >= 0 for load in loads)
         if not right or (loads and (len(loads) != self.experts or not any(loads))):
@@ -475,10 +475,8 @@ class ExpertCost(Cost):
         """Raise PuzzleError unless the layers have as many experts as there are prices for."""
         if experts != self.experts:
             problem = f"these prices are of layers with {self.experts} experts"
-            fix = f"run(..., experts={self.experts}), or prices of {experts} experts" if experts else ""
-            fix = fix or f"run(..., experts={self.experts}), or other prices, such as Cost()"
-            got = f"experts={experts}"
-            raise PuzzleError(problem, where="cost", expected=f"experts={self.experts}", got=got, fix=fix)
+            expected, got = f"experts={self.experts}", f"experts={experts}"
+            raise PuzzleError(problem, where="cost", expected=expected, got=got)
 
     @property
     def routing(self) -> tuple[tuple[int, ...], int]:
@@ -553,10 +551,10 @@ class Shape:
     ) -> Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
-            example = 'for example {"replica": 2, "shard": 4}'
-            raise PuzzleError("mesh must be a dict of axes", got=describe(mesh), fix=example)
+            expected = 'for example {"replica": 2, "shard": 4}'
+            raise PuzzleError("mesh must be a dict of axes", expected=expected, got=describe(mesh))
         if cost is not None and not isinstance(cost, Cost):
-            raise PuzzleError("cost must be a Cost", got=describe(cost), fix="for example Cost(collective=0.5)")
+            raise PuzzleError("cost must be a Cost", expected="for example Cost(collective=0.5)", got=describe(cost))
         cost = _usual() if cost is None else cost
         where = Mesh(ranks, mesh, cost.node_size if node_size is None else node_size, hosts)
         cost.check_ranks(where.ranks, where.hosts)

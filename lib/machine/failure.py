@@ -21,7 +21,6 @@ class Wait(NamedTuple):
     awaited: bool = True
     line: Line | None = None  # where the call was made
     layers: tuple[int, ...] = ()  # of a collective that got a list: all of them
-    wants: str = ""  # of a receive: what the rank can go on with, as far as it is known
 
     @property
     def what(self) -> str:
@@ -32,8 +31,7 @@ class Wait(NamedTuple):
         if row is None:
             return "for something that no rank will do"
         if row is RECEIVE:
-            wants = f" ({self.wants})" * bool(self.wants)
-            return f"for a message from {numbered('rank', others) if others else 'any rank'}{wants}"
+            return f"for a message from {numbered('rank', others) if others else 'any rank'}"
         if row is SEND:
             return f"to send to {numbered('rank', others)}{behind}"
         who = f"for {numbered('rank', others)} " if others else ""

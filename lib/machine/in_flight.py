@@ -237,7 +237,7 @@ class ListMember(Member):
 class Message(InFlight):
     """A send, or a receive."""
 
-    __slots__ = ("peer", "with_host", "op", "start", "memory", "value", "origin", "message", "passed_on")
+    __slots__ = ("peer", "with_host", "op", "start", "memory", "value", "origin", "message")
 
     def __init__(
         self,
@@ -255,7 +255,6 @@ class Message(InFlight):
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
         self.origin: Origin = None  # and its tensor's
         self.message: Message | None = None  # the send that a receive has found
-        self.passed_on = bool(operands) and operands[0].brought  # whether its sender had it from others
 
 
 def labels_of_each(tensors: Sequence[TensorState | None]) -> list[Labels | None]:
@@ -318,14 +317,6 @@ class RankLinks:
         self.memberships: dict[Axis, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
         self.settled: dict[int, tuple[Elements, ...]] = {}  # samples that were found to hold more, by place in the log
-
-    def not_taken(self, kind: str, layer: int) -> str:
-        """Return the last collective that carries such a tensor of a layer, and was not fetched; or an empty text."""
-        for call in reversed(self.open.values()):
-            carries = call.labels is not None and call.labels.kind == kind and call.group is not None
-            if carries and layer in (call.layers or [call.layer]):
-                return call.kind
-        return ""
 
     def first_receive(self, sender: int) -> Message | None:
         """Return the first receive that accepts a message of this sender."""

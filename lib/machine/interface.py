@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ..basics.errors import Arrival, Deadlock, PuzzleError
+from ..basics.errors import Deadlock, PuzzleError
 from ..basics.units import ELEMENTS, Elements, SizeUnit
 from ..record.events import Event
 from ..record.labels import Labels
@@ -48,10 +48,6 @@ class Token:
     def combine(self, other: Token) -> Token:
         """Return this part and that one as one."""
         raise NotImplementedError
-
-    def arrivals(self, other: Token | None) -> Sequence[Arrival]:
-        """Return, for an error, how this one and the ``other`` one, to which it does not fit, came as messages."""
-        return ()
 
     def add(self, other: Token) -> Token:
         """Return the sum of two gradients."""
@@ -97,10 +93,6 @@ class FinalState(NamedTuple):
     finals: dict[int, Piece]  # what was set as final weight of each layer
     lists: tuple[tuple[object, tuple[Labels | None, ...]], ...] = ()
     """Of each collective of lists: the ``op`` of its record, and the labels of what the rank brought, if anything."""
-    regained: tuple[Labels, ...] = ()
-    """Of the weights that it took from load_weights, what it has updated, or keeps, as it came back from others."""
-    unread: tuple[tuple[int, int], ...] = ()
-    """The operations of which this rank has used no result: by place in its log, and of a list which of its tensors."""
 
 
 R = TypeVar("R", bound=RankHandle)
@@ -144,11 +136,6 @@ class Simulator(Protocol[R, T, C]):
     def pass_to(self, rank: R, receiver: int, operand: T | None, plain: object) -> C:
         """Start a send of a tensor, or of a plain value where ``operand`` is None."""
 
-    def seeks(
-        self, rank: R, where: str, kind: str, layer: int, batches: frozenset[int], above: int, here: str, below: str
-    ) -> None:
-        """Note, for errors, what the rank has looked for before a receive (see ``advice.sought``)."""
-
     def receive(self, rank: R, src: int | None) -> C:
         """Start a receive of the next message, or of the next from ``src``."""
 
@@ -190,109 +177,6 @@ class Simulator(Protocol[R, T, C]):
 
     def unfinished(self) -> PuzzleError | None:
         """Return what is wrong at the end of a run: a call never awaited, a message never received."""
-
-    def sender(self, rank: R, tensor: T) -> tuple[int, int] | None:
-        """Return the rank from which such a tensor has come, and the place of that receive in the log, for an error."""
-
-    def moment(self, rank: R, at: int) -> str:
-        """Return, for an error, when the call that stands there in the log has ended: ``at tick 7``."""
-
-    def comes_from(self, rank: R, kind: str, layer: int, batches: frozenset[int]) -> str:
-        """Return, for an error, from which other rank an activation of a layer, or its gradient, comes, and how to get
-        it; an empty text where no other rank makes it."""
-
-    def has_run(self, rank: R, verb: str, layer: int) -> frozenset[int]:
-        """Return, for an error, the micro-batches that the rank has carried through a layer with an operation."""
-
-    def has_loaded(self, rank: R, layer: int) -> bool:
-        """Return, for an error, whether the rank has loaded a weight of a layer, or a piece of it."""
-
-    def sent_to(self, rank: R, kind: str, layer: int, batches: frozenset[int]) -> int | None:
-        """Return, for an error, the rank to which this one has sent such a tensor, if it has."""
-
-    def empty_share(self, rank: R) -> str:
-        """Return, for an error, which share of the batch the rank should have, where it has none and should have."""
-
-    def has_tasks(self, rank: R) -> bool:
-        """Return, for an error, whether several tasks of the rank have called operations."""
-
-    def summed_by(self, rank: R, layer: int) -> str:
-        """Return, for an error, the reduction to which this rank has brought a gradient of a layer, or nothing."""
-
-    def met_by(self, rank: R, kind: str, layer: int) -> str:
-        """Return, for an error, the last collective to which the rank has brought a tensor of a kind and a layer."""
-
-    def not_summed(self, rank: R, layer: int) -> str:
-        """Return, for an error, that the partial sums of other backwards were added up, and not that of this layer's;
-        or an empty text."""
-
-    def input_elsewhere(self, rank: R) -> str:
-        """Return, for an error, which other ranks alone have called ``get_activation``, or an empty text."""
-
-    def unawaited(self, rank: R, kind: str, layer: int) -> str:
-        """Return, for an error, that the rank has brought such a tensor to a collective, and has never awaited that."""
-
-    def not_taken(self, rank: R, kind: str, layer: int) -> str:
-        """Return, for an error, the last collective to which the rank has brought such a tensor, and whose result it
-        has not taken so far, or nothing."""
-
-    def not_received(self, rank: R, kind: str, layer: int) -> str:
-        """Return, for an error, from which rank such a tensor of a layer was sent to this one, which has not received
-        it; or an empty text."""
-
-    def just_sent(self, rank: R, kind: str, layer: int) -> bool:
-        """Return, for an error, whether the last thing that the rank has done is to send such a tensor of a layer."""
-
-    def not_replaced(self, rank: R, layer: int) -> str:
-        """Return, for an error, that fewer keys of a layer have come round a ring than the rank has attended to, or
-        nothing."""
-
-    def too_few_received(self, rank: R, sender: int, layer: int) -> str:
-        """Return, for an error, as the end of a sentence, that the rank has received less in the backward of a layer
-        than comes round a ring from another rank, or nothing."""
-
-    def against_rounds(self, rank: R, backward: bool) -> str:
-        """Return, for an error of a rank that reads what is not there yet, as for a ``backward``, in what the order of
-        work departs from rounds, or an empty text."""
-
-    def left_undone(self, rank: R) -> str:
-        """Return, as the end of a sentence, how many forwards and backwards of its layers a rank has done, if it is a
-        stage and has not done all, or an empty text."""
-
-    def not_by_turns(self, rank: R) -> str:
-        """Return, for an error of a rank that reads a message of another kind, which one does its forwards and its
-        backwards at other times than in interleaved 1F1B, or an empty text."""
-
-    def dealt_otherwise(self, rank: R) -> str:
-        """Return, for an error, which rank has other layers than it is dealt like cards, or an empty text."""
-
-    def input_to_come(self, rank: R) -> str:
-        """Return from where the input of a rank's next layer comes, where it has received no activation, or nothing."""
-
-    def gradient_to_come(self, rank: R) -> str:
-        """Return from where the next gradient comes that a rank needs, where none has come for it, or nothing."""
-
-    def gradient_from(self, rank: R) -> str:
-        """Return, for an error, from which rank the gradient comes that is next on this one, or an empty text."""
-
-    def not_in_a_v(self, rank: R) -> str:
-        """Return, for an error, which rank has other layers than it has in a V, or an empty text."""
-
-    def run_by_nobody(self, rank: R) -> str:
-        """Return, for an error, which layers no rank has run, the last one among them, or an empty text."""
-
-    def loss_elsewhere(self, rank: R) -> str:
-        """Return, for an error, which other ranks call the loss, where this one should and does not, or nothing."""
-
-    def gathered_elsewhere(self, rank: R) -> str:
-        """Return, for an error, which other rank gathers the next weight, and this one does not, or nothing."""
-
-    def nobodys(self, rank: R, layer: int) -> str:
-        """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""
-
-    def owner(self, rank: R, layer: int, batches: frozenset[int] = ...) -> int | None:
-        """Return, for an error, the other rank that has a layer, or has run it on these micro-batches, if this one has
-        not."""
 
     def waiting(self, rank: R) -> list[Wait]:
         """Return the rank's calls that have not ended, in the order in which they were issued."""

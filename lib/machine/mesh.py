@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple, cast
 
 from ..basics.arguments import whole_number
-from ..basics.errors import PuzzleError, numbered, show_axis
+from ..basics.errors import PuzzleError
 
 Axis = str | tuple[str, ...] | None
 """Along which axes of a mesh ranks form a group: one, several in the order of the mesh, or None for all ranks."""
@@ -47,8 +46,7 @@ class Mesh:
         if self.axes and prod(self.axes.values()) != self.ranks:
             factors = " x ".join(f"{axis} {size}" for axis, size in self.axes.items())
             wrong = f"{factors} = {prod(self.axes.values())}, not {self.ranks}"
-            fix = "choose axis sizes whose product is the number of ranks"
-            raise PuzzleError(f"the mesh does not multiply to the ranks: {wrong}", where="mesh", fix=fix)
+            raise PuzzleError(f"the mesh does not multiply to the ranks: {wrong}", where="mesh")
         self._groups: dict[tuple[Axis, int], Group] = {}
         self.run: frozenset[int] | None = None
         """The ranks that are run, if they stand for others (``represent``). None: all of them."""
@@ -65,8 +63,7 @@ class Mesh:
         shares = [(device,) for device in devices] if self.hosts == self.ranks else nodes
         if self.hosts not in (0, len(shares)):
             expected = f"{self.ranks}, one for each device, or {len(nodes)}, one for each node"
-            problem, fix = "hosts do not fit the devices", f"hosts={self.ranks}"
-            raise PuzzleError(problem, where="hosts", expected=expected, got=str(self.hosts), fix=fix)
+            raise PuzzleError("hosts do not fit the devices", where="hosts", expected=expected, got=str(self.hosts))
         return dict(zip(range(self.ranks, self.everyone), shares, strict=False))
 
     @property
@@ -102,13 +99,7 @@ class Mesh:
         if not isinstance(axis, str) or axis not in self.axes:
             example = 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})'
             expected = f"one of {', '.join(map(repr, self.axes))}" if self.axes else example
-            near = get_close_matches(str(axis), self.axes, n=1)
-            groups = [(f"axis={name!r}", numbered("rank", self.group(0, name).ranks)) for name in self.axes]
-            known = " or ".join(f"{name} (along which rank 0 meets {ranks})" for name, ranks in groups)
-            fix = f"did you mean axis={near[0]!r}?" if near else known
-            none = "this machine has no mesh: leave out axis, and all ranks take part; or give it one, "
-            fix = fix or f"{none}run(..., mesh={{{str(axis)!r}: {self.ranks}}}), if it is to have that axis"
-            raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis), fix=fix)
+            raise PuzzleError("no_such_axis", expected=expected, got=repr(axis), axis=repr(axis))
         return self.axes[axis]
 
     def named(self, axis: object) -> Axis:
@@ -125,9 +116,7 @@ class Mesh:
         if len(names) < len(axis) or not names:
             twice = next((name for name in names if axis.count(name) > 1), "")
             problem = f"the mesh axis {twice!r} comes twice" if twice else "no mesh axis is named"
-            fix = f"axis={show_axis(names)}" if len(names) > 1 else f"axis={show_axis(twice)}"
-            fix = fix if names else "leave out axis, and all ranks take part"
-            raise PuzzleError(problem, expected="each axis once", got=repr(axis), fix=fix)
+            raise PuzzleError(problem, expected="each axis once", got=repr(axis))
         if len(names) == 1:
             return names[0]
         return None if len(names) == len(self.axes) else names

@@ -13,19 +13,16 @@ from itertools import islice, repeat
 from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
-from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call
+from ..basics.errors import Deadlock, Place, PuzzleError, show_call, show_layers
 from ..basics.units import Elements
 from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND
-from ..record.training import BACKWARD, FORWARD
-from .advice.misfit import called_otherwise, explain, held_at
-from .advice.stuck import Stuck
+from . import deadlock
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Axis, Mesh
-from .past.awaited import Unawaited
 from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
 
 
@@ -168,8 +165,8 @@ class Network:
         """Return what comes of a collective of one layer. Raise PuzzleError where the tensors do not fit."""
         brought: Sequence[TensorState] = [one for one in operands if one is not None]
         if not brought:
-            where = held_at(meeting, layer, Place())
-            raise PuzzleError("no rank brings a tensor", where=where, expected="a tensor of one of them")
+            where, expected = _held_at(meeting, layer, Place()), "a tensor of one of them"
+            raise PuzzleError("nobody_brings", where=where, expected=expected)
         parts = iter(map(labels_and_value, brought))
         everyone: Sequence[Any] = (
             [*parts] if len(brought) == len(operands) else [one and next(parts) for one in operands]
@@ -177,7 +174,8 @@ class Network:
         try:
             outputs = self._outputs(meeting, everyone)
         except PuzzleError as error:
-            explain(error, meeting, layer, brought, self.mesh)
+            error.place = _held_at(meeting, layer, error.place)
+            error.operands = tuple([one.labels for one in brought])
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = all(map(is_, outputs, repeat(outputs[0])))  # where everyone gets the same, it is made once
@@ -211,13 +209,15 @@ class Network:
                 other = next(one for one in calls if one.what != call.what)
                 one, two = sorted((call, other), key=lambda call: call.rank.rank)
                 error = PuzzleError(
-                    f"rank {one.rank.rank} calls {show_call(*one.what)} "
-                    f"where rank {two.rank.rank} calls {show_call(*two.what)}",
+                    "calls_differ",
                     where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
                     expected=f"{meeting.group} call the same collectives, for the same layers, in the same order",
                     got=f"number {meeting.op[2]} of their collectives, counted from 0, differs",
-                    fix=called_otherwise(meeting, calls, one, two, self.mesh),
                     line="",
+                    one=one.rank.rank,
+                    calls=show_call(*one.what),
+                    other=two.rank.rank,
+                    otherwise=show_call(*two.what),
                 )
                 error.entry = call.index
                 queue = call.link.queue
@@ -328,7 +328,7 @@ class Network:
         call.end = links.receive_free = start + self.cost.receiving
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
         call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
-        call.with_host, call.passed_on = sent.with_host, sent.passed_on
+        call.with_host = sent.with_host
         if self.watcher is not None:
             self.watcher.received(sent, call)
         self._note_candidate(links)
@@ -432,10 +432,7 @@ class Network:
             if now > index + 1:
                 rank.late.append((index + 1, now, IN_FLIGHT, result.memory, index))
             cast(ListMember, call).brought = ()
-            each = [rank.mint(one.labels, one.value, one.origin, index, one.memory) for one in result.each]
-            for number, tensor in enumerate(each):
-                rank.owe((tensor,), index, number)
-            return each
+            return [rank.mint(one.labels, one.value, one.origin, index, one.memory) for one in result.each]
         return _fetched_message(rank, cast(Message, call))
 
     # -- what is left -------------------------------------------------------------------
@@ -446,63 +443,27 @@ class Network:
             for call in links.open.values():
                 if not call.awaited:
                     what = f"{call.kind}({call.peer})" if call.sends else show_call(*call.what)
-                    problem = f"{what} was started and never awaited"
-                    alike = Unawaited(links.rank.log, links.rank.fetched, call, links.rank.layers)
-                    fix = alike.too_many(self._messages_to(rank, call.peer)) or alike.to_await()
-                    return _left(call, PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line=""))
+                    where = Place(rank, tick=call.tick)
+                    return _left(call, PuzzleError("never_awaited", where=where, line="", call=what))
             for sender, mailbox in self.mailboxes.get(rank, {}).items():
                 if mailbox:
-                    problem = f"a message was sent and never received: {mailbox[0].labels or repr(mailbox[0].value)}"
-                    sent = mailbox[0].labels
-                    fix = f"rank {rank} must await model.receive() once for every pass_to"
-                    if sent is not None and sent.kind == "ActivationGrad" and sent.layer < 0:
-                        fix = "that is the gradient of the first input, which no layer has made: nobody needs it, so "
-                        fix += "do not send what backward(layer 0) gives"
-                    elif sent is not None and sent.kind == "ActivationGrad" and links.rank.waits_for_backward(sent):
-                        fix = f"rank {rank} has run forward({sent.layer}, ...), and not its backward, which reads "
-                        fix += "this: does a loop end too soon? range ends before its second number, so "
-                        fix += "range(model.LAYERS - 1, -1, -1) goes down to layer 0"
-                    elif sent is not None and sent.kind == "ActivationGrad" and (lacks := links.rank.lacks()):
-                        fix = f"rank {rank} {lacks}, as that of a `zip` does, with the shorter of two lists?"
-                    elif sent is not None and sent.kind == "Activation" and sent.layer == links.rank.layers:
-                        fix = "that is the output of the last layer, which goes into model.loss, and which no other "
-                        fix += "rank needs: leave out this pass_to where the loss is called"
-                    elif sent is not None and sent.kind == "Weight" and not links.rank.mesh.hosts:
-                        fix = "is it for anything? What goes from rank to rank is the activation, and its gradient on "
-                        fix += f"the way back: leave out this pass_to. If rank {rank} needs it, it must await a receive"
-                    elif sent is not None and (needless := self._needless(sent, rank)):
-                        fix = needless
-                    where = Place(sender, f"{SEND.kind}({rank})", tick=mailbox[0].tick)
-                    return _left(mailbox[0], PuzzleError(problem, where=where, fix=fix, line=""))
+                    message, where = mailbox[0], Place(sender, f"{SEND.kind}({rank})", tick=mailbox[0].tick)
+                    what = str(message.labels or repr(message.value))
+                    return _left(message, PuzzleError("never_received", where=where, line="", message=what))
         return None
-
-    def _needless(self, sent: Labels, receiver: int) -> str:
-        """Return that nobody needs a message which nobody has received, as what reads such a tensor has run; or
-        an empty text."""
-        if sent.kind not in ("Activation", "ActivationGrad") or not 0 <= sent.layer < sent.layers:
-            return ""
-        verb = FORWARD.kind if sent.kind == "Activation" else BACKWARD.kind
-        ran = [at for at, one in sorted(self.links.items()) if sent.batches <= one.rank.has_run(verb, sent.layer)]
-        if not sent.batches or not ran:
-            return ""
-        at = receiver if receiver in ran else ran[0]
-        has = f"{verb}({sent.layer}, ...) of {numbered('micro-batch', sent.batches)} has run on rank {at}"
-        if any(
-            (one.kind, one.layer) == (sent.kind, sent.layer)
-            for one in self.links[receiver].rank.came()
-            if receiver == at
-        ):
-            return f"{has}, which has received one already, and needs no second one: send it once to rank {receiver}"
-        return f"{has}, without this message, so nobody needs it: leave out this pass_to to rank {receiver}"
-
-    def _messages_to(self, rank: int, sender: int | None) -> int:
-        """Return how many messages were sent to a rank, by this sender or, where there is none, by all."""
-        return sum(one.sent.get(rank, 0) for at, one in self.links.items() if sender in (None, at))
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
         """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""
         ended = frozenset(self.links) - lines.keys() if finished is None else finished
-        return Stuck(self.mesh, self.links, self.mailboxes).report(lines, ended)
+        return deadlock.report(self.links, self.mailboxes, lines, ended)
+
+
+def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:
+    """Return a place with what is known of a collective that cannot be held, because of the tensors of this layer."""
+    first = cast(InFlight, meeting.calls[0])
+    among = f", in one call for {show_layers(first.layers)}" if first.layers else ""
+    detail = f"of {meeting.group}{among}"
+    return place._replace(operation=meeting.row.kind, layer=layer, tick=first.rank.tick, detail=detail)
 
 
 def _left(call: InFlight, error: PuzzleError) -> PuzzleError:

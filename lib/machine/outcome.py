@@ -12,8 +12,7 @@ from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
 from ..record.figures.breakdown import in_words, time_parts
 from ..record.figures.score import makespan, peak
-from ..record.table import makes_weight_grads
-from ..record.training import BESIDE, UPDATE
+from ..record.training import BESIDE
 from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
 from .failure import Failure
@@ -118,7 +117,7 @@ class Outcome:
             if self.attempted:
                 self.verify()
         except PuzzleError as error:
-            briefly = BRIEFLY.get(error.problem, error.head.replace("{", "{{").replace("}", "}}"))
+            briefly = BRIEFLY.get(error.rule, error.head.replace("{", "{{").replace("}", "}}"))
             return f"does not train the model: {briefly.format(error.place.layer)}"
         finally:
             witnessed.reset(token)
@@ -131,15 +130,9 @@ class Outcome:
     def verify(self) -> str:
         """Return ``Correct!`` if the final weights are right. Raise PuzzleError if they are not."""
         if not self.attempted:
-            raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
-        check_finals(self.final_states, self.train, self._finals, self.layers_done)
+            raise PuzzleError("not_attempted", line="", function=self.name)
+        check_finals(self.final_states, self.train, self._finals)
         return "Correct!"
-
-    def layers_done(self) -> tuple[set[int | None], set[int | None]]:
-        """The layers of which some rank has computed the gradient of the weight, and those that some rank has
-        updated."""
-        back = {event.layer for event in self.events if makes_weight_grads(event.kind)}
-        return back, {event.layer for event in self.events if event.kind == UPDATE.kind}
 
     def __repr__(self) -> str:
         if not self.attempted and self.failure is None:

@@ -139,8 +139,10 @@ class Hardware:
     def check_gpus(self, gpus: int, what: str) -> None:
         """Raise PuzzleError if there are fewer GPUs."""
         if self.gpus is not None and gpus > self.gpus:
-            fix = f"fewer ranks, a smaller mesh, or replace(cluster, gpus={gpus})"
-            raise PuzzleError(f"{self.name} has {self.gpus:,} GPUs", where=what, got=f"{gpus:,} GPUs", fix=fix)
+            expected = f"fewer ranks, a smaller mesh, or replace(cluster, gpus={gpus})"
+            raise PuzzleError(
+                f"{self.name} has {self.gpus:,} GPUs", where=what, got=f"{gpus:,} GPUs", expected=expected
+            )
 
     def has_room(self, states: float) -> bool:
         """Return whether all GPUs together have room for states of so many bytes."""
@@ -153,8 +155,8 @@ class Hardware:
             need = -int(-states // self.room)
             problem = f"{what} fits nowhere on {self.name}: its states alone are more than the memory of all GPUs"
             expected = f"at most {self.gpus} x {show_bytes(self.room)}"
-            fix = either([f"{need:,} GPUs or more", *(said for said, size in others.items() if self.has_room(size))])
-            raise PuzzleError(problem, where="Cluster", expected=expected, got=show_bytes(states), fix=fix)
+            would = either([f"{need:,} GPUs or more", *(said for said, size in others.items() if self.has_room(size))])
+            raise PuzzleError(problem, where="Cluster", expected=f"{expected}; or {would}", got=show_bytes(states))
 
     def __str__(self) -> str:
         many = f"{self.gpus:,} x " if self.gpus else ""

@@ -277,8 +277,11 @@ class RealCost(Cost):
         """Return how long an operation of the compute stream takes, in seconds."""
         row, first, last = OPERATIONS[kind], labels[0], labels[-1]
         if row not in PRICED:
-            problem, fix = f"{type(self).__name__} has no price for {kind}", "a Cost of your own, with its compute()"
-            raise PuzzleError(problem, where="run", fix=fix, line="")
+            problem, expected = (
+                f"{type(self).__name__} has no price for {kind}",
+                "a Cost of your own that has one, in its compute()",
+            )
+            raise PuzzleError(problem, where="run", expected=expected, line="")
         many, share = len(first.batches), Fraction(len(last.shards), last.total)
         if isinstance(row, Computation) and row in STEPS:
             return self._step(row, labels) * many * self.together(first)
@@ -364,7 +367,9 @@ class RealCost(Cost):
         if self.split is not None:
             if len(self.split) != layers:
                 problem, got = f"the layers are split into {len(self.split)}", f"layers={layers}"
-                raise PuzzleError(problem, where="run", got=got, fix=f"run(..., layers={len(self.split)})", line="")
+                raise PuzzleError(
+                    problem, where="run", got=got, expected=f"run(..., layers={len(self.split)})", line=""
+                )
             first = sum(self.split[:layer])
             return first, first + self.split[layer]
         if self.experts and layers % 2 == 0:
@@ -372,7 +377,7 @@ class RealCost(Cost):
         if self.model.layers % layers or (self.experts and layers % 1):
             fits = ", ".join(str(n * (2 if self.experts else 1)) for n in divisors(self.model.layers))
             problem = f"{self.model.name} has {self.model.layers} layers, which cannot be {layers} equal ones"
-            raise PuzzleError(problem, where="run", fix=f"layers= one of {fits}", line="")
+            raise PuzzleError(problem, where="run", expected=f"layers= one of {fits}", line="")
         each = self.model.layers // layers
         return layer * each, (layer + 1) * each
 
@@ -394,8 +399,11 @@ class RealCost(Cost):
     def _of_adapter(self) -> float:
         """How many parameters the adapters of a layer of the model have on each GPU of a rank."""
         if self.adapter_rank is None:
-            problem, fix = "this cost does not say of which rank adapters are", "cluster.cost(model, adapter_rank=16)"
-            raise PuzzleError(problem, where="run", fix=fix, line="")
+            problem, expected = (
+                "this cost does not say of which rank adapters are",
+                "cluster.cost(model, adapter_rank=16)",
+            )
+            raise PuzzleError(problem, where="run", expected=expected, line="")
         return self.model.adapter_parameters(self.adapter_rank) / self.model.layers / self.tensor
 
     def _bytes_of(self, labels: Labels, otherwise: float) -> float:
@@ -436,8 +444,8 @@ class RealCost(Cost):
         gpus = self.tensor / Fraction(share)
         if gpus.denominator > 1:
             problem = "on a cluster all tensor-parallel ranks have equal pieces of a layer"
-            fix = "model.load_weights(layer, i, n), for rank i of n"
-            raise PuzzleError(problem, where="run", got=f"{share} of a layer", fix=fix)
+            expected = "model.load_weights(layer, i, n), for rank i of n"
+            raise PuzzleError(problem, where="run", got=f"{share} of a layer", expected=expected)
         self.model.check_tensor(gpus.numerator)
         return gpus.numerator
 
@@ -478,8 +486,11 @@ class RealCost(Cost):
             copies = self.model.chosen * self.together(labels) if self.experts else self.model.chosen
             return round(self._boundary() * copies * len(labels.batches) * share)
         if row.size != "activation":
-            problem, fix = f"{type(self).__name__} has no size for {kind}", "a Cost of your own, with its elements()"
-            raise PuzzleError(problem, where="run", fix=fix, line="")
+            problem, expected = (
+                f"{type(self).__name__} has no size for {kind}",
+                "a Cost of your own that has one, in its elements()",
+            )
+            raise PuzzleError(problem, where="run", expected=expected, line="")
         return round(self._boundary() * len(labels.batches) * share)
 
     def _sent(self, labels: Labels) -> Elements:
@@ -568,8 +579,8 @@ class RealCost(Cost):
         """Raise PuzzleError unless a run has as many experts as these prices are made for."""
         if experts != self.experts:
             problem = f"these prices are of a run with experts={self.experts}"
-            fix = f"cluster.cost(model, experts={experts}), or run(..., experts={self.experts})"
-            raise PuzzleError(problem, where="cost", got=f"run(..., experts={experts})", fix=fix)
+            expected = f"cluster.cost(model, experts={experts}), or run(..., experts={self.experts})"
+            raise PuzzleError(problem, where="cost", got=f"run(..., experts={experts})", expected=expected)
 
     def fits(self, size: Elements) -> bool:
         """Return whether so many bytes fit a GPU: 92 percent of its memory can be filled."""
@@ -648,11 +659,11 @@ class Cluster(Hardware):
             instance_of(name, flag, bool, f"{name}=True, or False")
         for name, part in (("recompute_part", recompute_part), ("offload", offload)):
             if isinstance(part, bool) or not isinstance(part, (int, float, Fraction)) or not 0 <= part <= 1:
-                problem, fix = f"{name} must be a part of the layers, from 0 to 1", f"{name}=0.5"
-                raise PuzzleError(problem, where="cost", got=describe(part), fix=fix)
+                problem, expected = f"{name} must be a part of the layers, from 0 to 1", f"{name}=0.5"
+                raise PuzzleError(problem, where="cost", got=describe(part), expected=expected)
         if fp8 and not self.peak_fp8:
-            problem, fix = f"{self.name} has no products of 8-bit numbers", "fp8=False, or a cluster with peak_fp8"
-            raise PuzzleError(problem, where="cost", fix=fix)
+            problem, expected = f"{self.name} has no products of 8-bit numbers", "fp8=False, or a cluster with peak_fp8"
+            raise PuzzleError(problem, where="cost", expected=expected)
         one_of_names("recompute", recompute, RECOMPUTE)
         one_of_names("mfu", mfu, FORMULAS)
         check_widths("bytes", stored=stored, gradients=gradients)
@@ -695,15 +706,20 @@ def _check_parallel(
     experts = whole_number("experts", experts, least=0)
     if model.sequence * micro_batch % (2 * context) and context > 1:
         problem = f"{model.sequence:,} tokens are not divided by {context} GPUs, which have two slices each"
-        raise PuzzleError(problem, where="context", got=str(context), fix="context=2, 4, 8 or so")
+        raise PuzzleError(problem, where="context", got=str(context), expected="context=2, 4, 8 or so")
     for name, count in (("expert_parallel", ways), ("experts", experts)):
         if count > (name == "expert_parallel") and (not model.experts or model.experts % count):
             of = f"{model.name} has {model.experts} experts in a layer" if model.experts else f"{model.name} is dense"
-            fix = f"{name}= one of {', '.join(map(str, divisors(model.experts)))}" if model.experts else f"no {name}="
-            raise PuzzleError(of, where=name, got=str(count), fix=fix)
+            expected = (
+                f"{name}= one of {', '.join(map(str, divisors(model.experts)))}" if model.experts else f"no {name}="
+            )
+            raise PuzzleError(of, where=name, got=str(count), expected=expected)
     if ways > 1 and experts:
-        problem, fix = "experts are divided by the program, or in the price of a layer", "experts=, or expert_parallel="
-        raise PuzzleError(problem, where="cost", got=f"experts={experts}, expert_parallel={ways}", fix=fix)
+        problem, expected = (
+            "experts are divided by the program, or in the price of a layer",
+            "experts=, or expert_parallel=",
+        )
+        raise PuzzleError(problem, where="cost", got=f"experts={experts}, expert_parallel={ways}", expected=expected)
     cluster.check_gpus(ways, "expert_parallel")
 
 
@@ -713,6 +729,6 @@ def _checked_split(model: Transformer, split: Sequence[int]) -> tuple[int, ...]:
     if not right or sum(split) != model.layers:
         expected = f"whole numbers from 1 up, {model.layers} together"
         got = describe(split) if not right else f"{sum(split)} together"
-        problem, fix = f"split does not divide the layers of {model.name}", "split=(8,) * 15 + (6,), for example"
-        raise PuzzleError(problem, where="split", expected=expected, got=got, fix=fix)
+        problem = f"split does not divide the layers of {model.name}"
+        raise PuzzleError(problem, where="split", expected=expected, got=got)
     return tuple(split)

@@ -28,8 +28,8 @@ def report(run: Outcome) -> str:
     cost = getattr(run, "cost", None)
     if not isinstance(cost, RealCost):
         got = repr(run) if isinstance(run, Outcome) else describe(run)
-        fix = "report(run(..., cost=cluster.cost(model)))"
-        raise PuzzleError("report takes a run on a cluster", where="report", got=got, fix=fix)
+        expected = "report(run(..., cost=cluster.cost(model)))"
+        raise PuzzleError("report takes a run on a cluster", where="report", got=got, expected=expected)
     if not run.attempted:
         return f"{run.name}: not attempted yet"
     gpus = run.ranks * cost.gpus

@@ -115,8 +115,8 @@ class Transformer:
             if of % count:
                 near = sorted(sorted(divisors(of), key=lambda n: abs(n - count))[:2])
                 problem = f"{other} is not a multiple of {name}, so they cannot all be of the same width"
-                fix = f"{name}={' or '.join(map(str, near))} divides {of}"
-                raise PuzzleError(problem, where="Transformer", got=f"{other} {of}, {name} {count}", fix=fix)
+                expected = f"{name}={' or '.join(map(str, near))} divides {of}"
+                raise PuzzleError(problem, where="Transformer", got=f"{other} {of}, {name} {count}", expected=expected)
 
     def _check_experts(self) -> None:
         """Raise PuzzleError for experts, and widths of heads, that cannot be."""
@@ -127,17 +127,19 @@ class Transformer:
                 object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         if self.latent is not None:
             if not isinstance(self.latent, tuple) or len(self.latent) != 3 or not self.head_width:
-                problem, fix = (
+                problem, expected = (
                     "latent is three widths, and goes with head_width",
                     "latent=(1536, 512, 64), head_width=128",
                 )
-                raise PuzzleError(problem, where="Transformer", got=describe(self.latent), fix=fix)
+                raise PuzzleError(problem, where="Transformer", got=describe(self.latent), expected=expected)
             object.__setattr__(self, "latent", tuple(whole_number("latent", width) for width in self.latent))
         if not self.experts:
             given = [name for name in OF_EXPERTS if getattr(self, name)]
             if given:
-                problem, fix = f"there are no experts, but {given[0]}", "experts=8, chosen=2, expert_hidden=14336"
-                raise PuzzleError(problem, where="Transformer", got=f"{given[0]}={getattr(self, given[0])}", fix=fix)
+                problem, expected = f"there are no experts, but {given[0]}", "experts=8, chosen=2, expert_hidden=14336"
+                raise PuzzleError(
+                    problem, where="Transformer", got=f"{given[0]}={getattr(self, given[0])}", expected=expected
+                )
             return
         problem = expected = ""
         if not 0 < self.chosen <= self.experts:
@@ -149,8 +151,7 @@ class Transformer:
         elif not self.gated:
             problem, expected = "only models of the Llama family have experts here", "gated=True"
         if problem:
-            fix = "experts=8, chosen=2, expert_hidden=14336, gated=True, for example"
-            raise PuzzleError(problem, where="Transformer", expected=expected, got=f"experts={self.experts}", fix=fix)
+            raise PuzzleError(problem, where="Transformer", expected=expected, got=f"experts={self.experts}")
 
     # -- weights ------------------------------------------------------------------------
 
@@ -300,8 +301,11 @@ class Transformer:
         has one: a matrix from its width in to the rank, and one from there to its width out."""
         rank = whole_number("rank", rank)
         if rank > self.hidden:
-            problem, fix = f"a matrix of {self.name} has at most rank {self.hidden:,}", "adapter_rank=16, for example"
-            raise PuzzleError(problem, where="adapter_rank", got=describe(rank), fix=fix)
+            problem, expected = (
+                f"a matrix of {self.name} has at most rank {self.hidden:,}",
+                "adapter_rank=16, for example",
+            )
+            raise PuzzleError(problem, where="adapter_rank", got=describe(rank), expected=expected)
         own = self.layers * sum(wide + high for wide, high in self.products.values())
         of_experts = 3 * self.experts * (self.layers - self.dense_layers) * (self.hidden + self.expert_hidden)
         return rank * (own + of_experts)
@@ -317,7 +321,9 @@ class Transformer:
         tokens = self.sequence * micro_batch
         if tokens.denominator > 1 or tokens < 1:
             problem = f"a sequence of {self.sequence:,} tokens has no such part"
-            raise PuzzleError(problem, where="micro_batch", got=str(micro_batch), fix="a part that is whole tokens")
+            raise PuzzleError(
+                problem, where="micro_batch", got=str(micro_batch), expected="a part that is whole tokens"
+            )
         return tokens.numerator
 
     def matmul_flops(self, micro_batch: int | Fraction = 1) -> int:
@@ -557,8 +563,11 @@ class Transformer:
         if adapter_rank is not None:
             frozen, count = count * (8 * stored if bits is None else bits) / 8, self.adapter_parameters(adapter_rank)
         elif bits is not None:
-            problem, fix = "weights of so few bits are not trained", "adapter_rank=16, for example, trains adapters"
-            raise PuzzleError(problem, where="state_bytes", got=f"bits={describe(bits)}", fix=fix)
+            problem, expected = (
+                "weights of so few bits are not trained",
+                "adapter_rank=16, for example, trains adapters",
+            )
+            raise PuzzleError(problem, where="state_bytes", got=f"bits={describe(bits)}", expected=expected)
         return {
             "Weight": frozen + count * stored,
             "WeightGrad": count * gradients,
@@ -584,8 +593,7 @@ class Transformer:
             fits = ", ".join(map(str, divisors(heads)))
             of = "heads" if heads == self.heads else "heads of keys and values"
             problem = f"{self.name} has {heads} {of}, which cannot be split over {tensor} tensor-parallel ranks"
-            fix = f"tensor= one of {fits}"
-            raise PuzzleError(problem, where="tensor", expected=f"a divisor of {heads}", got=str(tensor), fix=fix)
+            raise PuzzleError(problem, where="tensor", expected=f"tensor= one of {fits}", got=str(tensor))
 
     def check_ulysses(self, tensor: int, ways: int) -> None:
         """Raise PuzzleError if ``ways`` ranks that turn slices of a sequence into heads, each of them ``tensor`` GPUs,
@@ -595,11 +603,13 @@ class Transformer:
             most = max(n for n in divisors(heads) if n <= heads // tensor)
             of = f", each of which is {tensor} GPUs" * (tensor > 1)
             problem = f"{self.name} has {heads} heads of keys and values, which cannot be split over {ways} ranks{of}"
-            fix = f"at most {most} ranks that turn slices into heads, and a ring of such groups"
+            expected = f"at most {most} ranks that turn slices into heads, and a ring of such groups"
             if most == 1:
-                fix = "a ring of slices in place of heads"
-            fix += ", or a smaller tensor=" * (tensor > 1)
-            raise PuzzleError(problem, where="alltoall", got=f"{tensor * ways} GPUs for {heads} heads", fix=fix)
+                expected = "a ring of slices in place of heads"
+            expected += ", or a smaller tensor=" * (tensor > 1)
+            raise PuzzleError(
+                problem, where="alltoall", got=f"{tensor * ways} GPUs for {heads} heads", expected=expected
+            )
 
     def __str__(self) -> str:
         return f"{self.name} ({self.size / 1e9:.4g} billion parameters)"
@@ -621,8 +631,11 @@ def check_widths(unit: str, **widths: object) -> None:
     most, usual = WIDTHS[unit]
     for name, width in widths.items():
         if isinstance(width, bool) or not isinstance(width, (int, float)) or not 0 < width <= most:
-            problem, expected = f"{name} must be the {unit} of a number", f"above 0, at most {most}"
-            raise PuzzleError(problem, where="cost", expected=expected, got=describe(width), fix=f"{name}={usual}")
+            problem, expected = (
+                f"{name} must be the {unit} of a number",
+                f"above 0, at most {most}, such as {name}={usual}",
+            )
+            raise PuzzleError(problem, where="cost", expected=expected, got=describe(width))
 
 
 def divisors(number: int) -> list[int]:

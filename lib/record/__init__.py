@@ -6,7 +6,7 @@ shards       sets of pieces of a whole, and their arithmetic
 causal       which slices of a sequence see which
 labels       what a tensor is: kind, layer, micro-batches, shards; how tensors are cut, joined and summed
 operations   what one row of the table of operations says
-rules        what the operations of training insist on, and what to write where that does not hold
+rules        what the operations of training insist on
 training     forward, loss, backward, update: what each takes and makes
 attention    a layer in three steps, for slices of a sequence
 collectives  all-reduce, all-gather, reduce-scatter

@@ -12,10 +12,9 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from ..basics.errors import PuzzleError, numbered, show_axis, show_set
-from .collectives import ALLGATHER, ALLREDUCE, dealt, own_slice
+from ..basics.errors import Place, PuzzleError, numbered, show_set
+from .collectives import dealt, own_slice
 from .heads import IN_HEADS, turned
-from .kinds import KINDS
 from .labels import (
     NO_EXTRA,
     ExtraLabels,
@@ -30,7 +29,7 @@ from .labels import (
     within,
 )
 from .operations import Carrier, Collective, Computation, More, Part, Rank, Value, Values
-from .rules.operands import named_right, weight_fits
+from .rules.operands import batches_mismatch, layer_mismatch, named_right, weight_fits
 from .shards import NONE, coarsest, refined, show_part
 from .training import BACKWARD, FORWARD
 
@@ -50,12 +49,10 @@ def show_experts(labels: Labels, experts: int) -> str:
     return numbered("expert", refined(labels.shards, labels.total, experts))
 
 
-def dense(rank: Rank, layer: int) -> tuple[str, str]:
-    """Return the problem of a layer that has no experts, and what to do."""
-    if rank.experts:
-        own = f"model.forward({layer}, ...) on this rank's own micro-batches, where model.experts({layer}) is 0"
-        return f"layer {layer} is dense, it has no experts", own
-    return "no layer of this run has experts", "run(..., experts=8) gives every other layer 8 of them"
+def no_experts(where: Place, layer: int, labels: Labels) -> PuzzleError:
+    """Return the error of what only layers with experts do, in another layer."""
+    expected = "a layer with experts"
+    return PuzzleError("no_experts", where=where, expected=expected, got=str(labels), operands=[labels], layer=layer)
 
 
 # -- the all-to-all ---------------------------------------------------------------------------------
@@ -68,23 +65,17 @@ def alltoall_rule(rank: Rank, layer: int, labels: Labels, group: Sequence[int]) 
         return
     where = rank.place("alltoall", layer, labels.batches)
     if not labels.is_whole():
-        what = "a slice of the sequence" if labels.of == 1 else "a partial sum"
-        verb = (ALLGATHER if labels.of == 1 else ALLREDUCE).kind
-        fix = f"gather or add it up first, await model.{verb}(..., {layer}), "
-        fix += "or leave it whole: each rank has micro-batches of its own"
-        problem = f"an all-to-all takes whole micro-batches, and this is {what}"
-        raise PuzzleError(problem, where=where, expected="whole micro-batches", got=str(labels), fix=fix)
+        rule, expected, got = "slice" if labels.of == 1 else "partial_sum", "whole micro-batches", str(labels)
+        raise PuzzleError(rule, where=where, expected=expected, got=got, operands=[labels], what=f"the {labels.kind}")
     if not rank.graded:
         return
     if not experts_of(layer, rank.experts):
-        problem, fix = dense(rank, layer)
-        if rank.experts and labels.kind == "ActivationGrad":
-            fix = f"model.backward({layer}, ...) on this rank's own micro-batches: it has no experts"
-        raise PuzzleError(problem, where=where, expected="a layer with experts", got=str(labels), fix=fix)
+        raise no_experts(where, layer, labels)
     if rank.experts % len(group):
-        problem = f"{rank.experts} experts are not dealt to {len(group)} ranks in equal parts"
-        fix = "as many ranks as divide the experts: over one axis of a mesh, axis=..., there are fewer"
-        raise PuzzleError(problem, where=where, expected=f"a part of {rank.experts}", got=str(len(group)), fix=fix)
+        expected, got = f"a part of {rank.experts}", str(len(group))
+        raise PuzzleError(
+            "experts_not_divided", where=where, expected=expected, got=got, experts=rank.experts, ranks=len(group)
+        )
 
 
 def alltoall(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
@@ -109,8 +100,8 @@ def alltoall(parts: Sequence[Part], values: Values, strict: bool = True) -> list
     elif whole.is_whole():
         whole = whole.changed(kind=HOMEWARD[whole.kind], extra=NO_EXTRA)
     else:
-        problem, fix = "tokens of some experts are missing", "bring those of all experts of each rank, in one tensor"
-        raise PuzzleError(problem, expected="all experts", got=show_part(whole.shards, whole.total), fix=fix)
+        got = show_part(whole.shards, whole.total)
+        raise PuzzleError("incomplete", what=f"the {whole.kind}", expected="all experts", got=got)
     return dealt((whole, value), [whole.changed(batches=batches) for batches in at_home], values)
 
 
@@ -178,25 +169,18 @@ def _check_outward(brought: Sequence[Labels]) -> None:
     batches = _union([one.batches for one in brought])
     twice = {batch for batch in batches if sum(batch in one.batches for one in brought) > 1}
     if first.kind in HOMEWARD and (twice or not first.layer % 2):
-        problem = "to go home, tokens meet those of the other experts that have the same micro-batches"
-        fix = f"home is over the ranks over which they came, await model.alltoall(..., {first.layer}), with the same "
-        fix += "axis=... as on their way out, and every rank brings the tokens of its experts"
-        if len({one.batches for one in brought}) > 1:
-            fix = "the ranks are at different micro-batches here: let all of them take theirs in the same order, in "
-            fix += "every layer, out and home. And home is over the ranks over which tokens came, with the same "
-            fix += "axis=..."
         got = "; ".join(f"{show_set(one.batches)}, {show_part(one.shards, one.total)}" for one in brought[:4])
-        raise PuzzleError(problem, expected="the same micro-batches, of different experts", got=got, fix=fix)
+        raise PuzzleError(
+            "wrong_way_home", what="tokens", expected="the same micro-batches, of different experts", got=got
+        )
     for one in brought:
         if _whose(one) != _whose(first):
-            fix = "every rank brings the same layer: micro-batches to send them out, tokens to bring them home"
-            problem = "these do not go the same way"
-            raise PuzzleError(problem, expected=f"other micro-batches of {first}", got=str(one), fix=fix)
+            raise PuzzleError("not_one_thing", expected=f"other micro-batches of {first}", got=str(one))
     if twice:
-        problem = f"{numbered('micro-batch', twice)} {'is' if len(twice) == 1 else 'are'} brought more than once"
-        fix = "every rank brings micro-batches of its own: model.get_activation([model.rank])"
         got = ", ".join(show_set(one.batches) for one in brought[:8])
-        raise PuzzleError(problem, expected="each micro-batch on one rank", got=got, fix=fix)
+        raise PuzzleError(
+            "brought_twice", expected="each micro-batch on one rank", got=got, batches=numbered("micro-batch", twice)
+        )
 
 
 def own_micro_batch(model: Any) -> Any:
@@ -241,50 +225,21 @@ def expert_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     names = ("tokens", *["gradient"] * len(grads), "weight")
     named_right(rank, where, layer, dict(zip(names, [one.layer for one in labels], strict=True)))
     if rank.graded and not experts_of(layer, rank.experts):
-        problem, fix = dense(rank, layer)
-        raise PuzzleError(problem, where=where, expected="a layer with experts", got=str(tokens), fix=fix)
+        raise no_experts(where, layer, tokens)
     weight_fits(rank, where, layer, weight, partial=True)
     for one in (tokens, *grads):
-        word, kind = KINDS[one.kind].word, HOMEWARD[one.kind]
         if one.layer != layer:
-            problem, expected = f"the {word} are those of layer {one.layer}", f"{one.kind} with layer={layer}"
-            if one is not tokens:
-                problem = f"the {word} is that of layer {one.layer}"
-            fix = f"send the {KINDS[kind].word} of this layer to its experts: await model.alltoall(..., {layer})"
-            raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix)
+            raise layer_mismatch(f"the {one.kind}", where, layer, one, f"{one.kind} with layer={layer}")
         if not same_pieces(one, weight):
-            raise _other_experts(rank, layer, one, weight)
+            go, own = show_experts(one, rank.experts), show_experts(weight, rank.experts)
+            raise PuzzleError("experts_mismatch", where=where, what=f"the {one.kind}", experts=go, own=own)
     for grad in grads:
         if grad.batches != tokens.batches:
-            expected, got = f"a gradient for micro-batches {show_set(tokens.batches)}", show_set(grad.batches)
-            problem = "tokens and gradient are of different micro-batches"
-            fix = "keep tokens under their micro-batches, and let these go to the experts together in both directions"
-            raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
-    problem = f"a piece of {weight.total} cuts one of {rank.experts} experts"
-    fix = f"whole experts go to a rank: at most {rank.experts} pieces"
-    raise PuzzleError(problem, where=where, expected="whole experts", got=str(weight), fix=fix)
-
-
-def _other_experts(rank: Rank, layer: int, tokens: Labels, weight: Labels) -> PuzzleError:
-    """Return the error of tokens that go to other experts than those whose weight is there."""
-    where, word = rank.place("expert", layer, tokens.batches), KINDS[tokens.kind].word
-    go, own = show_experts(tokens, rank.experts), show_experts(weight, rank.experts)
-    problem = f"the {word} {'go' if tokens.kind == 'Tokens' else 'is'} of {go}, and the weight of {own}"
-    if tokens.kind == "Tokens":
-        problem = f"the tokens go to {go}, and the weight is that of {own}"
-    load = f"model.load_weights({layer}, model.rank, model.RANKS)"
-
-    def fix() -> str:
-        axis = rank.axis_of_pieces(layer)
-        if rank.has_gathered(weight):
-            return f"this rank has loaded just these, and needs no others: model.weights[{layer}] without a gather"
-        if axis:
-            own = f"axis={show_axis(axis)}"
-            return f"the experts are divided along {own}: await model.alltoall(..., {layer}, {own})"
-        said = f"piece i of the tokens goes to the i-th rank of the group, and so do its experts: {load}"
-        return f"{said}, with the place and the size of an axis where the group is one"
-
-    return PuzzleError(problem, where=where, fix=fix)
+            expected = f"a gradient for micro-batches {show_set(tokens.batches)}"
+            raise batches_mismatch("tokens and gradient", where, expected, grad)
+    raise PuzzleError(
+        "expert_cut", where=where, expected="whole experts", got=str(weight), total=weight.total, experts=rank.experts
+    )
 
 
 def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:

@@ -73,13 +73,7 @@ def _check(brought: Sequence[Labels]) -> None:
     first = brought[0]
     for one in brought:
         if one.extra.heads != first.extra.heads:
-            problem = "heads become slices again where those of the same slices meet"
-            fix = f"home is over the ranks over which they came, await model.alltoall(..., {first.layer}), with the "
-            fix += "same axis=... as on their way out (of several, the last one first), and each rank brings its own"
             got = "; ".join(f"{show_slices(one.piece())}, {show_heads(one.extra.heads)}" for one in brought[:4])
-            raise PuzzleError(problem, expected="all heads of the same slices", got=got, fix=fix)
+            raise PuzzleError("wrong_way_home", what="heads", expected="all heads of the same slices", got=got)
         if one.done() != first.done() and one.kind == first.kind:
-            problem = "what the ranks bring has met different slices before"
-            fix = "slices become heads first, queries and keys and values, and then they meet: "
-            fix += f"await model.alltoall(..., {first.layer}) of each comes before attention, forward and backward"
-            raise PuzzleError(problem, expected=str(first), got=str(one), fix=fix)
+            raise PuzzleError("not_one_thing", expected=str(first), got=str(one))

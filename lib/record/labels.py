@@ -13,27 +13,11 @@ from math import lcm
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from ..basics.errors import NO_OTHERS, Fix, PuzzleError, numbered, show_set
+from ..basics.errors import PuzzleError, numbered, show_set
 from .causal import ALL, NOTHING, Slices, both, in_both, missing, show_heads, show_slices, to_meet
 from .kinds import KINDS, QUERIES, SLICE
 from .shards import NONE, WHOLE, Shards, check_fineness, coarsest, one_shard, refined, show_part, union
 
-DEALT = "dealt_like_cards"
-"""The rule of a puzzle in which layers go round the ranks, several on each: errors have fixes of their own there."""
-IN_A_V = "in_a_v"
-"""The rule of a puzzle in which the layers go down the ranks and up again."""
-STAGES_IN_A_V = (
-    "the stages are in a V here: stage r goes down on rank r, and stage 2 * model.RANKS - 1 - r comes up on it, each "
-    "of model.LAYERS // (2 * model.RANKS) layers"
-)
-"""What to say of them in an error."""
-GATHERED, RING = "keys_by_collectives", "keys_go_round"
-"""The rules of puzzles in which keys and values are gathered, and in which they go from rank to rank."""
-AROUND = (
-    "the gradient goes round with the keys that it is of: in each step pass both on, and add what this rank's queries "
-    "give to the gradient that has come with these keys, kv_grad + theirs"
-)
-"""What to say of gradients of keys where these go from rank to rank."""
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS, AXES = "partial=True", "slices", "lists", "adapter", "hosts", "axes"
 """The features that a puzzle has to grant besides operations and their options, by their names in its spec: what a
 communication may carry (partial sums, slices of a sequence, several tensors in one call, adapters), hosts, and
@@ -224,13 +208,11 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
     """Return piece ``index`` when this part is cut into ``pieces`` equal ones. Raise PuzzleError for a part with gaps,
     or an index out of range."""
     if not 0 <= index < pieces:
-        expected = f"an index from 0 to {pieces - 1}"
-        where = f"shard({index}, {pieces}) of {labels}"
-        raise PuzzleError(f"there is no piece {index} of {pieces}", where=where, expected=expected)
+        where, expected = f"shard({index}, {pieces}) of {labels}", f"an index from 0 to {pieces - 1}"
+        raise PuzzleError("out_of_range", where=where, expected=expected, what=f"piece {index} of {pieces}")
     count, first = len(labels.shards), min(labels.shards, default=0)
     if not count or max(labels.shards) - first + 1 != count:
-        problem, fix = "a part with gaps cannot be cut into equal pieces", "combine the missing shards first"
-        raise PuzzleError(problem, where=f"shard({index}, {pieces})", got=str(labels), fix=fix)
+        raise PuzzleError("part_with_gaps", where=f"shard({index}, {pieces})", got=str(labels))
     total = labels.total * pieces
     check_fineness(total)
     if count == 1:
@@ -248,7 +230,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             trips = all_trips(parts)
             return join([part.changed(extra=part.extra._replace(trips=trips)) for part in parts], where)
         other = next(part for part in parts if _thing(part) != thing)
-        raise _not_one_thing(other, parts, where)
+        raise PuzzleError("not_one_thing", where=where, expected=f"more of {first}", got=str(other))
     (shards, total), disjoint = union(tuple(map(_part, parts)))
     if not disjoint:
         raise _comes_twice(parts, where)
@@ -262,99 +244,13 @@ def all_trips(parts: Sequence[Labels]) -> tuple[tuple[Slices, ...], ...]:
     return tuple([tuple([union(own)[0] for own in call]) for call in calls])
 
 
-def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleError:
-    """Return the error about a part that is of something else than the first one."""
-    first = parts[0]
-    over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
-    differ = part.kind == first.kind and KINDS[first.kind].adds == "batches" and part.batches != first.batches
-    fix, on_a_ring = "join shards of one kind, layer and step", ""
-    if part.adapter != first.adapter:
-        fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
-    elif part.extra.heads != first.extra.heads:
-        fix = "these are of different heads: heads become slices again, all of them, where those of the same slices "
-        fix += f"meet, await model.alltoall(..., {first.layer})"
-    elif KINDS[part.kind].meets:
-        fix = "parts that are joined have met the same slices: join what is read first, and then attend to it"
-        if part.kind == first.kind == "KeysValuesGrad" and (part.layer, part.batches) == (first.layer, first.batches):
-            fix, on_a_ring = _of_several_keys(part, first, where)
-    elif part.extra != first.extra:
-        fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
-        fix += "slice of the sum"
-        if part.extra.of > 1 and 1 not in (part.total, first.total):
-            fix += ". Were they cut by .shard(...)? That sums nothing: leave it out, and keep what scatterreduce gives"
-    elif KINDS[part.kind].by_batch and part.batches != first.batches:
-        fix = "these are of different micro-batches, and stay apart: let each rank go on with its own"
-    fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
-    if differ and not any(one.is_whole() for one in parts):
-        fix += ". Were these pieces made by shard, which cuts and sums nothing? await model.scatterreduce(grad, "
-        fix += f"{first.layer}) does both"
-    problem, expected = "these are not parts of one thing", f"more of {first}"
-    fix_for = {RING: on_a_ring} if on_a_ring else {"slices": fix}
-    if part.extra.of != 1:
-        fix_for["partial=True"] = f"add up the partial sums, and do not join them: model.allreduce(..., {first.layer})"
-    if part.kind == first.kind == "Activation" and part.batches != first.batches:
-        fix_for["alltoall"] = f"{fix}; to the experts of a layer it goes by await model.alltoall(..., {first.layer})"
-    return PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
-
-
-def _of_several_keys(part: Labels, first: Labels, where: str) -> tuple[str, str]:
-    """Return what to do about gradients of keys and values that are joined before all queries have added to them, where
-    keys are gathered, and where they go round a ring."""
-    which, sums = "the same", "add up"
-    if _part(part.coarse()) != _part(first.coarse()):
-        which, sums = "different", "each lacks what other queries give"
-    fix = f"these are gradients of {which} keys and values, and {sums}: "
-    ring = "kv_grad + theirs" if which == "the same" else AROUND
-    reduced = f"kv_grad = await model.scatterreduce(kv_grad, {first.layer})"
-    gathered = "kv_grad + theirs" if where == "combine" and which == "the same" else reduced
-    return fix + gathered, fix + ring
-
-
 def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
     """Return the error about parts of one thing that overlap."""
-    first = parts[0]
-    load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"
-    fix, fix_for = f"let each rank load its own shard, {load}", dict[str, str]()
-    if first.kind == "WeightGrad":
-        fix = "each rank brings a piece of its own, as model.scatterreduce gives them"
-        fix = "it is whole already, and needs no gather" if any(part.is_whole() for part in parts) else fix
-    elif KINDS[first.kind].by_batch:
-        fix = "each rank brings a slice of its own, as model.scatterreduce gives them, or by hand "
-        fix += "tensor.shard(model.rank, model.RANKS)"
-        if all(part.is_whole() for part in parts):
-            fix = "every rank has all of it, and needs no gather; or let each store its slice only, and gather "
-            fix += "these: tensor.shard(model.rank, model.RANKS) gives it, and leaves the tensor as it is"
-            if first.kind == "KeysValues":
-                fix = "these are of the whole sequence already: gathered before, or made by a projection of all of it. "
-                fix += "Let each rank project its own slice only, model.project(layer, inp, weight) with "
-                fix += "inp = inp.shard(model.rank, model.RANKS), keep what that gives, and gather it where attention "
-                fix += "reads it"
-    elif all(part.is_whole() for part in parts):
-        load = f"it is whole already, and a gather joins pieces: {fix}, and do not store what was gathered over it"
-        fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), load)
-        fix = f"every rank has all of it, and needs no gather; or {fix}"
-    elif any(part.is_whole() for part in parts):
-        fix = f"it is whole already, and a gather joins pieces: {fix}"
-    elif any(part.shards != first.shards for part in parts):
-        fix = ""  # not the same for all: the group may be another than is meant
     found = Counter(show_part(part.shards, part.total) for part in parts)
     got = ", ".join(f"{part} from {many} ranks" if many > 1 else part for part, many in found.items())
-    if where == "combine" and KINDS[first.kind].by_batch and len({part.total for part in parts}) > 1:
-        finest = max(part.total for part in parts)
-        fix = "one of these has the other in it: cut both into as many, "
-        fix += f"tensor.shard(i, {finest}) and tensor.shard(k, {finest}); in a zigzag k is {finest} - 1 - i"
-    elif where == "combine" and first.kind == "Activation" and all(part.is_whole() for part in parts):
-        fix = (
-            "each of these is all of it, as shard(0, 1) gives it: two pieces for each rank are 2 * model.RANKS pieces, "
-        )
-        fix += "at every size; and combine joins different ones"
-    elif where == "combine":
-        fix += "; combine joins different pieces that this rank has, and those of other ranks come by "
-        fix += f"await model.allgather(..., {first.layer})"
     if where == "combine":
         got = " and ".join(show_part(part.shards, part.total) for part in parts)
-    problem, expected = "a shard comes twice", "every shard once"
-    return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
+    return PuzzleError("shard_twice", where=where, expected="every shard once", got=got)
 
 
 def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
@@ -362,9 +258,13 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
     tensors that do not add up, unless ``strict`` is off: then the values have to tell."""
     kinds = {*map(kind_of, parts)}
     if len(kinds) > 1:
-        fix = "every rank of the group brings the same kind of tensor"
-        raise PuzzleError("tensors of several kinds do not add up", got=", ".join(sorted(kinds)), fix=fix)
+        raise not_addable("tensors of several kinds", where, "tensors of one kind", ", ".join(sorted(kinds)))
     return TOTALS[KINDS[kinds.pop()].adds](parts, where, strict)
+
+
+def not_addable(what: str, where: str, expected: object, got: object) -> PuzzleError:
+    """Return the error of tensors that do not add up. ``what``: what they are."""
+    return PuzzleError("not_addable", where=where, expected=str(expected), got=str(got), what=what)
 
 
 def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
@@ -380,74 +280,26 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         count += len(part.batches)
         alike = (part.shards is shards or part.shards == shards) and part.total == total
         if strict and not alike and not same_pieces(part, first):
-            raise _of_other_shards(part, first, where)
+            raise not_addable("gradients of different shards", where, first, part)
         if part.extra is not extra and part.extra != extra:
             if part.adapter == first.adapter:
                 return _sum_over_slices(real, where, strict)
-            if not strict:
-                continue
-            problem = "the gradient of an adapter and that of a weight do not add up"
-            fix = "give adapter=... to every forward and backward of a layer that has one"
-            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
+            if strict:
+                raise not_addable("the gradient of an adapter and that of a weight", where, first, part)
     if strict:
         for part in parts:
             if part.layer != layer:
-                problem = "gradients of different layers do not add up"
-                fix = (
-                    "keep a sum for each layer, model.grad_weights[layer]: each gradient knows its own, grad.layer. A "
-                )
-                fix += (
-                    "call that is awaited a turn later gives the layer of the turn that has made it; and if messages "
-                )
-                fix += "bring these, loop over layers and micro-batches as the sender does"
-                raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
+                raise not_addable("gradients of different layers", where, first, part)
     if len(real) == 1:
         return first
     batches = NONE.union(*[part.batches for part in real])
     if strict and len(batches) != count:
-        raise _counted_twice(real, batches, where)
+        twice = numbered("micro-batch", [b for b in batches if sum(b in part.batches for part in real) > 1])
+        got = ", ".join(show_set(part.batches) for part in real[:8]) + " ..." * (len(real) > 8)
+        raise PuzzleError(
+            "counted_twice", where=where, expected="each micro-batch in one gradient", got=got, what=twice
+        )
     return first.changed(batches=batches)
-
-
-def _of_other_shards(part: Labels, first: Labels, where: str) -> PuzzleError:
-    """Return the error about a gradient of another piece than the first one."""
-    layer, fix = first.layer, "a sum is of the same piece of each: reduce over ranks that hold the same piece"
-    if part.is_whole() or first.is_whole():
-        fix = "one is whole and the other is cut: reduce-scatter the whole one by itself, "
-        fix += f"grad = await model.scatterreduce(grad, {layer}), and then add it to the other: that is the sum, and "
-        fix += "goes into no reduction again"
-        uncut, piece = (part, first) if part.is_whole() else (first, part)
-        if uncut.batches < piece.batches:
-            own = numbered("micro-batch", uncut.batches)
-            fix = f"the cut one is a sum, and {own} is in it: leave the whole one out"
-    elif part.batches == first.batches and where != "+":
-        fix = "these are pieces of one sum, as a reduce-scatter gives them: reduce each gradient once; "
-        fix += "all-gather joins pieces"
-    elif where == "+":
-        fix = "a sum is of the same piece of each: cut both in the same way"
-    elif part.total == first.total and part.shards.isdisjoint(first.shards):
-        fix = "each rank brings another piece: bring whole gradients, and model.scatterreduce adds them up and "
-        fix += "gives piece i to the i-th rank"
-    problem = "gradients of different shards do not add up"
-    own = "with partial=True each rank gets all of the gradient of its own piece of the weight, so there is "
-    own += (
-        "nothing to add up: leave the call out, and update with that gradient. Or is the second of what backward gives "
-    )
-    own += "meant, the gradient of its input? Then the two are exchanged where they are made"
-    alone = {"partial=True": own} if where != "+" else {}
-    return PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix, fix_for=alone)
-
-
-def _counted_twice(parts: Sequence[Labels], batches: frozenset[int], where: str) -> PuzzleError:
-    """Return the error about micro-batches that are in more than one of these gradients."""
-    twice = sorted(b for b in batches if sum(b in part.batches for part in parts) > 1)
-    are = "is" if len(twice) == 1 else "are"
-    problem = f"{numbered('micro-batch', twice)} {are} in more than one gradient, and would be counted twice"
-    got = ", ".join(show_set(part.batches) for part in parts[:8]) + " ..." * (len(parts) > 8)
-    fix = "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum"
-    if where == "+":
-        fix = "add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
-    return PuzzleError(problem, where=where, expected="each micro-batch in one gradient", got=got, fix=fix)
 
 
 def _sum_over_slices(parts: Sequence[Labels], where: str, strict: bool) -> Labels:
@@ -459,17 +311,12 @@ def _sum_over_slices(parts: Sequence[Labels], where: str, strict: bool) -> Label
         for batch in part.batches:
             twice = in_both(slices.get(batch, NOTHING), own)
             if strict and twice[0]:
-                problem = f"{show_slices(twice)} of micro-batch {batch} is in more than one gradient, and would be "
-                problem += "counted twice"
-                fix = "let each rank bring the gradient of its own slices, and sum it once"
-                raise PuzzleError(problem, where=where, expected="each slice in one gradient", got=str(part), fix=fix)
+                what, expected = f"{show_slices(twice)} of micro-batch {batch}", "each slice in one gradient"
+                raise PuzzleError("counted_twice", where=where, expected=expected, got=str(part), what=what)
             slices[batch] = both(slices.get(batch, NOTHING), own)
     if strict and len({*slices.values()}) > 1:
-        problem = "a sum of gradients has the same slices of the sequence of each micro-batch"
         got = ", ".join(f"micro-batch {batch}: {show_slices(part)}" for batch, part in sorted(slices.items())[:4])
-        fix = "add up the gradients of one micro-batch over the ranks that have its slices, or those of the same slice "
-        fix += "of all micro-batches, and then the sums"
-        raise PuzzleError(problem, where=where, expected="the same slices of each", got=got, fix=fix)
+        raise not_addable("gradients of different slices of the sequence", where, "the same slices of each", got)
     summed, of = next(iter(slices.values()))
     extra = first.extra._replace(parts=summed, of=of)
     return first.changed(batches=frozenset(slices), extra=NO_EXTRA if extra == NO_EXTRA else extra)
@@ -481,30 +328,16 @@ def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -
     first, queries = parts[0], NOTHING
     for part in parts:
         if part.extra.heads != first.extra.heads:
-            problem, fix = "these are gradients of different heads", "heads are not added up: what a rank has is that "
-            fix += f"of its heads, and goes home by kv_grad = await model.alltoall(kv_grad, {first.layer})"
-            raise PuzzleError(
-                problem, where=where, expected=show_heads(first.extra.heads), got=show_heads(part.extra.heads), fix=fix
-            )
+            expected, got = show_heads(first.extra.heads), show_heads(part.extra.heads)
+            raise not_addable("gradients of different heads", where, expected, got)
         if _unsummed(part.coarse()) != _unsummed(first.coarse()):
-            problem, expected = "these are not gradients of the same keys and values", f"of the same as {first}"
-            fix = "add up what different queries give for the same keys: one layer, one micro-batch, one slice"
-            fix_for: Mapping[str, Fix] = NO_OTHERS
-            if part.layer != first.layer and part.batches == first.batches:
-                fix = f"one is of layer {first.layer}, and the other of layer {part.layer}: begin a sum of its own in "
-                fix += "each layer, and take it out as backward_project reads it, model.grad_activations.pop(...)"
-            if part.layer == first.layer and part.batches == first.batches:
-                fix_for = {RING: AROUND}
-                fix = "all ranks go back to the keys of all of them: "
-                fix += f"whole = await model.allgather(kv, {first.layer}) comes before backward_attend, too"
-            raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
+            raise not_addable("gradients of different keys and values", where, f"of the same as {first}", part)
         # Queries that see none of these keys have added nothing to their gradient.
         own = in_both(part.done(), to_meet(part.piece(), QUERIES))
         twice = in_both(queries, own)
         if strict and twice[0]:
-            problem = f"what the queries of {show_slices(twice)} give would be added twice"
-            fix = "add the gradient of each block of queries and keys once: was this one in the sum already?"
-            raise PuzzleError(problem, where=where, expected="each slice of the queries once", got=str(part), fix=fix)
+            what, expected = f"what the queries of {show_slices(twice)} give", "each slice of the queries once"
+            raise PuzzleError("counted_twice", where=where, expected=expected, got=str(part), what=what)
         queries = both(queries, own)
     homes = next((part.extra.homes for part in parts if part.extra.homes), ())
     return first.changed(extra=first.extra._replace(parts=queries[0], of=queries[1], homes=homes))
@@ -517,33 +350,14 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
     first = parts[0]
     for part in parts:
         if _unsummed(part) != _unsummed(first):
-            problem, expected = "these are not partial sums of one thing", f"another partial sum of {first}"
-            fix, fix_for = "add up one layer, the same micro-batches and the same slice of each", dict[str, Fix]()
-            if where != "+" and first.total != 1 and _unsummed(part) == _unsummed(another_part(first, *_part(part))):
-                fix = "each rank has cut its partial sum before it is added up, so that these are different slices: "
-                fix += "leave out .shard(...) before this call"
-                both = (
-                    f"; await model.scatterreduce(partial, {first.layer}) adds up all of it, and gives each rank its "
-                )
-                fix_for = {"slices": f"{fix}{both}slice of the sum"}
-            raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
+            raise not_addable("partial sums of different things", where, f"another partial sum of {first}", part)
         if strict and part.extra.of == 1 and len(parts) > 1:
-            whole = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
-            fix = "use it as it is; what ranks add up is the gradient of the weight, the first that backward gives"
-            partial = "only forward and backward with partial=True and a piece of the weight give partial sums, "
-            partial += "model.load_weights(layer, model.rank, model.RANKS); use the whole one as it is"
-            cut_it = {"slices": f"{partial}, or cut it: tensor.shard(model.rank, model.RANKS)"}
-            fix_for = {**(cut_it if part.total == 1 else {}), "partial=True": partial}
-            if part.total != 1:
-                fix = fix_for["partial=True"] = f"slices are joined by await model.allgather(..., {part.layer})"
-            problem = f"there is nothing to add to it: that {whole} already"
-            raise PuzzleError(problem, where=where, expected="partial sums", got=str(part), fix=fix, fix_for=fix_for)
+            what = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
+            raise PuzzleError("nothing_to_add", where=where, expected="partial sums", got=str(part), what=what)
     (partial_sums, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
     if strict and not disjoint:
         got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])
-        fix = "let each rank of the group compute with its own piece of the weight, "
-        fix += "model.load_weights(layer, model.rank, model.RANKS), and reduce over those ranks only"
-        raise PuzzleError("a partial sum comes twice", where=where, expected="each partial sum once", got=got, fix=fix)
+        raise PuzzleError("counted_twice", where=where, expected="each partial sum once", got=got, what="a partial sum")
     return first.changed(extra=ExtraLabels(partial_sums, of) if of > 1 else NO_EXTRA)
 
 

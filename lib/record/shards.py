@@ -46,8 +46,7 @@ _coarsest_of_few = lru_cache(maxsize=1 << 10)(_coarsest)  # of many pieces the s
 def check_fineness(total: int) -> None:
     """Raise PuzzleError for a cut into more than FINEST pieces."""
     if total > FINEST:
-        problem, fix = f"a tensor is cut into at most {FINEST:,} pieces", "one piece for each rank is enough"
-        raise PuzzleError(problem, got=f"{total:,} pieces", fix=fix)
+        raise PuzzleError("too_many_pieces", expected=f"a number from 1 to {FINEST:,}", got=f"{total:,} pieces")
 
 
 class Cuts:
@@ -61,8 +60,7 @@ class Cuts:
         if self.common % total:
             common = lcm(self.common, total)
             if common > 1 << 256:
-                problem = f"tensors were cut into too many different numbers of pieces, now into {total}"
-                raise PuzzleError(problem, fix="cut everything into as many pieces, or into a multiple")
+                raise PuzzleError("too_many_cuts", total=total)
             self.common = common
 
 

@@ -1,7 +1,6 @@
 """The operations of the compute stream: what each takes, insists on and makes, a row for each.
 
-The values would find most mistakes at the end of a run. The rules find them at the operation where they happen, and say
-what to write instead.
+The values would find most mistakes at the end of a run. The rules find them at the operation where they happen.
 """
 
 from collections.abc import Sequence

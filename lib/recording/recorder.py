@@ -118,7 +118,7 @@ class Recorder(Replay):
             both = zip(writes, arguments, strict=True)
             written = [argument if write is None else write(self, argument) for write, argument in both]
         if len(self.recorded) >= MOST:
-            raise PuzzleError(f"more than {MOST:,} calls in one run", fix="look for a loop that never ends")
+            raise PuzzleError(f"more than {MOST:,} calls in one run")
         self.inside = True
         self.recorded.append(call := [verb, rank.rank, coroutine, *written])
         try:
@@ -172,7 +172,7 @@ class Recorder(Replay):
         self.recorded.pop()
         if isinstance(error, ProtocolError):
             self.inside = False
-            raise PuzzleError(str(error), fix="use the methods of model only") from None
+            raise PuzzleError(str(error)) from None
 
     def number(self, token: Token) -> int:
         """Return the number of a tensor. One made by hand, or of another machine, is first entered as made up."""

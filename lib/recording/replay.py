@@ -143,8 +143,8 @@ class Replay:
         extra = labels.extra
         self.pieces += len(labels.shards) + (PLAIN if extra is NO_EXTRA else _pieces_of(extra))
         if self.pieces > MOST_PIECES:
-            problem, fix = "the tensors of this run have too many pieces", "cut and join tensors less finely"
-            raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", fix=fix)
+            problem = "the tensors of this run have too many pieces"
+            raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together")
 
     # -- verbs of which more is to be checked than their arguments -------------------------------------------------
 
@@ -187,11 +187,6 @@ class Replay:
                 of_kind(operand, row.takes)
             elif row.everyone:
                 raise ProtocolError("no tensor where every rank brings one")
-
-    def _seeks(self, state: RankState, where: str, kind: str, *more: Any) -> None:
-        if kind not in ("Activation", "ActivationGrad"):
-            raise ProtocolError("no tensor between layers")
-        self.simulator.seeks(state, where, kind, *more)
 
     def _wait(self, state: RankState, call: InFlight) -> bool:
         if call.fetched or call.rank is not state:

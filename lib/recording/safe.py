@@ -1,41 +1,60 @@
 """Errors as plain data, and texts from elsewhere that are safe to show."""
 
+from string import Formatter
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError
+from ..basics.rules import RULES
 from .wire import CHARACTER, ProtocolError
 
-TEXTS = ("problem", "expected", "got", "fix", "line")  # the parts of an error that are texts
-LONGEST_TEXT = 4000  # characters of each, and of what a place says
-MOST_FIXES = 8  # puzzles' own fixes (``fix_for``) of an error
-LONGEST_ERROR = (len(TEXTS) + 2 + 2 * MOST_FIXES) * LONGEST_TEXT * CHARACTER  # bytes of all these in JSON
+TEXTS = ("expected", "got", "line")  # the parts of an error that are texts, besides what its rule says
+LONGEST_TEXT = 4000  # characters of each, of what a rule says and of what a place says
+MOST_FACTS = 8  # of one error
+LONGEST_ERROR = (len(TEXTS) + 3 + 2 * MOST_FACTS) * LONGEST_TEXT * CHARACTER  # bytes of all these in JSON
 
 
 def pack_error(error: PuzzleError) -> dict[str, Any]:
-    """Return an error as its parts, which JSON can carry."""
-    texts = {part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}
+    """Return an error as its parts, which JSON can carry. Of an error about an argument the rule is its problem."""
     *others, batches, tick, detail = shown_place(error.place)
-    error.settle()
-    fixes = {name: str(fix)[:LONGEST_TEXT] for name, fix in [*error.fix_for.items()][:MOST_FIXES]}
-    return {
-        "where": [*others, None if batches is None else sorted(batches), tick, detail],
-        "fix_for": fixes,
-        **texts,
-    }
+    where = [*others, None if batches is None else sorted(batches), tick, detail]
+    texts = {part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}
+    rule = error.rule if error.rule in RULES else str(error.problem)[:LONGEST_TEXT]
+    facts = {name: _pack(error.facts[name]) for name in _told(error.rule)}
+    return {"rule": rule, "facts": facts, "where": where, **texts}
 
 
 def unpack_error(packed: object) -> dict[str, Any]:
     """Return the parts of an error, as PuzzleError takes them. Raise ProtocolError if they are none."""
-    if type(packed) is not dict or not all(type(packed.get(part)) is str for part in TEXTS):
+    if type(packed) is not dict or not all(type(packed.get(part)) is str for part in ("rule", *TEXTS)):
         raise ProtocolError("no error")
+    rule, facts = shown(packed["rule"], LONGEST_TEXT), packed.get("facts")
+    if type(facts) is not dict or {*facts} != _told(rule):
+        raise ProtocolError("no facts of this rule")
     texts = {part: shown(packed[part], LONGEST_TEXT) for part in TEXTS}
-    return {"where": _unpack_place(packed.get("where")), "fix_for": _unpack_fixes(packed.get("fix_for")), **texts}
+    known = {name: _unpack(fact) for name, fact in facts.items()}
+    return {"rule": rule, "where": _unpack_place(packed.get("where")), **texts, **known}
 
 
-def _unpack_fixes(packed: object) -> dict[str, str]:
-    if type(packed) is not dict or len(packed) > MOST_FIXES or not all(type(fix) is str for fix in packed.values()):
-        raise ProtocolError("no fixes")
-    return {shown(name, LONGEST_TEXT): shown(fix, LONGEST_TEXT) for name, fix in packed.items() if type(name) is str}
+def _told(rule: str) -> set[str]:
+    """Return the names of the facts that the sentence of a rule tells."""
+    return {name for _, name, _, _ in Formatter().parse(RULES.get(rule, "")) if name is not None}
+
+
+def _pack(fact: object) -> Any:
+    """Return a fact as JSON can carry it: a set of numbers as a list, and what is no number as a text."""
+    if isinstance(fact, frozenset):
+        return sorted(fact)
+    return fact if type(fact) in (int, float, bool, type(None)) else str(fact)[:LONGEST_TEXT]
+
+
+def _unpack(fact: object) -> Any:
+    if type(fact) is list:
+        return numbers(fact)
+    if type(fact) is str:
+        return shown(fact, LONGEST_TEXT)
+    if type(fact) not in (int, float, bool, type(None)):
+        raise ProtocolError("no fact")
+    return number(fact) if type(fact) is int else fact
 
 
 def _unpack_place(packed: object) -> Place:
@@ -64,8 +83,7 @@ def numbers(values: object) -> frozenset[int]:
 
 def presentable(error: PuzzleError) -> PuzzleError:
     """Return the error with every part safe to show, and none too long: a worker may have written into it."""
-    error.settle()
-    for part in TEXTS:
+    for part in ("problem", *TEXTS):
         setattr(error, part, shown(getattr(error, part), LONGEST_TEXT - len(" ...")))
     error.place = shown_place(error.place)
     return error

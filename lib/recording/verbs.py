@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from operator import index
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ..basics.arguments import AS_NUMBERS, describe, one_of
+from ..basics.arguments import describe, one_of
 from ..machine.in_flight import InFlight
 from ..machine.rank_state import RankState, TensorState
 from ..record.kinds import ADDED, JOINED, KINDS
@@ -100,7 +100,7 @@ def read_layer(reader: Reader, value: object) -> int:
         value = int(value)  # as in a notebook, where it is equal to its layer
     if type(value) is not int:
         given, place = _read_anything(reader, value), reader.state.place(reader.operation)
-        value = one_of("layer", given, reader.layers, place, f"{AS_NUMBERS}for layer in range(model.LAYERS)")
+        value = one_of("layer", given, reader.layers, place)
     return number(value)
 
 
@@ -261,7 +261,6 @@ CALL = Kind(
 AXIS = _or_none(Kind(_read_axis, lambda writer, axis: [*axis] if isinstance(axis, tuple) else axis))
 OPTIONS = Kind(_read_options, lambda writer, options: dict(options))
 PLAIN, LABELS = Kind(_read_plain), Kind(_read_labels, _write_labels)
-PLACE = Kind(lambda reader, value: shown(_of_type(str)(reader, value), 200), lambda writer, value: value[:200])
 LINES = Kind(_read_lines, lambda writer, lines: [[rank, line[:LONGEST_LINES]] for rank, line in lines.items()])
 
 VERBS: dict[str, tuple[Kind, ...]] = {
@@ -274,7 +273,6 @@ VERBS: dict[str, tuple[Kind, ...]] = {
     "meet": (COLLECTIVE, _or_none(TENSOR), LAYER, AXIS),
     "meet_list": (COLLECTIVE, _several(_or_none(TENSOR)), _several(ANYTHING), AXIS),
     "pass_to": (ANYTHING, _or_none(TENSOR), PLAIN),
-    "seeks": (PLACE, PLAIN, COUNT, NUMBERS, COUNT, PLACE, PLACE),
     "receive": (ANYTHING,),
     "wait": (CALL,),
     "fetch": (CALL, _or_none(COUNT)),

@@ -24,7 +24,6 @@ from ..course.sizes import other_sizes
 from ..course.specs import Puzzle
 from ..grading.answers import answer_in
 from ..grading.commandline import called
-from ..grading.fitting import fitting
 from ..grading.judge import judge
 from ..grading.submission import sources
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
@@ -104,7 +103,7 @@ def _judged(puzzle: Puzzle, code: Loaded, printed: list[str]) -> Verdict:
         digests.append(digest)
         return outcome
 
-    verdict = judge(puzzle, fitting(puzzle, run), code.noted, partial(_source, code, puzzle.name))
+    verdict = judge(puzzle, run, code.noted, partial(_source, code, puzzle.name))
     code.known.right.update(digests[: len(verdict.held_at)])
     return verdict
 

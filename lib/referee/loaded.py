@@ -18,7 +18,6 @@ from ..machine.check import TRAINED
 from ..machine.lives import WatchedSimulator
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
-from ..record.rules.updates import CUT_APART
 from ..recording.replay import MOST_BYTES, Replay
 from ..recording.safe import LONGEST_ERROR, LONGEST_TEXT, presentable, shown, unpack_error
 from ..recording.wire import CHARACTER, LONGEST, ProtocolError, parse
@@ -285,7 +284,7 @@ class Loaded:
                     return replay.outcome(name)
         except TimeoutError:
             late = "the run did not end within its time: its calls take too long to be carried out again"
-            wrong = PuzzleError(late, where=name, fix="fewer calls", line="")
+            wrong = PuzzleError(late, where=name, line="")
         except ProtocolError as error:
             wrong = tampered(str(error), name)
         match ending:
@@ -301,12 +300,6 @@ class Loaded:
             first = cause([*replay.errors, *filter(None, [replay.stuck]), error])
             if error.problem == first.problem:
                 first.line = error.line
-                if error.got.startswith(first.got):  # only the worker knows in which line that came
-                    first.got = error.got
-                if (
-                    first.sought is not None or first.problem == CUT_APART
-                ):  # only the worker knows under which keys its ranks keep tensors
-                    first.fix, first.fix_for = error.fix, error.fix_for
             error = presentable(first)
         about = self.notes.about(lacking=bool(LACKING.search(error.problem)))
         error.got = "\n".join(filter(None, [error.got, about]))
@@ -332,5 +325,5 @@ def _unpacked(packed: object) -> PuzzleError:
 
 def tampered(got: str, name: str) -> PuzzleError:
     """Return what to say of a worker that says something else than this library's."""
-    problem, fix = "what the program has sent to the grader is no recording of a run", "use the methods of model only"
-    return PuzzleError(problem, where=name, got=shown(got, 200), fix=fix, line="")
+    problem = "what the program has sent to the grader is no recording of a run"
+    return PuzzleError(problem, where=name, got=shown(got, 200), line="")

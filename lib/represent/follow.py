@@ -7,7 +7,7 @@ to call the same verbs on the same tensors, with the numbers that follow. Nothin
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
 from functools import partial
@@ -20,10 +20,9 @@ from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import RankState, TensorState
 from ..record.events import LOADS
-from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.operations import NO_OPTIONS, Options
-from ..record.shards import NONE, refined
+from ..record.shards import refined
 from ..record.table import OPERATIONS
 from .symmetry import Symmetry, Unlike, derived
 
@@ -361,16 +360,9 @@ class Following:
         """Return how much is stored now."""
         return sum(rank.entries[rank.at - 1].held) if rank.at else 0
 
-    def __getattr__(self, question: str) -> Any:
-        """Return what answers a question of an error: with nothing, as what this rank has done is not kept."""
-        return lambda *asked: _ANSWERS.get(question, "")
-
     def events(self, rank: Follower) -> list[Any]:
         """Refuse to return the rank's log so far, which is not kept."""
         raise Unlike("the code reads the log of its rank, which is not the same on all ranks", Place(rank.rank))
-
-
-_ANSWERS: dict[str, Any] = {"has_run": NONE, "has_loaded": False, "sender": None, "sent_to": None, "owner": None}
 
 
 def _does(verb: str, rank: Follower, *given: Any) -> Any:
@@ -434,14 +426,14 @@ def _of_the_same_pieces(first: Script, second: Script, numbers: Sequence[int]) -
 
 
 def crossing(symmetry: Symmetry, scripts: dict[int, Script]) -> str:
-    """Return why pieces that a rank has may be among those that it has loaded on some ranks only, or an empty text:
-    from rank to rank they move on, but not all by the same step."""
+    """Return why a rank may have loaded a piece twice where the first ones have not, or an empty text: from rank to
+    rank pieces move on, but not all by the same step."""
     checked = set[object]()
     for rank, script in scripts.items():
         if symmetry.stands_for(rank, symmetry.axes)[1]:
             continue  # it follows from another one
         seconds = symmetry.seconds(rank)
-        for pieces in _pieces([script, *[scripts[second] for second in seconds]]).values():
+        for pieces in _loaded([script, *[scripts[second] for second in seconds]]).values():
             which = frozenset(pieces)
             if which not in checked:
                 checked.add(which)
@@ -450,49 +442,35 @@ def crossing(symmetry: Symmetry, scripts: dict[int, Script]) -> str:
     return ""
 
 
-class Had(NamedTuple):
-    """A weight or a state that was not updated, as ranks have it. ``load``: which load of such a one has given it, from
-    1, or 0 for what is none; ``labels``: those on the first rank, and on the second of each axis, as of layer 0."""
-
-    load: int
-    labels: tuple[Labels, ...]
+Loaded = tuple[Labels, ...]
+"""What a load has given the first rank, and the second of each axis, as of layer 0."""
 
 
-def _pieces(scripts: Sequence[Script]) -> dict[object, list[Had]]:
-    """Return the weights and states that ranks have had before the update, by what they are pieces of."""
-    loaded = {made.number for entry in scripts[0].entries if entry.verb in LOADS for made in entry.result}
-    found = defaultdict[object, list[Had]](list)
-    loads = Counter[object]()
-    for number, labels in enumerate(zip(*[[one for one, _ in script.tensors] for script in scripts], strict=True)):
-        first = labels[0]
-        if KINDS[first.kind].stepped and not first.step:
-            which = first.kind, first.layer, first.adapter
-            loads[which] += number in loaded
-            load = loads[which] if number in loaded else 0
-            found[which].append(Had(load, tuple([one.changed(layer=0) for one in labels])))
+def _loaded(scripts: Sequence[Script]) -> dict[object, list[Loaded]]:
+    """Return the pieces that ranks have loaded, by what they are pieces of."""
+    found = defaultdict[object, list[Loaded]](list)
+    for number in [made.number for entry in scripts[0].entries if entry.verb in LOADS for made in entry.result]:
+        own = [script.tensors[number][0] for script in scripts]
+        found[own[0].kind, own[0].layer, own[0].adapter].append(tuple([one.changed(layer=0) for one in own]))
     return found
 
 
-def _crosses(symmetry: Symmetry, pieces: Sequence[Had]) -> bool:
-    """Return whether two loads have a piece in common, or a piece is among the loaded ones, on some ranks only."""
-    starts = [[Fraction(min(one.shards), one.total) for one in had.labels] for had in pieces if had.labels[0].total > 1]
+def _crosses(symmetry: Symmetry, pieces: Sequence[Loaded]) -> bool:
+    """Return whether two loads have a piece in common on some ranks only."""
+    starts = [[Fraction(min(one.shards), one.total) for one in own] for own in pieces if own[0].total > 1]
     if len({tuple([start - own[0] for start in own]) for own in starts}) < 2:
         return False  # they all move on together
-    found = set[tuple[object, ...]]()
-    several = {*pieces}
+    found = set[tuple[bool, ...]]()
     axes = [at for at, size in enumerate(symmetry.survey.sizes) if size > 1]
     for place in symmetry.survey.places:
         counts = [place[axis] for axis in axes]
         try:
-            now = [(had.load, derived(had.labels[0], [*zip(had.labels[1:], counts, strict=True)])) for had in several]
-            fine = lcm(*[one.total for _, one in now])
-            parts = [(load, refined(one.shards, one.total, fine)) for load, one in now]
+            now = [derived(own[0], [*zip(own[1:], counts, strict=True)]) for own in pieces]
+            fine = lcm(*[one.total for one in now])
+            parts = [refined(one.shards, one.total, fine) for one in now]
         except PuzzleError:
             return True  # in pieces too small, or that do not follow
-        loads = dict(part for part in parts if part[0])
-        among = frozenset[int]().union(*loads.values())
-        meet = tuple([not one.isdisjoint(two) for one, two in combinations([*loads.values()], 2)])
-        found.add((meet, *[part <= among for _, part in parts]))
+        found.add(tuple([not one.isdisjoint(two) for one, two in combinations(parts, 2)]))
         if len(found) > 1:
             return True
     return False

@@ -39,9 +39,6 @@ RANKS = "ranks"
 """The one axis of a machine without a mesh."""
 WHOLE_AXIS = 4
 """An axis of up to so many ranks is run whole."""
-FIX = "leave represent=... out, or name only axes along which all ranks do the same"
-FIX_OF_SLICES = "leave represent=... out, or name only axes along which all ranks have the same slices"
-
 Steps = Sequence[tuple[int, int]]
 """The way from the first rank of the folded axes to another rank: for each axis the second rank of it (or that one's
 place in a group), and how often the step from the first to the second has to be taken."""
@@ -53,9 +50,8 @@ class Unlike(PuzzleError):
     along: str | None = None
     """The folded axis along which they pass messages, if they do."""
 
-    def __init__(self, differs: str, where: Where = NOWHERE, fix: str = FIX) -> None:
-        problem = f"the ranks of a folded axis do not all do the same: {differs}"
-        super().__init__(problem, where=where, fix=fix, line="")
+    def __init__(self, differs: str, where: Where = NOWHERE) -> None:
+        super().__init__("unlike_ranks", where=where, line="", differs=differs)
 
 
 def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
@@ -66,8 +62,7 @@ def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
     named = (represent,) if isinstance(represent, str) else represent
     if not isinstance(named, Iterable) or not (axes := tuple(named)) or any(axis not in known for axis in axes):
         expected = " or ".join([*map(repr, known), "True, for all axes"])
-        fix = f"represent={known[0]!r}"
-        raise PuzzleError("represent names no axis", where="run", expected=expected, got=describe(represent), fix=fix)
+        raise PuzzleError("represent names no axis", where="run", expected=expected, got=describe(represent))
     return axes
 
 
@@ -92,7 +87,7 @@ BY_HEADS = "what the heads of one rank carry is not derived here from what those
 def other_slices(one: str, two: str, reason: str = CAUSAL) -> Unlike:
     """Return the error of two ranks that have other slices of a sequence than each other, or other heads of attention.
     ``one``, ``two``: what each of them has."""
-    return Unlike(f"{one}, {two}; {reason}", fix=FIX_OF_SLICES)
+    return Unlike(f"{one}, {two}; {reason}")
 
 
 class Symmetry:
@@ -278,8 +273,7 @@ class Symmetry:
         """Return what gives the final weights of all ranks, for one check of them. Raise PuzzleError where they are not
         known."""
         if reason := self.unproved():
-            fix = "run all ranks, without represent=..., at a smaller size if need be"
-            raise PuzzleError("the final weights are not known", got=reason, fix=fix, line="")
+            raise PuzzleError("the final weights are not known", expected="a run of all ranks", got=reason, line="")
         seen = set[object]()
 
         def of(layer: int, own: list[tuple[int, Piece]]) -> list[tuple[int, Piece]] | None:
@@ -452,8 +446,8 @@ class _Ending:
     def __init__(self, known: Sequence[FinalState]) -> None:
         self.first, self.others = known[0], known[1:]
         self.steps: dict[tuple[Labels, ...], list[_Step]] = {}
-        shapes = {(*map(len, (one.began, one.late, one.kept, one.regained, one.lists)), *one.finals) for one in known}
-        if len(shapes) > 1 or len({one.unread for one in known}) > 1:
+        shapes = {(*map(len, (one.began, one.late, one.kept, one.lists)), *one.finals) for one in known}
+        if len(shapes) > 1:
             raise Unlike("they begin or end with more or less than each other")
 
     def at(self, rank: int, counts: Sequence[int], mesh: Mesh) -> FinalState:
@@ -496,8 +490,6 @@ class _Ending:
             tuple(map(piece, *[one.kept for one in everyone])),
             {layer: piece(*[one.finals[layer] for one in everyone]) for layer in first.finals},
             tuple(map(brought, *[one.lists for one in everyone])),
-            tuple(map(labels, *[one.regained for one in everyone])),
-            first.unread,
         )
 
 

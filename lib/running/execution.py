@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from contextvars import ContextVar
-from functools import partial
 from traceback import walk_tb
 from typing import Any
 
@@ -20,16 +19,11 @@ from ..basics.errors import (
     Place,
     PuzzleError,
     is_learners,
-    numbered,
     same_spot,
     show_line,
     witnessed,
 )
-from ..learner.kept import say_where_kept
 from ..learner.model import Model
-from ..machine.advice.tasks import OWN, TASK
-from ..record.training import BACKWARD, FORWARD
-from .advice import advice
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, unchain, waiting
 from .loop import QuietLoop
 
@@ -37,6 +31,8 @@ _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
 
 _OF_ASYNCIO = {asyncio.locks.__file__, asyncio.queues.__file__}
 MANY = 64  # with more ranks a run may take long because it is large
+TASK = ", a task that waits at "
+"""What stands between the lines at which the tasks of a rank wait, first that of its function."""
 LAST_TURNS = 200
 """Turns of the loop for the other ranks after one has failed, so that those with the same mistake make it, too."""
 
@@ -60,20 +56,7 @@ def execute(
     errors.place()
     if errors or failed:
         first = cause([*errors, *failed])
-        PuzzleError.settle(first)
-        say_how_it_came(first, models)
         raise first.with_traceback(None) from (first.__cause__ if failed else None)
-
-
-def say_how_it_came(error: PuzzleError, models: Sequence[Model]) -> None:
-    """Add to what an error has got how that came from other ranks, with the lines of these calls."""
-    by_rank = {model._rank: model for model in models}
-    for arrival in error.came:
-        model = by_rank.get(arrival.rank)
-        line = model and model._line(arrival.entry)
-        said = arrival.said + f", {arrival.done} in {line}" * bool(line)
-        error.got = "; ".join(filter(None, [error.got, said]))
-    error.came = ()
 
 
 def left_over(models: Sequence[Model]) -> PuzzleError | None:
@@ -82,7 +65,7 @@ def left_over(models: Sequence[Model]) -> PuzzleError | None:
     error = models[0].dist._simulator.unfinished() if models else None
     if error is not None and error.entry is not None:
         model = next(model for model in models if model._rank == error.place.rank)
-        error.line = model._written_at(error.entry)
+        error.line = str(model._line_of(error.entry) or "")
     return error
 
 
@@ -197,14 +180,11 @@ class Execution:
             if wrong := [error for error in self.raised if isinstance(error, PuzzleError)]:
                 raise cause(wrong)
             if self.late or self.raised:
-                problem = f"the run did not end within {self.timeout:.3g} second{'s' * (self.timeout != 1)}"
-                fix = "look for a loop that never ends"
-                many = "; does each rank run its own micro-batches only? Else a large machine may need a longer timeout"
-                fix += many * (len(self.models) > MANY)
+                limit = f"{self.timeout:.3g} second{'s' * (self.timeout != 1)}"
                 where = Place(detail=name_of(self.fn))
                 if self.busy is not None:
                     where = where._replace(rank=self.busy.rank)
-                raise OutOfTime(problem, where=where, fix=fix, line=self.late[0] if self.late else "")
+                raise OutOfTime("out_of_time", where=where, line=self.late[0] if self.late else "", limit=limit)
         finally:
             self.over = True
             for task in asyncio.all_tasks(loop):
@@ -247,7 +227,7 @@ class Execution:
             elif isinstance(error, KeyboardInterrupt):
                 unchain(frame for frame, _ in walk_tb(error.__traceback__))
             if not self.over:
-                self._fail(_explained(error, model))
+                self._fail(_as_ours(error, model))
         if len(self.finished) == len(self.models) and not self.done.done():
             self.done.set_result(None)
 
@@ -293,7 +273,7 @@ class Execution:
             self.started.setdefault(model._rank, []).append(task)
 
 
-def _explained(error: BaseException, model: Model) -> BaseException:
+def _as_ours(error: BaseException, model: Model) -> BaseException:
     """Return a learner's own error as a PuzzleError with its rank and line. Our errors stay as they are."""
     while isinstance(error, BaseExceptionGroup):  # what a TaskGroup makes of one error
         error = error.exceptions[0]
@@ -301,47 +281,20 @@ def _explained(error: BaseException, model: Model) -> BaseException:
         error = error.__cause__  # what a coroutine makes of it, without a line
     if isinstance(error, PuzzleError):
         place_at(error, model._rank, model.time)
-        if error.entry is not None:
-            error.line = model._written_at(error.entry) or error.line
-        say_where_kept(error, model.storage())
+        if error.entry is not None and (made := model._line_of(error.entry)) is not None:
+            error.line = str(made)
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
-    problem, fix = advice(error)
-    if isinstance(error, KeyError) and fix and type(key := error.args[0] if error.args else None) is int:
-        none = f"there is none, as model.LAYERS is {model.LAYERS} here: do this only for layers below that. "
-        fix = f"if {key} is a layer, {none}Else: {fix}" if key > model.LAYERS - 1 > -1 else fix
-    problem = problem or f"the function raised {type(error).__name__}{_says(error)}"
     line = show_line(*lines[-1]) if lines else ""
-    of_share = isinstance(error, (IndexError, KeyError, StopIteration, UnboundLocalError))
-    if _says(error).startswith(": pop from") or isinstance(error, StopIteration):
-        fix = f"{done}{fix[:1].upper()}{fix[1:]}" if (done := _all_done(model)) else fix
-    own = partial(_without_work, model, fix) if of_share else fix
-    explained = PuzzleError(problem, where=Place(model._rank, tick=model.time), fix=own, line=line)
-    explained.__cause__ = error
-    return explained
-
-
-def _all_done(model: Model) -> str:
-    """Return, as a sentence, that a rank has run some layers, its own, on all micro-batches; or an empty text."""
-    simulator, rank, layers = model.dist._simulator, model._handle, range(model.LAYERS)
-    own = [layer for layer in layers if simulator.has_loaded(rank, layer)]
-    passes = (FORWARD.kind, BACKWARD.kind)
-    left = {verb: any(len(simulator.has_run(rank, verb, one)) < model.BATCHES for one in own) for verb in passes}
-    if not 0 < len(own) < model.LAYERS or left[FORWARD.kind]:
-        return ""
-    done = f"this rank has run {numbered('layer', own)} forward{'' if left[BACKWARD.kind] else ' and back'} on all "
-    done += f"{model.BATCHES} micro-batches"
-    more = "one forward too many" if left[BACKWARD.kind] else "one turn too many"
-    return f"{done}: does the order of its work have {more}? "
-
-
-def _without_work(model: Model, plain: str) -> str:
-    """Return that a rank has run no micro-batch, where others have and there are enough; or what is ``plain``."""
-    simulator, rank = model.dist._simulator, model._handle
-    idle = not any(simulator.has_run(rank, FORWARD.kind, layer) for layer in range(model.LAYERS))
-    due = simulator.empty_share(rank) if idle and simulator.owner(rank, 0) is not None else ""
-    return f"this rank has run no micro-batch: is its share empty? {due[:1].upper()}{due[1:]}" if due else plain
+    place = Place(model._rank, tick=model.time)
+    if isinstance(error, AttributeError) and inspect.iscoroutine(error.obj):
+        what = f"{error.obj.__name__}(...) has no {error.name} yet"
+        ours = PuzzleError("forgot_await", where=place, line=line, what=what)
+    else:
+        ours = PuzzleError("raised", where=place, line=line, error=f"{type(error).__name__}{_says(error)}")
+    ours.__cause__ = error
+    return ours
 
 
 async def _until_done(tasks: Sequence[asyncio.Task[Any]]) -> None:
@@ -358,10 +311,8 @@ async def _until_done(tasks: Sequence[asyncio.Task[Any]]) -> None:
 def _cancelled(error: BaseException, model: Model) -> PuzzleError:
     """Return the error of a function that ends with a cancellation which is its own."""
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
-    fix = "what is cancelled, task.cancel() or a timeout, does not come to its end: await it in place of that, and let "
-    fix += "a worker end by a mark in its queue, as None; or cancel it after `await queue.join()`, and do not await it"
     line = show_line(*lines[0]) if lines else ""
-    return PuzzleError("the function was cancelled by itself", where=Place(model._rank), fix=fix, line=line)
+    return PuzzleError("cancelled", where=Place(model._rank), line=line)
 
 
 def _says(error: BaseException) -> str:
@@ -389,31 +340,13 @@ def waiting_line(task: asyncio.Task[object]) -> str:
 
 def where_it_waits(task: asyncio.Task[object], started: Sequence[asyncio.Task[object]]) -> str:
     """Return the line at which a rank waits and, where it has started tasks, those at which each of these waits, if it
-    is for a call or for something of the learner's own."""
+    is for a call."""
     line = waiting_line(task)
-    said = line + OWN * (line != "" and _waits_for_its_own(task))
+    said = line
     for one in started:
         within = waiting_line(one)
         if one.done() or not within or isinstance(waited_for(one), asyncio.Task) or gathered(waited_for(one)):
             continue
-        if TASK + within in said:
-            said = said.replace(TASK + within, TASK + within + OWN, 1) if _waits_for_its_own(one) else said
-        else:
-            said += TASK + within + OWN * _waits_for_its_own(one)
+        if TASK + within not in said:
+            said += TASK + within
     return line if said == line else same_spot(line, said)
-
-
-def _waits_for_its_own(task: asyncio.Task[object]) -> bool:
-    """Return whether a task waits for a Future, a lock, an Event or a queue that the learner's code has to serve."""
-    if (
-        task.done()
-        or waited_for(task) is None
-        or isinstance(waited_for(task), asyncio.Task)
-        or gathered(waited_for(task))
-    ):
-        return False
-    chain = [one for one in waiting(task.get_coro()) if hasattr(one, "cr_code")]
-    innermost = chain[-1].cr_code if chain else None
-    if innermost is None or innermost.co_filename in _OF_ASYNCIO:
-        return innermost is not None
-    return is_learners(innermost) and not hasattr(chain[-1].cr_await, "gi_code")  # a call is awaited by a generator

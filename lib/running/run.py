@@ -21,11 +21,11 @@ from ..record.figures.score import peak_event
 from .execution import name_of
 from .few import Timed, time_few, timed
 from .limits import TIMEOUT, collector_off, limit
-from .trained import Run, Settings, explain, train_on
+from .trained import Run, Settings, attach_run, train_on
 from .workload import Workload
 
-__all__ = ["ENGINES", "Run", "Settings", "Timed", "allow_nested_loops", "check_function", "explain", "run", "time_few"]
-__all__ += ["train_on"]
+__all__ = ["ENGINES", "Run", "Settings", "Timed", "allow_nested_loops", "attach_run", "check_function", "run"]
+__all__ += ["time_few", "train_on"]
 
 ENGINES = ("simulated", "local", "processes")
 """The engines of a run. All but the first are modules of ``lib.engines``, with tensors that hold numbers."""
@@ -100,10 +100,10 @@ def run(
     settings.check()
     if profile is not None and engine != "processes":
         problem = "only processes are profiled"
-        raise PuzzleError(problem, where="run", got=f"engine={engine!r}", fix='engine="processes"')
+        raise PuzzleError(problem, where="run", expected='engine="processes"', got=f"engine={engine!r}")
     if peak and (engine != "simulated" or represent):
-        problem = "the peak is noted where all ranks are simulated"
-        raise PuzzleError(problem, where="run", got=f"engine={engine!r}, represent={represent!r}", fix="leave peak out")
+        got = f"engine={engine!r}, represent={represent!r}"
+        raise PuzzleError("the peak is noted where all ranks are simulated", where="run", got=got)
     if represent is not False:
         _check_represent(represent, engine, shape)
         return timed(fn, shape, work, settings, represent)
@@ -122,11 +122,11 @@ def run(
 def _check_represent(represent: object, engine: str, shape: Shape) -> None:
     """Raise PuzzleError where some ranks cannot represent others."""
     if engine != "simulated":
-        problem, fix = "real tensors are computed by every rank", 'represent=... is for engine="simulated"'
-        raise PuzzleError(problem, where="run", got=f"engine={engine!r}", fix=fix)
+        problem, expected = "real tensors are computed by every rank", 'engine="simulated" with represent=...'
+        raise PuzzleError(problem, where="run", expected=expected, got=f"engine={engine!r}")
     if shape.cost.uneven is not None:
-        problem, fix = "ranks of an uneven machine do not all do the same", "leave represent out, or uneven"
-        raise PuzzleError(problem, where="run", got=f"represent={represent!r}", fix=fix)
+        problem = "ranks of an uneven machine do not all do the same"
+        raise PuzzleError(problem, where="run", got=f"represent={represent!r}")
 
 
 def _watching(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, watched: int) -> Run:
@@ -147,29 +147,27 @@ def _engine(name: str) -> Any:
         needed = (missing.name or "").split(".")[0]
         if needed not in ("torch", "cloudpickle"):
             raise
-    fix = "pip install torch cloudpickle (torch's CPU build is enough; pytorch.org says how to choose it)"
-    raise PuzzleError(f'engine="{name}" needs {needed}, which is not installed here: {fix}', line="")
+    how = "pip install torch cloudpickle (torch's CPU build is enough; pytorch.org says how to choose it)"
+    raise PuzzleError(f'engine="{name}" needs {needed}, which is not installed here: {how}', line="")
 
 
 def check_function(fn: object) -> None:
     """Raise PuzzleError, with the reason, unless something can be run on a rank."""
     if not callable(fn) or isinstance(fn, type):
-        fix = f"async def {fn.__name__}(model): ..." if isinstance(fn, type) else "async def fsdp(model): ..."
         if inspect.iscoroutine(fn):
             fn.close()
-            fix = f"pass the function itself, {fn.__name__}, and not what it returns, {fn.__name__}(...)"
-        raise PuzzleError("a run takes a function of one model", got=describe(fn), fix=fix)
+        expected = "a function itself, such as `async def fsdp(model): ...`"
+        raise PuzzleError("a run takes a function of one model", expected=expected, got=describe(fn))
     try:
         inspect.signature(fn).bind(object())
     except TypeError:
         problem = "the function is called with one argument, the model"
-        fix = f"async def {name_of(fn)}(model): ..." if name_of(fn).isidentifier() else "async def fsdp(model): ..."
         where = f"{name_of(fn)}{inspect.signature(fn)}"
-        raise PuzzleError(problem, where=where, fix=fix) from None
+        raise PuzzleError(problem, where=where) from None
     except ValueError:
         pass  # a builtin without a signature: the call will tell
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise PuzzleError(f"{name_of(fn)} has a yield in it, so nobody runs it to its end", fix="await, not yield")
+        raise PuzzleError(f"{name_of(fn)} has a yield in it, so nobody runs it to its end")
 
 
 def allow_nested_loops() -> None:
@@ -184,17 +182,14 @@ def allow_nested_loops() -> None:
     except RuntimeError:
         return
     patches = [name for name in ("nest_asyncio2", "nest_asyncio") if find_spec(name) is not None]
-    or_else = ""
     if not isinstance(loop, asyncio.BaseEventLoop):
         problem = f"a loop of type {type(loop).__module__}.{type(loop).__name__} cannot be nested"
-        or_else = ", or run(fn, ...)"
     elif "nest_asyncio2" not in patches and sys.version_info >= (3, 14):
         problem = "nest-asyncio 1.6.0 breaks asyncio on Python 3.14 and later, for the whole process"
-        or_else = ", or install nest_asyncio2"
     elif patches:
         import_module(patches[0]).apply()
         return
     else:
         problem = "neither nest_asyncio2 nor nest_asyncio is installed"
-    fix = f"await asyncio.gather(...) instead of asyncio.run(...){or_else}"
-    raise PuzzleError(problem, where="allow_nested_loops", fix=fix)
+    expected = "nest_asyncio2, or `await asyncio.gather(...)` in place of asyncio.run"
+    raise PuzzleError(problem, where="allow_nested_loops", expected=expected)

@@ -83,8 +83,8 @@ class Run(Outcome):
     def _on_a_cluster(self, asked: str) -> RealCost:
         if not isinstance(self.cost, RealCost):
             problem = f"this run is in {self.unit.name} and {self.size_unit.name}, so it has no {asked}"
-            fix = "run(..., cost=cluster.cost(model)), for example of A100_MEGATRON and GPT_175B from lib.real"
-            raise PuzzleError(problem, where="Run", fix=fix)
+            expected = "a run with the cost of a cluster, cost=cluster.cost(model)"
+            raise PuzzleError(problem, where="Run", expected=expected)
         return self.cost
 
     def schedule(self) -> str:
@@ -123,11 +123,12 @@ class Settings:
         one_of_names("device", self.device, ("auto", "cpu"))
         if self.profile is not None and not (isinstance(self.profile, str) and self.profile):
             problem = "profile names a folder for the files of PyTorch's profiler"
-            raise PuzzleError(problem, got=describe(self.profile), fix='profile="profile"')
+            raise PuzzleError(problem, got=describe(self.profile))
         if not isinstance(self.pace, (int, float)) or not 0 <= self.pace < float("inf"):
-            raise PuzzleError("pace must be a number of seconds for a tick", got=describe(self.pace), fix="pace=0.03")
+            problem, expected = "pace must be a number of seconds for a tick", "a number from 0 up"
+            raise PuzzleError(problem, expected=expected, got=describe(self.pace))
         if self.kill is not None and not (isinstance(self.kill, tuple) and [*map(type, self.kill)] == [int, int]):
-            raise PuzzleError("kill names a rank and a record of its log", got=describe(self.kill), fix="kill=(2, 7)")
+            raise PuzzleError("kill is a rank and a record of its log, such as (2, 7)", got=describe(self.kill))
 
 
 def train_on(
@@ -146,7 +147,7 @@ def train_on(
     except PuzzleError as error:
         with collector_off(cycles=True):
             try:
-                explain(error, Run(name_of(fn), models, work.train), models)
+                attach_run(error, Run(name_of(fn), models, work.train), models)
             except (AttributeError, ValueError):
                 if not isinstance(error, OutOfTime):
                     raise
@@ -155,7 +156,7 @@ def train_on(
     return models
 
 
-def explain(error: PuzzleError, done: Run, models: Sequence[Model]) -> None:
+def attach_run(error: PuzzleError, done: Run, models: Sequence[Model]) -> None:
     """Attach a run to its error, and a description of the failure to that run."""
     error.run = done
     place = _place(error, done)
@@ -163,7 +164,6 @@ def explain(error: PuzzleError, done: Run, models: Sequence[Model]) -> None:
     ended = frozenset(event.rank for event in done.events if event.kind == END)
     if isinstance(error, Deadlock):  # a rank that waits for no call waits for something else
         stuck = {model._rank for model in models} - ended - {wait.rank for wait in waits}
-        waits = [wait._replace(wants=error.wants.get(wait.rank, "")) for wait in waits]
         waits = sorted([*waits, *(Wait(rank, "", None, _clock(done, rank)) for rank in stuck)])
     tick = _clock(done, place.rank) if place.tick is None else place.tick
     known = getattr(error, "line", "")  # a learner may raise one with anything in it, or nothing

@@ -53,11 +53,8 @@ class Workload:
         kind and size has none, or not so many."""
         experts, (loads, chosen) = shape.experts, shape.cost.routing
         if experts and self.layer != "experts":
-            problem, fix = (
-                f"a layer of kind {self.layer!r} has no experts",
-                f'run(..., experts={experts}, layer="experts")',
-            )
-            raise PuzzleError(problem, where="real tensors", got=f"experts={experts}", fix=fix)
+            problem = f"a layer of kind {self.layer!r} has no experts"
+            raise PuzzleError(problem, where="real tensors", expected='layer="experts"', got=f"experts={experts}")
         if self.layer == "experts":
             self._check_dealt(experts)
         return replace(self, experts=experts, loads=loads or (1,) * experts, chosen=chosen)
@@ -65,13 +62,14 @@ class Workload:
     def _check_dealt(self, experts: int) -> None:
         """Raise PuzzleError unless the units of a layer are dealt to so many experts in equal parts."""
         if not experts:
-            problem, fix = "it is not said how many experts the layers have", 'run(..., experts=8, layer="experts")'
-            raise PuzzleError(problem, where="real tensors", expected="a number of experts", got="none", fix=fix)
+            problem = "it is not said how many experts the layers have"
+            raise PuzzleError(problem, where="real tensors", expected="a number of experts", got="none")
         units = units_of(self.hidden)
         if units % experts:
             problem = f"with hidden={self.hidden} a layer has {units} units, which are not dealt to {experts} experts"
-            fix = f"run(..., hidden={2 * experts * max(1, round(units / experts))}): each expert has as many units"
-            raise PuzzleError(problem, where="real tensors", expected=f"a multiple of {experts} units", fix=fix)
+            hidden = 2 * experts * max(1, round(units / experts))
+            expected = f"a multiple of {experts} units, as with hidden={hidden}"
+            raise PuzzleError(problem, where="real tensors", expected=expected)
 
     @property
     def tolerance(self) -> float:

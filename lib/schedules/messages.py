@@ -90,8 +90,8 @@ def _check(rows: Rows, order: Order) -> None:
             if action not in written:
                 problem = f"{action} is missing: rank {made.sender} has something for rank {made.receiver}"
                 after = next((cell for cell in rows[rank] if made in _made_by(cell, order)), None)
-                fix = f"{action}" if after is None else f"{after.action}, {action}: after column {after.column}"
-                raise PuzzleError(problem, where=f"the row of rank {rank}", fix=fix, line="")
+                expected = f"{action}" if after is None else f"{after.action}, {action}: after column {after.column}"
+                raise PuzzleError(problem, where=f"the row of rank {rank}", expected=expected, line="")
     for pair in {(made.sender, made.receiver) for made in messages}:
         sent, received = (
             [cell for cell in rows[rank] if cell.action in by_action and cell.action.kind in kinds]
@@ -171,4 +171,4 @@ def _refuse_endless(stuck: Sequence[tuple[Cell, Sequence[Message]]]) -> None:
             for cell, (first, *_) in stuck
         ]
         problem = f"these rows come to no end: {'; '.join(waits)}"
-        raise PuzzleError(problem, where="schedule", fix="put the work that another rank waits for first", line="")
+        raise PuzzleError(problem, where="schedule", line="")

@@ -97,10 +97,10 @@ def parts_of(rows: Rows) -> Iterator[tuple[Cell, Action]]:
     return ((cell, part) for row in rows for cell in row for part in cell.action.parts())
 
 
-def wrong(cell: Cell, problem: str, fix: str) -> PuzzleError:
+def wrong(cell: Cell, problem: str, expected: str) -> PuzzleError:
     """Return the error for an action that cannot stand where it does."""
     where = f"the row of rank {cell.rank}, column {cell.column}, {cell.action}"
-    return PuzzleError(problem, where=where, fix=fix, line="")
+    return PuzzleError(problem, where=where, expected=expected, line="")
 
 
 def _check_sums(row: Sequence[Cell]) -> None:
@@ -110,12 +110,12 @@ def _check_sums(row: Sequence[Cell]) -> None:
         for part in cell.action.parts():
             known = summed.get(part.stage)
             if part.kind == REDUCE_GRAD and known is not None:
-                raise wrong(cell, f"this stands in column {known.column} already", "leave one of them out")
+                raise wrong(cell, f"this stands in column {known.column} already", "one of them")
             if part.kind == REDUCE_GRAD:
                 summed[part.stage] = cell
             elif known is not None and part.kind in (BACKWARD, BACKWARD_WEIGHT):
                 problem = f"it makes a gradient that is not in the sum, {known.action} in column {known.column}"
-                raise wrong(cell, problem, f"{cell.action}, {known.action}: sum when all micro-batches are done")
+                raise wrong(cell, problem, f"{cell.action}, {known.action}: a sum when all micro-batches are done")
 
 
 def _ranks_of_stages(rows: Rows) -> dict[int, int]:
@@ -129,13 +129,13 @@ def _ranks_of_stages(rows: Rows) -> dict[int, int]:
         if others:
             known = next(cell for cell in own if cell.rank == home)
             problem = f"stage {stage} is on rank {home} already: {known.action} in column {known.column}"
-            fix = "all actions of a stage stand in the row of one rank"
-            raise wrong(next(cell for cell in own if cell.rank != home), problem, fix)
+            expected = "all actions of a stage stand in the row of one rank"
+            raise wrong(next(cell for cell in own if cell.rank != home), problem, expected)
     highest = max(cells)
     if missing := set(range(min(highest, 2 * len(cells)))) - set(cells):
         problem = f"stage {show_set(missing)} does not occur, but stage {highest} does"
-        fix = "number the stages from 0, without a gap, and write a row for each rank"
-        raise wrong(cells[highest][0], problem, fix)
+        expected = "stages numbered from 0, without a gap, and a row for each rank"
+        raise wrong(cells[highest][0], problem, expected)
     return {stage: cells[stage][0].rank for stage in sorted(cells)}
 
 
@@ -145,7 +145,7 @@ def _micro_batches(rows: Rows, stages: int) -> int:
     counted = Counter(part for _, part in parts_of(rows) if part.kind in COMPUTED)
     if not counted:
         problem = "these rows have no work in them: no F, no B, no I, no W"
-        raise PuzzleError(problem, where="schedule", fix="0F0, 0F1, 0B0, 0B1", line="")
+        raise PuzzleError(problem, where="schedule", expected="0F0, 0F1, 0B0, 0B1", line="")
     for stage in range(stages):
         _check_numbers(rows, stage)
     of_stage = [frozenset(part.micro_batch for part in counted if part.stage == stage) for stage in range(stages)]
@@ -160,9 +160,11 @@ def _micro_batches(rows: Rows, stages: int) -> int:
                 cells = [cell for cell, part in parts_of(rows) if part.stage == stage]
                 there = [cell for cell in cells if action in map(str, cell.action.parts())]
                 where = f"the row of rank {cells[0].rank}" + (f", column {there[-1].column}" if there else "")
-                fix = f"leave {action} out there" if there else f"write {action} into that row, once"
-                fix += "" if there else _place(cells, Action(stage, fault[0], micro_batch))
-                raise PuzzleError(f"{action} {problem}", where=where, expected=ONCE, fix=fix, line="")
+                expected = ONCE
+                if not there:
+                    place = _place(cells, Action(stage, fault[0], micro_batch))
+                    expected = f"{action} in that row, once{place}"
+                raise PuzzleError(f"{action} {problem}", where=where, expected=expected, line="")
     return len(everyone)
 
 
@@ -175,8 +177,10 @@ def _check_numbers(rows: Rows, stage: int) -> None:
     if forwards and {number - 1 for number, _ in forwards} == backs and 0 in backs:
         problem = f"stage {stage} goes forward with the micro-batches {_shown({mb for mb, _ in forwards})}, and back"
         problem += f" with {_shown(backs)}"
-        fix = f"{stage}F0 there, and one less in every forward of this row: PyTorch 2.13 prints the last row of 1F1B so"
-        raise wrong(forwards[0][1], problem, fix)
+        expected = (
+            f"{stage}F0 there, and one less in every forward of this row: PyTorch 2.13 prints the last row of 1F1B so"
+        )
+        raise wrong(forwards[0][1], problem, expected)
 
 
 def _place(cells: Sequence[Cell], missing: Action) -> str:
@@ -196,14 +200,14 @@ def _other_micro_batches(
     too many, or which is missing."""
     cells = [(cell, part) for cell, part in parts_of(rows) if part.stage == stage]
     where = f"the row of rank {cells[0][0].rank}"
-    fix = "every stage does the same micro-batches, numbered from 0 without a gap"
+    expected = f"all of {_shown(wanted)}, as other stages do, numbered from 0 without a gap"
     if extra := [cell for cell, part in cells if part.kind in COMPUTED and part.micro_batch not in wanted]:
         where = f"{where}, column {extra[0].column}, {extra[0].action}"
     else:
         missing = min(number for number in wanted - here if number is not None)
-        fix = f"{fix}: write {stage}F{missing} and {stage}B{missing} into that row"
+        expected = f"{expected}: {stage}F{missing} and {stage}B{missing}"
     problem = f"stage {stage} works on {f'the micro-batches {_shown(here)}' if here else 'no micro-batch'}"
-    return PuzzleError(problem, where=where, expected=f"all of {_shown(wanted)}, as other stages do", fix=fix, line="")
+    return PuzzleError(problem, where=where, expected=expected, line="")
 
 
 def _shown(micro_batches: Iterable[int | None]) -> str:

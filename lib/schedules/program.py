@@ -80,17 +80,21 @@ class Schedule:
             problem = f"this schedule is for {self.ranks} ranks and {self.micro_batches} micro-batches"
             problem += f", of which there are {shards} times as many" if shards > 1 else ""
             problem += f", and the layers are divided evenly among its {self.stages} stages"
-            fix = f"run(..., {', '.join(f'{name}={size}' for name, size in wanted.items())})"
-            fix += "; for more sizes than one, a function that makes the rows: await schedule(rows_of(model))(model)"
-            raise PuzzleError(problem, where=self.__name__, got=describe(came), fix=fix, line="")
+            expected = f"run(..., {', '.join(f'{name}={size}' for name, size in wanted.items())})"
+            expected += (
+                "; for more sizes than one, a function that makes the rows: await schedule(rows_of(model))(model)"
+            )
+            raise PuzzleError(problem, where=self.__name__, got=describe(came), expected=expected, line="")
 
 
 def _shards(model: Model) -> int:
     """Return how many ranks share a stage. Raise PuzzleError for a mesh that is not of stages and shards."""
     axes = dict(model.dist._mesh.axes)
     if axes and axes.keys() != {STAGE, AXIS}:
-        fix = f'mesh={{"{STAGE}": 4, "{AXIS}": 2}}, or no mesh'
-        raise PuzzleError("a schedule runs on a mesh of stages and shards", got=describe(axes), fix=fix, line="")
+        expected = f'mesh={{"{STAGE}": 4, "{AXIS}": 2}}, or no mesh'
+        raise PuzzleError(
+            "a schedule runs on a mesh of stages and shards", got=describe(axes), expected=expected, line=""
+        )
     return axes.get(AXIS, 1)
 
 

@@ -54,7 +54,9 @@ def read_rows(source: object) -> tuple[str, Rows]:
         for rank, row in enumerate(table)
     )
     if not any(rows):
-        raise PuzzleError("there is no action in this schedule", where="schedule", got=describe(text[:60]), fix=EXAMPLE)
+        raise PuzzleError(
+            "there is no action in this schedule", where="schedule", got=describe(text[:60]), expected=EXAMPLE
+        )
     return name, rows
 
 
@@ -69,18 +71,18 @@ def _text_of(source: object) -> tuple[str, str]:
         return "schedule", "\n".join(",".join(row) or "," for row in rows)
     if not isinstance(source, (str, os.PathLike)):
         problem = "a schedule is a text, the path of a file, or a list of rows"
-        raise PuzzleError(problem, where="schedule", got=describe(source), fix=f'schedule("{EXAMPLE}")')
-    path, fix = Path(source), f"schedule('rows.csv'), or the rows themselves: schedule('''{EXAMPLE}''')"
+        raise PuzzleError(problem, where="schedule", got=describe(source), expected=f'schedule("{EXAMPLE}")')
+    path, expected = Path(source), f"schedule('rows.csv'), or the rows themselves: schedule('''{EXAMPLE}''')"
     try:
         if path.stat().st_size > MOST:
             problem = f"this file has more than {MOST:,} bytes, which no schedule has"
             raise PuzzleError(problem, where="schedule", got=str(path))
         return path.stem, path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        problem, fix = "this file is no text in UTF-8", "save it as plain text in UTF-8, a row for each rank"
+        problem, expected = "this file is no text in UTF-8", "plain text in UTF-8, a row for each rank"
     except (OSError, ValueError) as error:
         problem = f"this file cannot be read: {getattr(error, 'strerror', None) or error}"
-    raise PuzzleError(problem, where="schedule", got=str(path), fix=fix)
+    raise PuzzleError(problem, where="schedule", got=str(path), expected=expected)
 
 
 def _by_ranks(text: str) -> list[list[str]]:
@@ -111,8 +113,7 @@ def _action(text: str, rank: int, column: int) -> Action:
         raise PuzzleError(
             f"{describe(text.strip())} is no action of a schedule",
             where=f"the row of rank {rank}, column {column}",
-            expected=ACTIONS,
-            fix=_meant(text),
+            expected=_meant(text),
             line="",
         )
     return action
@@ -134,4 +135,4 @@ def _meant(text: str) -> str:
         stage, micro_batch = numbers.groups()
         kinds = [f"{stage}{kind}{micro_batch}" for kind in COMPUTED]
         return f"{', '.join(kinds[:-1])} or {kinds[-1]}, for what stage {stage} does with micro-batch {micro_batch}"
-    return "one of these; or leave it out: losses and updates are made where they belong, without a word"
+    return ACTIONS

@@ -82,8 +82,8 @@ class Task:
         stages = len(self.mine[0])
         least = stages * (self.prices.kept + self.prices.grad) + (1 + stages) * self.prices.activation
         held = f"weights, their gradients and {('two', 'three')[stages - 1]} activations"
-        fix = f"more memory: {held} take {unit.show(least)}, enough for one micro-batch after the other"
-        return PuzzleError(problem, where="search", fix=fix)
+        expected = f"more memory; {held} take {unit.show(least)}, enough for one micro-batch after the other"
+        return PuzzleError(problem, where="search", expected=expected)
 
     # -- bounds ------------------------------------------------------------------------------------------------
 

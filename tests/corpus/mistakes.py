@@ -337,7 +337,7 @@ async def pipeline(model):
     changed("pipeline", "received from oneself", ("src=model.rank - 1", "src=model.rank"), says="a rank cannot receive from itself"),
     changed("grad_accum", "a gradient that is gone, added", ("            model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad", "            model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad\n            last = last + grad if layer == 0 and mb > 1 else grad"), ("    for mb in", "    last = None\n    for mb in"), says="was not stored when rank 0 issued"),
     changed("fsdp", "weights summed", ("await model.scatterreduce(grad, layer)", "await model.scatterreduce(weight, layer)"), says="scatterreduce takes a WeightGrad"),
-    changed("fsdp", "weights added", (LOSS, "    model.weights[0] + model.weights[1]\n" + LOSS), says="only weight gradients add up"),
+    changed("fsdp", "weights added", (LOSS, "    model.weights[0] + model.weights[1]\n" + LOSS), says="a Weight and a Weight do not add up"),
     changed("fsdp", "a label deleted", (LOSS, "    del model.weights[0].total\n" + LOSS), says="tensors are frozen"),
     changed("fsdp", "taken out of nothing", (LOSS, "    model.grad_weights.popitem()\n" + LOSS), says="grad_weights is empty"),
     changed("pipeline", "a very long message", ("model.activations.pop(end))", "'x' * 2000)"), says="a plain message is at most 1,000 characters"),

@@ -73,7 +73,7 @@ MISTAKES = [
     changed("checkpointing", "one place for all layers", ('activations[layer, "saved"]', 'activations["saved"]'), ('activations.pop((layer, "saved"), None)', 'activations.get("saved")'),
             says="the inner activations are of another layer"),
     changed("checkpointing", "one tensor, where forward gives two", ("out, saved = model", "out = model"), (STORED, ""), says="only tensors can be stored in activations"),
-    changed("checkpointing", "two names, where forward gives one tensor", (", keep=\"selective\"", ""), says="an Activation is one tensor, and not several"),
+    changed("checkpointing", "two names, where forward gives one tensor", (", keep=\"selective\"", ""), says="cannot unpack non-iterable Activation"),
     changed("checkpointing", "keep: most", ('keep="selective"', 'keep="most"'), says="unknown value for keep"),
     changed("checkpointing", "keep: True", ('keep="selective"', "keep=True"), says="unknown value for keep"),
     changed("checkpointing", "never stored", (STORED, "            KEPT[layer] = saved\n"), (TAKEN, "        saved = KEPT.pop(layer, None)\n"), ("def checkpointing", "KEPT = {}\n\n\ndef checkpointing"),

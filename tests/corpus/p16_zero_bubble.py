@@ -37,7 +37,7 @@ MISTAKES = [
     changed("zero_bubble", "the input given back too early", ("inp, grad = model.activations[layer, mb], model.grad_activations[layer + 1, mb]", "inp, grad = model.activations.pop((layer, mb)), model.grad_activations[layer + 1, mb]"),
             says="nothing is stored in activations"),
     changed("zero_bubble", "a half taken for the whole", (INPUT, INPUT.replace("model.grad_activations[layer, mb] =", "model.grad_weights[layer], model.grad_activations[layer, mb] =")),
-            says="is one tensor, and not several"),
+            says="cannot unpack non-iterable ActivationGrad"),
     changed("zero_bubble", "only the half for the weight", (PASSED, ""), says="deadlock"),
     changed("zero_bubble", "counted twice", (ADD, "model.grad_weights[layer] = so_far + of_weight + of_weight if so_far else of_weight"), says="counted twice"),
     # -- round the work -------------------------------------------------------------------------------------

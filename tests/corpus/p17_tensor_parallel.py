@@ -42,7 +42,7 @@ MISTAKES = [
     changed("tensor_parallel", "the layer of the weight, not of the output", ("allreduce(out, layer + 1)", "allreduce(out, layer)"), says="of layer 1|layer"),
     changed("tensor_parallel", "summed twice", (SUM, SUM + "\n        model.activations[layer + 1] = await model.allreduce(model.activations[layer + 1], layer + 1)"),
             says="there is nothing to add to it: that activation is whole already"),
-    changed("tensor_parallel", "added up by hand", (SUM, "model.activations[layer + 1] = out + out"), says="only weight gradients add up on a rank"),
+    changed("tensor_parallel", "added up by hand", (SUM, "model.activations[layer + 1] = out + out"), says="an Activation and an Activation do not add up"),
     changed("tensor_parallel", "everything whole, on all ranks", (LOAD, "model.load_weights(layer)"), (FORWARD, "out = model.forward(layer, inp, weight)"),
             (SUM, "model.activations[layer + 1] = out"), (PARTIAL, PARTIAL.replace(", partial=True", "")), (IF, "        model.grad_activations[layer] = grad\n"),
             says="begins with the wrong part of the weight"),

@@ -47,7 +47,7 @@ MISTAKES = [
             says="that slice is added up already"),
     changed("sequence_parallel", "the neighbor's slice of the input", (INPUT, "model.get_activation([0]).shard(min(model.rank + 1, model.RANKS - 1), model.RANKS)"), says="a shard comes twice"),
     changed("sequence_parallel", "slices of another layer", (AGAIN, "inp = await model.allgather(model.activations[max(layer - 1, 0)], layer)"), says="the Activation is of layer 6"),
-    changed("sequence_parallel", "slices added up by hand", (SUM, SUM + "\n        model.activations[layer + 1] = model.activations[layer + 1] + model.activations[layer + 1]"), says="only weight gradients add up on a rank"),
+    changed("sequence_parallel", "slices added up by hand", (SUM, SUM + "\n        model.activations[layer + 1] = model.activations[layer + 1] + model.activations[layer + 1]"), says="an Activation and an Activation do not add up"),
     changed("sequence_parallel", "each rank computes with its slice only", (GATHER, "inp = model.activations[layer]"), (", partial=True)\n        model.activations", ")\n        model.activations"), says="the weight is not complete"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("sequence_parallel", "every rank works on its slice with the whole weight", (GATHER, "inp, weight = model.activations[layer], await model.allgather(model.weights[layer], layer)"),

@@ -32,7 +32,7 @@ from ...basics.errors import Place, PuzzleError, show_call, show_set
 from ...record.events import END, Event
 from ...record.figures.score import makespan, peak
 from ...running.execution import cause
-from ...running.run import Run, explain
+from ...running.run import Run, attach_run
 from .recording import Plan
 
 PATIENCE = 1.0
@@ -98,7 +98,7 @@ class Supervisor:
                 if not self.going and all(rank.fingerprint for rank in self.ranks):
                     self._compare()
         except PuzzleError as error:
-            explain(error, self._so_far(), self.done.models)
+            attach_run(error, self._so_far(), self.done.models)
             raise
         return [rank.report for rank in self.ranks]
 
@@ -159,8 +159,7 @@ class Supervisor:
             if other.runs and other.waits and (event := self._event(other))
         ]
         problem = f"nothing was heard of it for {self.timeout:g} seconds; {self._came_to(rank)}"
-        fix = "slow machines and large layers need a longer timeout"
-        return self._place(PuzzleError(problem, got="; ".join(waiting[:8]), fix=fix, line=""), rank)
+        return self._place(PuzzleError(problem, got="; ".join(waiting[:8]), line=""), rank)
 
     def _differs(self, rank: RankProcess, lines: Sequence[str]) -> PuzzleError:
         """Return the error of a function that does something else in the process of a rank than here."""
@@ -169,8 +168,7 @@ class Supervisor:
         problem, where = "the function does not do the same in every process", Place(detail=self.done.name)
         expected = f"{here}, as in the process that started the run"
         got = f"{there}, in the process of rank {rank.rank}"
-        fix = "let what a rank does depend on the model only: not on random, time, os.getpid(), or global variables"
-        return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, line="")
+        return PuzzleError(problem, where=where, expected=expected, got=got, line="")
 
     # -- where a rank is -------------------------------------------------------------------------------
 
@@ -230,9 +228,8 @@ def _check_descriptors(ranks: int) -> None:
     limit, needed = os.sysconf("SC_OPEN_MAX"), len(os.listdir("/dev/fd")) + 4 * ranks + 16
     if 0 <= limit < needed:
         problem = f"a process may not open as many files and connections as {ranks} ranks take"
-        expected, got = f"at least {needed:,}", f"a limit of {limit:,}"
-        fix = f"ulimit -n {needed}, in the shell, before Python is started; or take fewer ranks"
-        raise PuzzleError(problem, where="starting the processes", expected=expected, got=got, fix=fix, line="")
+        expected, got = f"at least {needed:,} (ulimit -n)", f"a limit of {limit:,}"
+        raise PuzzleError(problem, where="starting the processes", expected=expected, got=got, line="")
 
 
 class Door:
@@ -262,8 +259,7 @@ class Door:
             if time.monotonic() > deadline:
                 missing = show_set(set(range(self.ranks)) - there.keys())
                 problem = f"ranks {missing} did not come within {timeout:g} seconds"
-                fix = "see whether this machine is short of memory or very busy, and run it again"
-                raise PuzzleError(problem, where="starting the processes", fix=fix, line="")
+                raise PuzzleError(problem, where="starting the processes", line="")
             with suppress(TimeoutError, EOFError, OSError):
                 end, _ = self.listener.accept()
                 end.settimeout(None)

@@ -117,7 +117,7 @@ class Steps:
     def _parameters(self, weight: Any) -> list[torch.Tensor]:
         if self.work.layer != "block":
             problem = f"a layer of kind {self.work.layer!r} has no attention, so it is not computed in three steps"
-            raise PuzzleError(problem, where="real tensors", fix='run(..., layer="block")')
+            raise PuzzleError(problem, where="real tensors", expected='layer="block"')
         return split(self.work.layer, self.work.hidden, self._complete(weight))
 
     def _rows(self, one: Any) -> tuple[Spans, torch.Tensor]:

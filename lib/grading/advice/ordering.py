@@ -11,14 +11,28 @@ from itertools import pairwise
 from ...basics.errors import numbered
 from ...course.outlines import Order, solution_order, solution_work
 from ...course.specs import Puzzle
-from ...machine.advice.rounds import first_round, rounds_of
 from ...machine.outcome import Outcome
-from ...machine.past.own import Step
 from ...record.events import LOADS, Event
 from ...record.table import OPERATIONS, SEND
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
+Step = tuple[int, frozenset[int]]
+"""A forward or a backward: its layer, and its micro-batches."""
 MOST_RANKS = 8  # of a pipeline whose forwards are counted rank by rank
+
+
+def first_round(steps: Sequence[Step]) -> tuple[int, int | None]:
+    """Return how many micro-batches go through the first layer of these steps before another one, and which layer is
+    that, if there is one."""
+    for at, (layer, _) in enumerate(steps):
+        if layer != steps[0][0]:
+            return at, layer
+    return len(steps), None
+
+
+def rounds_of(size: int) -> range:
+    """Return how many micro-batches may go through a layer before the next one: one more in the first round helps."""
+    return range(size, size + 2)
 
 
 def order_of(events: Sequence[Event], ranks: int) -> Order:

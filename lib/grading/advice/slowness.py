@@ -19,8 +19,6 @@ from ...course.outlines import (
 )
 from ...course.specs import Puzzle, cost_named
 from ...machine.outcome import Outcome
-from ...machine.past.work_done import dealt
-from ...machine.uneven import better_shares
 from ...record.attention import PROJECT
 from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ...record.events import Event
@@ -28,7 +26,7 @@ from ...record.figures.chain import MESSAGES, Chain
 from ...record.figures.score import Work, peak_event, spans_boxes, work
 from ...record.figures.waiting import NEARLY, Waiting
 from ...record.kinds import KINDS
-from ...record.labels import LISTS, RING
+from ...record.labels import LISTS
 from ...record.table import OPERATIONS, SEND, in_stream, makes_weight_grads, sums
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from .holding import runs_all
@@ -49,6 +47,7 @@ from .needless import (
 )
 from .needless import in_words as needless_in_words
 from .ordering import Ordering, several_stages
+from .shares import better_shares, dealt
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""
@@ -540,7 +539,7 @@ class Slowness:
         """Return that a rank sends queries in place of keys, in puzzles in which these go round; or an empty text."""
         sent = {one.tensor for one in self.outcome.events if one.kind == SEND.kind == kind}
         queries = [KINDS[one].word for one in ("Attended", "AttendedGrad") if one in sent]
-        if RING not in self.puzzle.ideas or not queries:
+        if "keys_go_round" not in self.puzzle.ideas or not queries:
             return ""
         words = " and ".join(queries)
         said = f": these carry {words}, and those of the {self.goal} keys and values and their gradient"
@@ -557,7 +556,7 @@ class Slowness:
         ]
         enough = 2 * (self.outcome.ranks - 1)
         number = sum(times - enough for times in Counter(own).values() if times > enough)
-        if RING not in self.puzzle.ideas or not number:
+        if "keys_go_round" not in self.puzzle.ideas or not number:
             return ""
         hops = "n ranks have n - 1 hops in a layer forward, and as many back"
         return f": {number} of them bring keys and values back to the rank that has them, and {hops}"

@@ -267,5 +267,7 @@ class Order:
 
 def _unexplained(event: Event) -> PuzzleError:
     where = f"rank {event.rank}, tick {show_ticks(event.start)}"
-    fix = "draw(run, chain=True), of a run of all its ranks on the simulated machine"
-    return PuzzleError(f"nothing explains why {event.kind} begins when it does", where=where, fix=fix, line="")
+    expected = "a run of all its ranks on the simulated machine"
+    return PuzzleError(
+        f"nothing explains why {event.kind} begins when it does", where=where, expected=expected, line=""
+    )

@@ -15,11 +15,11 @@ from ..basics.units import show_bytes
 from ..machine.check import TRAINED
 from ..real.prices import Cluster, RealCost
 from ..real.transformer import Transformer
+from ..running.few import time_few
+from ..running.run import Run, check_function, run
 from . import planned
-from .few import time_few
 from .instead import WAYS, around, what_would_do
 from .least import Least, two_lengths
-from .run import Run, check_function, run
 from .sweep import beats, show_progress
 from .ways import COPIES, HYBRID, INTERLEAVED, MOST_GPUS, MOST_LAYERS, PIPELINE, SHARDED, Program, Ways
 from .ways import Plan as Plan
@@ -71,7 +71,7 @@ def plan(
 ) -> Plans:
     """Tries all meshes of a cluster, and returns the ways to train a model that fit, with seconds and bytes.
 
-    ``batch``: sequences of a step. Unless programs are given, those of ``lib.running.planned`` are tried: FSDP with
+    ``batch``: sequences of a step. Unless programs are given, those of ``lib.study.planned`` are tried: FSDP with
     gradient accumulation, in all GPUs, in each node (HSDP), and with a copy of the weights in each node (hpZ), and
     pipelines with one or several chunks, whose replicas divide the optimizer's states (ZeRO-1). ``sharded``: a program
     of yours like that of puzzle 4, in which each rank trains a micro-batch; ``pipeline`` and ``interleaved``: programs
@@ -93,12 +93,12 @@ def plan(
     if adapter_rank is not None:
         whole_number("adapter_rank", adapter_rank)
     if cluster.gpus is None:
-        fix = "replace(cluster, gpus=64), with replace from dataclasses"
-        raise PuzzleError("plan needs the number of GPUs", where="plan", got=describe(str(cluster)), fix=fix)
+        expected = "replace(cluster, gpus=64), or another number"
+        raise PuzzleError("plan needs the number of GPUs", where="plan", expected=expected, got=describe(str(cluster)))
     for name, number, most in (("gpus", cluster.gpus, MOST_GPUS), ("layers", model.layers, MOST_LAYERS)):
         if number > most:
-            problem, fix = f"plan looks at no more than {most:,} {name}", f"{name}={most}, or less"
-            raise PuzzleError(problem, where="plan", got=f"{number:,}", fix=fix)
+            problem, expected = f"plan looks at no more than {most:,} {name}", f"at most {most:,}"
+            raise PuzzleError(problem, where="plan", expected=expected, got=f"{number:,}")
     programs = {SHARDED: sharded, PIPELINE: pipeline, INTERLEAVED: interleaved}
     for fn in programs.values():
         if fn is not None:
@@ -237,7 +237,7 @@ class Search(Least):
         states = self.states(self.model.size)
         got = sum(states.values()) - (states["OptState"] if self.states_on_hosts else 0)
         expected = f"at most {self.gpus} x {show_bytes(self.cluster.room)}"
-        raise PuzzleError(problem, where="plan", expected=expected, got=show_bytes(got), fix=what_would_do(self))
+        raise self._nothing(problem, expected, show_bytes(got))
 
     def _refuse_meshes(self) -> None:
         """Raise PuzzleError: nothing divides these GPUs and this batch. Say what would do."""
@@ -245,7 +245,7 @@ class Search(Least):
         got = "no mesh into which layers and batch can be divided"
         why = next(iter(self.every.dropped), "")
         expected = f"{why} ({self.every.example[why]})" if why else "a mesh"
-        raise PuzzleError(problem, where="plan", expected=expected, got=got, fix=what_would_do(self))
+        raise self._nothing(problem, expected, got)
 
     def _refuse_room(self, smallest: float) -> None:
         """Raise PuzzleError: nothing fits. Say what would do."""
@@ -256,7 +256,11 @@ class Search(Least):
                 f"at most {show_bytes(self.cluster.host_memory)} on the hosts of a node",
                 "more at the least",
             )
-        raise PuzzleError(problem, where="plan", expected=expected, got=got, fix=what_would_do(self))
+        raise self._nothing(problem, expected, got)
+
+    def _nothing(self, problem: str, expected: str, got: str) -> PuzzleError:
+        """Return the error of a search that finds nothing, with what would do."""
+        return PuzzleError(problem, where="plan", expected=f"{expected}; or {what_would_do(self)}", got=got)
 
     def with_others(self, **changed: Any) -> Search:
         """Return the search with other arguments of ``plan``."""

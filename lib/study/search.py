@@ -14,11 +14,11 @@ from ..basics.errors import PuzzleError
 from ..basics.units import Elements
 from ..machine.cost import Cost
 from ..record.figures.score import idle_share
+from ..running.run import Run, run
 from ..schedules.moves import look
 from ..schedules.program import AWAITED, Schedule, schedule
 from ..schedules.sent import written
 from ..schedules.task import PLACEMENTS, Rows, Task
-from .run import Run, run
 from .sweep import BAR, Sweep, Trial
 
 WHOLE = 5
@@ -107,8 +107,8 @@ def search(
     prices = Cost() if cost is None else cost
     caps = [memory] if memory is None or isinstance(memory, (int, Fraction)) else memory
     if not isinstance(caps, Iterable) or not (caps := [*caps]) or not all(map(_is_cap, caps)):
-        fix = "memory=3_000_000, or several: memory=[2_500_000, 3_000_000]"
-        raise PuzzleError("a cap is a number of elements", where="search", got=describe(memory), fix=fix)
+        expected = "a number, or several: memory=[2_500_000, 3_000_000]"
+        raise PuzzleError("a cap is a number of elements", where="search", expected=expected, got=describe(memory))
     found: list[Found] = []
     known: list[Rows] = []  # what holds little may be the best of what may hold more
     for at, cap in enumerate(sorted(caps, key=lambda cap: math.inf if cap is None else cap)):

@@ -20,8 +20,8 @@ from ..basics.units import TICKS, Elements
 from ..machine.check import TRAINED
 from ..machine.cost import Cost
 from ..record.figures.score import idle_share
-from .execution import name_of
-from .run import check_function, run
+from ..running.execution import name_of
+from ..running.run import check_function, run
 
 SIZES = ("ranks", "layers", "batches", "mesh", "node_size", "experts")
 MOST = 2000  # runs of a sweep
@@ -143,8 +143,7 @@ def sweep(
     sizes = _sizes(ranks, layers, batches, mesh, node_size, experts)
     tasks = [(at, size) for size in sizes for at in range(len(functions))]
     if not tasks or len(tasks) > MOST:
-        fix = "fewer sizes, or fewer programs" if tasks else "sweep([ddp, fsdp], ranks=[4, 8])"
-        raise PuzzleError(f"a sweep is of 1 to {MOST:,} runs", where="sweep", got=f"{len(tasks):,}", fix=fix)
+        raise PuzzleError(f"a sweep is of 1 to {MOST:,} runs", where="sweep", got=f"{len(tasks):,}")
     how = {"cost": cost, "timeout": timeout, "train": train}
     several = os.cpu_count() or 1 if processes is None else whole_number("processes", processes)
     if several > 1 and len(tasks) > 1 and "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux":
