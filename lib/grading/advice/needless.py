@@ -215,7 +215,8 @@ def _called_late(own: Sequence[Event], verb: str, last: float) -> str:
     or an empty text. ``own``: its events."""
     calls = [one for one in own if (one.kind, one.tensor) == (verb, "WeightGrad") and not one.layers]
     called, back = {one.layer: one.issued for one in calls}, {one.layer: one.end for one in own if _goes_back(one)}
-    late = [layer for layer, tick in called.items() if layer is not None and tick >= last - NEARLY > back[layer]]
+    at_the_end = {layer for layer, tick in called.items() if layer is not None and tick >= last - NEARLY}
+    late = sorted(layer for layer in at_the_end if back.get(layer, last) < last - NEARLY)
     if len(late) < 2 or len(late) < len(called) - 1:
         return ""
     soon = f"rank {own[0].rank} calls {verb} of {numbered('layer', late)} only after its last backward"
