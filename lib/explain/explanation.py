@@ -1,0 +1,193 @@
+"""Why a run is wrong, slow or large: found in its notes, and beside those of a right run, without any special case.
+
+Two questions need the run alone: what was given to the call that failed, and where does it come from. The others need a
+right run: in what do the operands differ, does a call come too often, who could go on, what comes otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..basics.errors import NOWHERE
+from ..course.layouts import Size
+from .compare import Comparison, Difference, whereabouts
+from .costs import larger, slower
+from .error import Wrong, facts_of
+from .notes import FINAL, PARTS, Call, Notes, noted
+from .reference import Reference, nearest
+from .statement import Explanation, Statement, say
+
+
+def explain(
+    recording: Mapping[str, Any],
+    error: Exception | None,
+    references: Sequence[Reference],
+    size: Size,
+    cost: str,
+) -> Explanation:
+    """Return why a recorded run is wrong or, where there is no ``error``, why it is slower or larger than the reference.
+
+    ``references``: right runs at this size; without any, less is said. ``size`` and ``cost`` are those of the run.
+    Raise ProtocolError for what is no recording."""
+    notes = noted(recording, size, cost)
+    fitting = [one for one in references if one.within] if error is None else references
+    name, comparison = nearest(notes, fitting or references)
+    if error is None:
+        return _of_costs(name, comparison)
+    return Explaining(notes, facts_of(error), name, comparison).explanation()
+
+
+def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
+    if comparison is None:
+        return Explanation(NOWHERE)
+    own, right = comparison.notes.outcome, comparison.right.outcome
+    said: list[Statement] = []
+    if own is not None and right is not None:
+        said += slower(comparison) if own.time > right.time else ()
+        said += larger(comparison) if own.memory > right.memory else ()
+    looks = [say("departs", **_departure(one)) for one in comparison.order(awaits=True)[:1]]
+    return Explanation(NOWHERE, look_at=tuple(looks), difference=tuple(said), reference=name)
+
+
+def _departure(difference: Difference) -> dict[str, Any]:
+    """Return the facts of a first difference in the order of things."""
+    own, right, before = difference.own, difference.right, difference.before
+
+    def line(step: Any) -> Any:
+        return step[2].awaited if step[1][0] == "await" else step[2].line
+
+    shown = own or before
+    return {
+        "rank": difference.rank,
+        "line": line(shown) if shown else None,
+        "call": own and own[2],
+        "awaits": bool(own and own[1][0] == "await"),
+        "right": right and right[2],
+        "right_awaits": bool(right and right[1][0] == "await"),
+        "before": before and before[2],
+        "later": difference.later,
+        "known": difference.known,
+    }
+
+
+class Explaining:
+    """One wrong run that is explained."""
+
+    def __init__(self, notes: Notes, wrong: Wrong, name: str, comparison: Comparison | None) -> None:
+        self.notes, self.wrong, self.name, self.comparison = notes, wrong, name, comparison
+        self.given: list[Statement] = []
+        self.looks: list[Statement] = []
+        self.said: list[Statement] = []
+
+    def explanation(self) -> Explanation:
+        """Return the explanation."""
+        wrong = self.wrong
+        failed = self.notes.failed(wrong.place.rank)
+        if wrong.stuck is not None:
+            self._deadlock(wrong.stuck)
+        elif failed is not None:
+            self._of_call(failed)
+        elif wrong.store:
+            self._of_key()
+        else:
+            self._of_the_end()
+        return Explanation(wrong.place, tuple(self.given), tuple(self.looks), tuple(self.said), self.name)
+
+    def _of_call(self, failed: Call) -> None:
+        """Explain a call that has failed."""
+        for operand in failed.operands:
+            if operand.labels.kind != "OptState":
+                self.given.append(say("given", tensor=operand, call=failed))
+                gone = not any(kept.line == failed.line for kept in operand.kept)
+                self.given += whereabouts(operand, self.notes) if gone and failed.kind != FINAL else ()
+        comparison = self.comparison
+        if comparison is None:
+            return
+        looks = [*comparison.twice(failed)] or [*comparison.other_layer(failed)]
+        if looks:
+            self.looks += looks
+            return
+        right = comparison.counterpart(failed)
+        if right is not None:
+            self.said += comparison.operands(failed)
+            if self.said:
+                self.looks.append(say("look_at_call", call=failed))
+                return
+        elif failed.works or failed.kind in (*PARTS, FINAL):
+            self.said += comparison.unknown(failed)
+        self.said += comparison.loads()
+        self._next(failed.rank)
+
+    def _of_key(self) -> None:
+        """Explain that a dictionary was asked for what it has not."""
+        wrong, rank = self.wrong, self.wrong.place.rank
+        kept = self.notes.kept.get((rank or 0, wrong.store, wrong.key), [])
+        if kept:
+            last = kept[-1]
+            after = [call for call in last.tensor.readers if call.at > last.at]
+            self.given.append(say("key_gone", kept=last, tensor=last.tensor, reader=after[0] if after else None))
+        else:
+            known = sorted({key for of, store, key in self.notes.kept if (of, store) == (rank, wrong.store)})
+            self.given.append(say("key_unknown", rank=rank, store=wrong.store, key=wrong.key, keys=tuple(known[:8])))
+        if self.comparison is not None:
+            self.said += self.comparison.loads()
+            self._next(rank or 0)
+
+    def _of_the_end(self) -> None:
+        """Explain what was found after the run, or was raised by code between two calls."""
+        comparison, place = self.comparison, self.wrong.place
+        if comparison is None:
+            return
+        rank = place.rank if place.rank in self.notes.calls else None
+        if rank is None or rank in self.notes.finished:
+            self.said += comparison.finals(rank, place.layer)
+        if not self.said:
+            self.said += comparison.loads()
+        if not self.said:
+            self._next(rank or 0)
+
+    def _next(self, rank: int) -> None:
+        """Say what comes next on a rank in the right run, and where this one first does something else."""
+        comparison = self.comparison
+        assert comparison is not None
+        call = comparison.next_call(rank)
+        if call is not None:
+            self.said.append(say("comes_next", rank=rank, right=call))
+            self.said += comparison.needs(call, self.wrong.store)
+        self._departs(comparison.order()[:1])
+
+    def _departs(self, found: Sequence[Difference]) -> None:
+        self.looks += [say("departs", **_departure(one)) for one in found]
+
+    def _deadlock(self, stuck: Mapping[int, int]) -> None:
+        """Explain that no rank can go on."""
+        self.given += self._waits(stuck)
+        comparison = self.comparison
+        if comparison is None:
+            return
+        self.said += comparison.could_go_on(sorted(stuck))
+        order = comparison.order()
+        self._departs(order[:1])
+        others = [one for one in order[1:] if one.rank != order[0].rank]
+        others = [one for one in others if one.rank not in stuck] or [one for one in others if one.rank in stuck]
+        self.said += [say("departs", **_departure(one)) for one in others[:1]]
+        if order and order[0].right is not None:
+            self.said += [*comparison.needs(order[0].right[2])][:2]
+
+    def _waits(self, stuck: Mapping[int, int]) -> Iterator[Statement]:
+        """Yield who waits for whom: of each line one rank, those first that wait for each other."""
+        seen: set[int] = set()
+        at: int | None = min(self.notes.waits, default=None)
+        order: list[int] = []
+        while at is not None and at in self.notes.waits and at not in order:
+            order.append(at)
+            at = next((one for one in self.notes.waits[at][1] if one != at), None)
+        knot = order[order.index(at) :] if at in order else order[-1:]
+        for rank in [*knot, *sorted(self.notes.waits)]:
+            call, others = self.notes.waits.get(rank, (None, ()))
+            if call is not None and call.line.number not in seen:
+                seen.add(call.line.number)
+                yield say("waits", rank=rank, call=call, ranks=tuple(others))
+        if self.notes.finished:
+            yield say("returned", ranks=tuple(sorted(self.notes.finished)))
