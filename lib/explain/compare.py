@@ -229,15 +229,19 @@ class Comparison:
             if twin is not None and twin.readers:
                 yield say("goes_next", tensor=own, right=twin.readers[0])
 
-    def next_call(self, rank: int) -> Call | None:
-        """Return what comes next on a rank in the right run: the first call that it has not made here."""
+    def next_call(self, rank: int, store: str = "") -> Call | None:
+        """Return what comes next on a rank in the right run: the first call that it has not made here, and that reads
+        what is kept in a dictionary, if one is named and there is such a call."""
         done = Counter(self.key(call) for call in self.notes.work(rank) if not call.failed)
+        left = []
         for call in self.right.work(rank):
             key = _key(call, {})
-            if not done[key]:
-                return call
-            done[key] -= 1
-        return None
+            if done[key]:
+                done[key] -= 1
+            else:
+                left.append(call)
+        reading = [call for call in left if store in [KINDS[kind].store for kind in call.carries]]
+        return next(iter([*reading, *left]), None)
 
     def loads(self) -> Iterator[Statement]:
         """Yield that a rank loads other layers than in the right run."""
@@ -302,6 +306,25 @@ class Comparison:
             elif wanted or not is_there(mine):
                 yield say("made_here", tensor=mine)
                 yield from whereabouts(mine, self.notes)
+
+    def message(self, call: Call) -> Iterator[Statement]:
+        """Yield what a receive that never ends would bring in the right run, and what has become of that here."""
+        sender = call.peer
+        ended = [one for one in self.notes.calls[call.rank] if one.kind == call.kind and one.results]
+        due = [one for one in self.right.calls.get(call.rank, ()) if one.kind == call.kind and one.results]
+        if sender is not None:
+            ended, due = ([one for one in some if one.peer == sender] for some in (ended, due))
+        if len(ended) >= len(due) or not due[len(ended)].results[0].parents:
+            return
+        right = due[len(ended)]
+        sent = right.results[0].parents[0]
+        mine = like(sent, self.notes, sent.call.rank)
+        yield say("would_bring", call=call, sender=right.peer, right=sent, right_send=sent.readers[-1])
+        if mine is None:
+            yield say("not_made", right=sent, reader=None)
+        else:
+            yield say("made_here", tensor=mine)
+            yield from fate(mine, self.notes)
 
     def could_go_on(self, ranks: Sequence[int]) -> Iterator[Statement]:
         """Yield of a rank that waits what it could compute with what it has, as the right run does."""

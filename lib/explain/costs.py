@@ -10,6 +10,8 @@ from typing import NamedTuple
 from ..record.figures.score import peak_event
 from ..recording.lines import STORED
 from .compare import Comparison
+from .lineage import out_of
+from .lineage import out_of
 from .notes import Call, Kept, Notes
 from .statement import Statement, say
 
@@ -60,8 +62,10 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
     extra = Counter(map(_sort, own.stored)) - Counter(map(_sort, right.stored))
     for sort, count in extra.most_common(MOST):
         one = next(kept for kept in own.stored if _sort(kept) == sort)
+        before = [call for call in one.tensor.readers if call.at <= own.call.at]
         following = next((call for call in one.tensor.readers if call.at > own.call.at), None)
-        yield say("held", call=own.call, tensor=one.tensor, kept=one, count=count, reader=following, line=one.line)
+        out = out_of(one.tensor, before[-1]) if before else None
+        yield say("held", call=own.call, tensor=one.tensor, kept=one, count=count, reader=following, out=out)
     if len(own.flying) > len(right.flying):
         yield say("flying", call=own.flying[0], count=len(own.flying), right_count=len(right.flying), peak=own.call)
 

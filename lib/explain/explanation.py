@@ -14,7 +14,8 @@ from ..course.layouts import Size
 from .compare import Comparison, Difference, whereabouts
 from .costs import larger, slower
 from .error import Wrong, facts_of
-from .notes import FINAL, PARTS, Call, Notes, noted
+from .lineage import is_gone, out_of
+from .notes import FINAL, PARTS, STORE, Call, Notes, noted
 from .reference import Reference, nearest
 from .statement import Explanation, Statement, say
 
@@ -42,11 +43,15 @@ def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
     if comparison is None:
         return Explanation(NOWHERE)
     own, right = comparison.notes.outcome, comparison.right.outcome
+    looks: list[Statement] = []
     said: list[Statement] = []
-    if own is not None and right is not None:
-        said += slower(comparison) if own.time > right.time else ()
-        said += larger(comparison) if own.memory > right.memory else ()
-    looks = [say("departs", **_departure(one)) for one in comparison.order(awaits=True)[:1]]
+    if own is not None and right is not None and own.time > right.time:
+        said += slower(comparison)
+        looks += [say("departs", **_departure(one)) for one in comparison.order(awaits=True)[:1]]
+    if own is not None and right is not None and own.memory > right.memory:
+        held = [*larger(comparison)]
+        (said if looks else looks).extend(held[:1])
+        said += held[1:]
     return Explanation(NOWHERE, look_at=tuple(looks), difference=tuple(said), reference=name)
 
 
@@ -98,9 +103,12 @@ class Explaining:
         """Explain a call that has failed."""
         for operand in failed.operands:
             if operand.labels.kind != "OptState":
-                self.given.append(say("given", tensor=operand, call=failed))
-                gone = not any(kept.line == failed.line for kept in operand.kept)
+                out = out_of(operand, failed)
+                self.given.append(say("given", tensor=operand, call=failed, out=out))
+                gone = out is None or is_gone(operand, failed)
                 self.given += whereabouts(operand, self.notes) if gone and failed.kind != FINAL else ()
+        if failed.kind == STORE:
+            failed = failed.operands[0].call
         comparison = self.comparison
         if comparison is None:
             return
@@ -151,7 +159,7 @@ class Explaining:
         """Say what comes next on a rank in the right run, and where this one first does something else."""
         comparison = self.comparison
         assert comparison is not None
-        call = comparison.next_call(rank)
+        call = comparison.next_call(rank, self.wrong.store)
         if call is not None:
             self.said.append(say("comes_next", rank=rank, right=call))
             self.said += comparison.needs(call, self.wrong.store)
@@ -166,6 +174,10 @@ class Explaining:
         comparison = self.comparison
         if comparison is None:
             return
+        for said in self.given:
+            rank = said.facts.get("rank")
+            if rank in self.notes.waits and self.notes.waits[rank][0].kind == "receive" and not self.said:
+                self.said += comparison.message(self.notes.waits[rank][0])
         self.said += comparison.could_go_on(sorted(stuck))
         order = comparison.order()
         self._departs(order[:1])

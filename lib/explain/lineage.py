@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..recording.lines import REPLACED, STORED, TAKEN
+from ..recording.lines import READ, REPLACED, STORED, TAKEN
 from .notes import ADD, COMBINE, LOADS, SHARD, Call, Kept, Notes, Tensor
 
 Signature = tuple[object, ...]
@@ -108,7 +108,13 @@ def reads(tensor: Tensor) -> list[Call]:
     return [call for call in tensor.readers if not call.failed]
 
 
-def taken_for(tensor: Tensor) -> Call | None:
-    """Return the call for which a tensor was taken out of a dictionary."""
-    out = [kept.at for kept in tensor.kept if kept.way == TAKEN]
-    return next((call for call in tensor.readers if out and call.at > out[-1]), None)
+def out_of(tensor: Tensor, call: Call) -> Kept | None:
+    """Return how a call has got a tensor out of a dictionary: the last time that it was read there or taken out."""
+    found = [one for one in (*tensor.looked_up, *tensor.kept) if one.way in (READ, TAKEN) and one.at < call.at]
+    return max(found, key=lambda one: one.at, default=None)
+
+
+def is_gone(tensor: Tensor, call: Call) -> bool:
+    """Return whether a tensor was not stored any more when a call was made."""
+    before = [kept for kept in tensor.kept if kept.at < call.at]
+    return not before or before[-1].way != STORED

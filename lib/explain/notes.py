@@ -24,6 +24,7 @@ from ..machine.simulator import LocalSimulator
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.table import SEND, stream_of
+from ..recording.lines import READ
 from ..recording.replay import Replay
 from ..recording.wire import ProtocolError
 
@@ -34,7 +35,7 @@ PARTS = (SHARD, COMBINE, ADD)
 """What is done with tensors beside the operations: they are cut, joined and added up."""
 LOADS = ("load_weights", "load_adapter")
 TAKEN_IN = (*LOADS, "get_activation", "fake_grad")
-FINAL = "set_final_weight"
+FINAL, STORE = "set_final_weight", "store"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Call:
 class Kept:
     """What a dictionary has done with a tensor: ``way`` is ``recording.lines.STORED`` or another."""
 
-    at: int
+    at: float  # between two calls of the recording
     way: str
     store: str
     key: str
@@ -108,6 +109,7 @@ class Tensor:
     parents: list[Tensor]
     readers: list[Call] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
+    looked_up: list[Kept] = field(default_factory=list)
 
     @property
     def how(self) -> str:
@@ -177,7 +179,7 @@ class NotedReplay(Replay):
         self.place = -1  # of the call among those of the recording
         self.lines: Sequence[int] = diary.get("lines", ())
         self.places = [Line(*place) for place in diary.get("places", ())]
-        self.keys = {at: what for at, *what in diary.get("kept", ())}
+        self.diary = diary.get("kept", ())
         self.noted: list[Tensor] = []  # by the numbers of the replay's tensors
         self.made_by: dict[InFlight, Call] = {}
         self.waiting: dict[int, InFlight] = {}
@@ -187,13 +189,6 @@ class NotedReplay(Replay):
         """Carry a call out as ``Replay`` does, and note it."""
         self.place += 1
         verb, arguments = call[0], call[3:]
-        if verb in ("store", "drop"):
-            self._keep(state.rank, arguments[0])
-            try:
-                return super().act(state, call)
-            except PuzzleError:
-                self.noted[arguments[0]].call.failed = True  # what is wrong with a tensor may be found when it is stored
-                raise
         if verb == "fetch":
             return self._fetch_noted(state, call)
         if verb == "wait":
@@ -202,14 +197,16 @@ class NotedReplay(Replay):
             return super().act(state, call)
         made = self._noted(state, verb, arguments)
         before = len(self.tensors)
-        self.notes.calls[state.rank].append(made)
-        for tensor in made.operands:
-            tensor.readers.append(made)
         try:
             result = super().act(state, call)
         except PuzzleError:
             made.failed = True
             raise
+        finally:
+            if verb != STORE or made.failed:
+                self.notes.calls[state.rank].append(made)
+                for tensor in made.operands:
+                    tensor.readers.append(made)
         if isinstance(result, InFlight):
             made.handle = result
             self.made_by[result] = made
@@ -224,7 +221,9 @@ class NotedReplay(Replay):
         known = dict(named)
         numbers = [one for name, argument in named if name == OPERANDS for one in _listed(argument)]
         operands = [self.noted[one] for one in numbers if type(one) is int and 0 <= one < len(self.noted)]
-        layer: Any = known.get("layer", operands[0].labels.layer if operands and verb in (*PARTS, SEND.kind) else None)
+        layer: Any = known.get(
+            "layer", operands[0].labels.layer if operands and verb in (*PARTS, SEND.kind, STORE) else None
+        )
         if verb == "compute" and layer is None and operands:
             layer = operands[0].labels.layer
         batches = known.get("batches")
@@ -247,17 +246,6 @@ class NotedReplay(Replay):
 
     def _line(self, place: int) -> Line:
         return self.places[self.lines[place]] if place < len(self.lines) else NO_LINE
-
-    def _keep(self, rank: int, number: int) -> None:
-        """Note what a dictionary does with a tensor."""
-        known = self.keys.get(self.place)
-        if known is None or not 0 <= number < len(self.noted):
-            return
-        way, store, key = known
-        tensor = self.noted[number]
-        kept = Kept(self.place, way, store, key, self._line(self.place), tensor)
-        tensor.kept.append(kept)
-        self.notes.kept[rank, store, key].append(kept)
 
     def _fetch_noted(self, state: RankState, call: list[Any]) -> Any:
         handle, before = self.calls[call[3]], len(self.tensors)
@@ -283,8 +271,15 @@ class NotedReplay(Replay):
     def link(self) -> None:
         """Join what the ranks of a collective have brought, and what was sent with what was received; and note who waits
         for whom."""
+        for at, way, number, store, key, place in self.diary:
+            if 0 <= number < len(self.noted):
+                tensor = self.noted[number]
+                kept = Kept(at - 0.5, way, store, key, self.places[place], tensor)
+                (tensor.looked_up if way == READ else tensor.kept).append(kept)
+                if way != READ:
+                    self.notes.kept[tensor.call.rank, store, key].append(kept)
         for rank, handle in self.waiting.items():
-            if handle in self.made_by and rank not in self.finished:
+            if handle in self.made_by and not handle.over and rank not in self.finished:
                 self.notes.waits[rank] = self.made_by[handle], tuple(handle.wait().others)
         groups: dict[int, list[Call]] = defaultdict(list)
         sends: dict[object, Call] = {}
@@ -323,6 +318,7 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "meet_list": ("kind", OPERANDS, "layer", "axis"),
     "pass_to": ("peer", OPERANDS, "plain"),
     "receive": ("peer",),
+    STORE: (OPERANDS,),
     "shard": (OPERANDS, "index", "total"),
     "combine": (OPERANDS, OPERANDS),
     "add": (OPERANDS, OPERANDS),

@@ -103,8 +103,8 @@ def _lines(things: Iterable[Any]) -> Iterable[Line]:
     for thing in things:
         if isinstance(thing, Line):
             yield thing
-        elif isinstance(thing, (CallFact, TensorFact)):
-            if thing.run == OWN:
+        elif isinstance(thing, (CallFact, TensorFact, KeptFact)):
+            if getattr(thing, "run", OWN) == OWN:
                 yield from _lines(thing)
         elif isinstance(thing, (tuple, list)) and not isinstance(thing, Labels):
             yield from _lines(thing)

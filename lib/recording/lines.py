@@ -6,10 +6,8 @@ A replay needs none of it, and believes none of it: it is for what a run is expl
 from __future__ import annotations
 
 import linecache
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from ..basics.errors import PuzzleError, learner_frame
@@ -20,33 +18,36 @@ from ..machine.cost import Shape
 from ..running.execution import execute, left_over
 from .recorder import RecordedSimulator, Recorder
 
-STORED, REPLACED, TAKEN = "stored", "replaced", "taken"
-"""What becomes of a tensor in a dictionary: it is stored, another one is stored over it, it is taken out."""
-_WAYS = {Storage.__setitem__.__code__: {"store": STORED, "drop": REPLACED}, Storage.pop.__code__: {"drop": TAKEN}}
+LONGEST_KEY = 80  # characters of a key as it is written
+
+STORED, REPLACED, TAKEN, READ = "stored", "replaced", "taken", "read"
+"""What a dictionary does with a tensor: it is stored, another one is stored over it, it is taken out, it is read."""
 
 
 class Diary(list[list[Any]]):
     """The calls of a recording. ``lines``: of each call the number of its place among ``places``, which are the number
-    of a line, its text, and its file unless that is the first one. ``kept``: of the calls that store a tensor or take it
-    out, by their number, what they do (see ``STORED``), in which dictionary, and the key as it is written."""
+    of a line, its text, and its file unless that is the first one. ``kept``: what dictionaries have done, each with the
+    number of calls before, what it did (see ``STORED``), with which tensor, its name, the key, and the place."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[int] = []
         self.places: list[tuple[int, str, str]] = []
-        self.kept: dict[int, tuple[str, str, str]] = {}
+        self.kept: list[tuple[int, str, int, str, str, int]] = []
         self._known: dict[tuple[str, int], int] = {}
 
     def append(self, call: list[Any]) -> None:
         """Add a call, with the learner's line that makes it."""
-        at, frame = len(self), learner_frame()
-        self.lines[at:] = [self._place(frame)]  # a call that was no call is taken back
-        self.kept.pop(at, None)
-        if call[0] in ("store", "drop") and (found := _dictionary(sys._getframe(1), call[0])) is not None:
-            self.kept[at] = found
+        self.lines[len(self) :] = [self._place()]  # a call that was no call is taken back
         super().append(call)
 
-    def _place(self, frame: FrameType | None) -> int:
+    def keep(self, way: str, number: int, store: str, key: Hashable) -> None:
+        """Add what a dictionary does with the tensor of that number."""
+        self.kept.append((len(self), way, number, store, repr(key)[:LONGEST_KEY], self._place()))
+
+    def _place(self) -> int:
+        """Return the number of the learner's line that runs now."""
+        frame = learner_frame()
         file, number = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         at = self._known.get((file, number))
         if at is None:
@@ -57,14 +58,40 @@ class Diary(list[list[Any]]):
         return at
 
 
-def _dictionary(frame: FrameType | None, verb: str) -> tuple[str, str, str] | None:
-    """Return what the dictionary does that has called, its name, and the key; None where nothing of that is known."""
-    while frame is not None:
-        if (ways := _WAYS.get(frame.f_code)) is not None:
-            own = frame.f_locals
-            return ways[verb], own["self"]._name, repr(own["key"])[:80]
-        frame = frame.f_back
-    return None
+class NotingStorage(Storage):
+    """A dictionary of a rank that notes what it does."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: Hashable, tensor: Any) -> None:
+        before = self._held(key)
+        super().__setitem__(key, tensor)
+        if before is not tensor:
+            self._note(STORED, key, tensor)
+            self._note(REPLACED, key, before)
+
+    def __getitem__(self, key: Hashable) -> Any:
+        self._note(READ, key, self._held(key))
+        return super().__getitem__(key)
+
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        """Return the tensor under a key, or what is given for the case that there is none."""
+        self._note(READ, key, self._held(key))
+        return super().get(key, default)
+
+    def pop(self, key: Hashable, *default: Any) -> Any:
+        """Take a tensor out, and return it."""
+        self._note(TAKEN, key, self._held(key))
+        return super().pop(key, *default)
+
+    def _held(self, key: Hashable) -> Any:
+        return dict.get(self, key)
+
+    def _note(self, way: str, key: Hashable, tensor: Any) -> None:
+        recorder: Any = self._simulator
+        number = None if tensor is None else recorder.numbers.get(tensor._token)
+        if number is not None:
+            recorder.recorded.keep(way, number, self._name, key)
 
 
 class LineRecorder(Recorder):
@@ -76,8 +103,7 @@ class LineRecorder(Recorder):
     def recording(self) -> dict[str, Any]:
         """Return what has been recorded. ``diary`` is what ``Diary`` says of it, as JSON can carry it."""
         diary = self.recorded
-        kept = [[at, *what] for at, what in diary.kept.items()]
-        return {**super().recording(), "diary": {"lines": diary.lines, "places": diary.places, "kept": kept}}
+        return {**super().recording(), "diary": {"lines": diary.lines, "places": diary.places, "kept": diary.kept}}
 
 
 def line_recorder_for(shape: Shape, layers: int, batches: int) -> LineRecorder:
@@ -92,6 +118,9 @@ def recorded_run(
     recorder = line_recorder_for(shape, layers, batches)
     dist = Dist.of(shape, recorder.as_simulator)
     models = [Model(rank, dist, layers, batches) for rank in range(shape.mesh.everyone)]
+    for model in models:
+        for store in model.storage():
+            store.__class__ = NotingStorage  # type: ignore[assignment]  # a Model makes its own
     try:
         execute(fn, models, timeout)
         return recorder.recording(), left_over(models)
