@@ -136,12 +136,9 @@ def _references(puzzle_name: str, size_text: str) -> tuple[Reference, ...]:
     puzzle = puzzles()[puzzle_name]
     size: Size = json.loads(size_text)
     found: list[Reference] = []
-    seen: set[str] = set()
-    own = [(SOLUTION, getattr(import_module(f"solutions.{puzzle.file}"), puzzle.name))]
+    own: list[tuple[str, Any]] = [(SOLUTION, getattr(import_module(f"solutions.{puzzle.file}"), puzzle.name))]
     others = [(one.name, one.source) for one in HONEST if one.puzzle == puzzle_name and one.name != "as it is"]
     for name, program in [*own, *others]:
-        if len(found) >= MOST_REFERENCES:
-            break
         fn = loaded(program, puzzle_name, "reference.py") if isinstance(program, str) else program
         if fn is None or not callable(fn):
             continue
@@ -156,12 +153,10 @@ def _references(puzzle_name: str, size_text: str) -> tuple[Reference, ...]:
                 check(outcome, puzzle, size)
         except Exception:
             continue
-        if (shown := json.dumps(recording["calls"])) not in seen:
-            seen.add(shown)
-            over = bool(over_target(outcome, puzzle)) if size == puzzle.size else False
-            known = Reference(name, recording, size, puzzle.cost, within=not over)
-            known.__dict__["notes"] = reference.notes
-            found.append(known)
+        over = bool(over_target(outcome, puzzle)) if size == puzzle.size else False
+        known = Reference(name, recording, size, puzzle.cost, within=not over)
+        known.__dict__["notes"] = reference.notes
+        found.append(known)
     return tuple(found)
 
 
@@ -170,7 +165,10 @@ def references(puzzle: Puzzle, size: Size, mode: str, but: str = "") -> list[Ref
     if mode == "none":
         return []
     every = _references(puzzle.name, json.dumps(size, sort_keys=True))
-    return [one for one in every if (one.name == SOLUTION if mode == SOLUTION else one.name != but)]
+    if mode == SOLUTION:
+        return [one for one in every if one.name == SOLUTION]
+    different = {json.dumps(one.recording["calls"]): one for one in reversed(every) if one.name != but}
+    return [*reversed(different.values())][:MOST_REFERENCES]
 
 
 def explained(one: Tried, puzzle: Puzzle, mode: str, but: str = "") -> Explanation:

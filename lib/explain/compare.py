@@ -119,12 +119,13 @@ class Comparison:
     def operands(self, call: Call) -> Iterator[Statement]:
         """Yield in what the operands of a call differ from those of its counterpart: the first one that does."""
         right = self.counterpart(call)
-        for own, other in zip(call.operands, right.operands if right else (), strict=False):
+        pairs = [*zip(call.operands, right.operands if right else (), strict=False)]
+        for own, other in sorted(pairs, key=lambda pair: _alike(*pair)):  # first those that are visibly others
             if found := difference(own, other):
                 yield from self.told(found, call)
                 yield from self.lacking(own, other)
                 return
-            if own.labels.coarse() != other.labels.coarse() and own.labels.batches == other.labels.batches:
+            if not _alike(own, other) and own.labels.batches == other.labels.batches:
                 yield say("other_tensor", tensor=own, right=other, call=call)
                 return
             yield from self.lacking(own, other)
@@ -203,7 +204,7 @@ class Comparison:
             if before:
                 yield say("takes_again", call=call, earlier=before[-1], batches=call.batches & before[-1].batches)
             return
-        if not call.works or call.kind == "receive":
+        if call.kind == "receive" or not (call.works or call.kind in LOADS):
             return
         own = [one for one in self.notes.calls[call.rank] if _same(self.key(one), one, key)]
         right = [one for one in self.right.calls.get(call.rank, ()) if _same(_key(one, {}), one, key)]
@@ -251,8 +252,13 @@ class Comparison:
                 for notes in (self.notes, self.right)
             )
             if own != right:
-                first = next((call for call in self.notes.calls[rank] if call.kind in LOADS), None)
-                yield say("loads", rank=rank, call=first, layers=_numbers(own), right_layers=_numbers(right))
+                first, twin = (
+                    next((call for call in notes.calls.get(rank, ()) if call.kind in LOADS), None)
+                    for notes in (self.notes, self.right)
+                )
+                yield say(
+                    "loads", rank=rank, call=first, layers=_numbers(own), right=twin, right_layers=_numbers(right)
+                )
                 return
 
     def finals(self, rank: int | None, layer: int | None) -> Iterator[Statement]:
@@ -301,8 +307,11 @@ class Comparison:
         wanted = [one for one in call.operands if KINDS[one.labels.kind].store == store]
         for right in wanted or [one for one in call.operands if one.labels.kind != STATE]:
             mine = like(right, self.notes)
-            if mine is None:
-                yield say("not_made", right=right, reader=call)
+            if right.how == "receive" and (mine is None or mine.call.rank != call.rank):
+                yield say("arrives", right=right.call, right_reader=call)
+                yield from fate(mine, self.notes) if mine is not None else ()
+            elif mine is None:
+                yield say("not_made", right=right, right_reader=call)
             elif wanted or not is_there(mine):
                 yield say("made_here", tensor=mine)
                 yield from whereabouts(mine, self.notes)
@@ -321,7 +330,7 @@ class Comparison:
         mine = like(sent, self.notes, sent.call.rank)
         yield say("would_bring", call=call, sender=right.peer, right=sent, right_send=sent.readers[-1])
         if mine is None:
-            yield say("not_made", right=sent, reader=None)
+            yield say("not_made", right=sent, right_reader=None)
         else:
             yield say("made_here", tensor=mine)
             yield from fate(mine, self.notes)
@@ -388,6 +397,12 @@ def _only_layer(own: Tensor, right: Tensor) -> bool:
     return (own.how, one.kind) == (right.how, other.kind) and one.layer != other.layer
 
 
+def _alike(own: Tensor, right: Tensor) -> bool:
+    """Return whether two tensors have the same labels, but for the micro-batches."""
+    one, other = (labels.coarse().changed(batches=frozenset()) for labels in (own.labels, right.labels))
+    return one == other
+
+
 def _order(tensor: Tensor) -> tuple[str, int]:
     return str(signature(tensor)), min(tensor.labels.batches, default=0)
 
@@ -442,7 +457,7 @@ def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
     elif kept is None:
         yield say("never_stored", tensor=tensor, reader=(reads(tensor) or [None])[-1])
     elif is_there(tensor):
-        yield say("is_in", tensor=tensor, kept=kept)
+        yield say("is_in", tensor=tensor, kept=kept, read=bool(tensor.looked_up))
     else:
         last = [call for call in tensor.readers if call.at > kept.at]
         yield say("taken_out", tensor=tensor, kept=kept, reader=last[0] if last else None)

@@ -11,7 +11,6 @@ from ..record.figures.score import peak_event
 from ..recording.lines import STORED
 from .compare import Comparison
 from .lineage import out_of
-from .lineage import out_of
 from .notes import Call, Kept, Notes
 from .statement import Statement, say
 

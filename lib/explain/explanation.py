@@ -17,7 +17,7 @@ from .error import Wrong, facts_of
 from .lineage import is_gone, out_of
 from .notes import FINAL, PARTS, STORE, Call, Notes, noted
 from .reference import Reference, nearest
-from .statement import Explanation, Statement, say
+from .statement import Explanation, Statement, fact, say
 
 
 def explain(
@@ -101,36 +101,57 @@ class Explaining:
 
     def _of_call(self, failed: Call) -> None:
         """Explain a call that has failed."""
-        for operand in failed.operands:
-            if operand.labels.kind != "OptState":
-                out = out_of(operand, failed)
-                self.given.append(say("given", tensor=operand, call=failed, out=out))
-                gone = out is None or is_gone(operand, failed)
-                self.given += whereabouts(operand, self.notes) if gone and failed.kind != FINAL else ()
-        if failed.kind == STORE:
+        if failed.kind == STORE:  # what is wrong with a tensor is found when it is stored
             failed = failed.operands[0].call
+        else:
+            self.given += self._operands(failed)
         comparison = self.comparison
         if comparison is None:
             return
-        looks = [*comparison.twice(failed)] or [*comparison.other_layer(failed)]
-        if looks:
-            self.looks += looks
+        self.looks += [*comparison.twice(failed)] or [*comparison.other_layer(failed)]
+        if self.looks:
+            self.given = []
             return
         right = comparison.counterpart(failed)
         if right is not None:
             self.said += comparison.operands(failed)
             if self.said:
-                self.looks.append(say("look_at_call", call=failed))
+                self._look_at_operand(failed)
                 return
         elif failed.works or failed.kind in (*PARTS, FINAL):
             self.said += comparison.unknown(failed)
+        self.looks += [said for said in self.given if said.name == "taken_before_wait"][:1]
         self.said += comparison.loads()
         self._next(failed.rank)
 
+    def _operands(self, failed: Call) -> Iterator[Statement]:
+        """Yield what a call was given, from where, and how that has gone if it is not there."""
+        for operand in failed.operands:
+            out = out_of(operand, failed)
+            yield say("given", tensor=operand, call=failed, out=out)
+            since = operand.call.at if operand.call.fetched is None else operand.call.fetched
+            between = [call for call in self.notes.work(failed.rank) if since < call.at < failed.at]
+            if failed.kind != FINAL and between and is_gone(operand, failed):
+                late = [call for call in between if out and call.fetched and out.at < call.fetched < failed.at]
+                late = [call for call in late if out and call.awaited == out.line]
+                if out is not None and late:
+                    yield say("taken_before_wait", tensor=operand, kept=out, call=late[0], line=out.line)
+                elif out is None:
+                    yield from whereabouts(operand, self.notes)
+
+    def _look_at_operand(self, call: Call) -> None:
+        """Point at where the operand comes from that differs: the first of which something is said."""
+        told = self._told()
+        for operand in call.operands:
+            if fact(operand) in told or len(call.operands) == 1:
+                self.looks.append(say("look_at_operand", call=call, tensor=operand, out=out_of(operand, call)))
+                self.given = [said for said in self.given if said.facts.get("tensor") == fact(operand)]
+                return
+
     def _of_key(self) -> None:
         """Explain that a dictionary was asked for what it has not."""
-        wrong, rank = self.wrong, self.wrong.place.rank
-        kept = self.notes.kept.get((rank or 0, wrong.store, wrong.key), [])
+        wrong, rank = self.wrong, self.wrong.place.rank or 0
+        kept = self.notes.kept.get((rank, wrong.store, wrong.key), [])
         if kept:
             last = kept[-1]
             after = [call for call in last.tensor.readers if call.at > last.at]
@@ -138,22 +159,45 @@ class Explaining:
         else:
             known = sorted({key for of, store, key in self.notes.kept if (of, store) == (rank, wrong.store)})
             self.given.append(say("key_unknown", rank=rank, store=wrong.store, key=wrong.key, keys=tuple(known[:8])))
-        if self.comparison is not None:
-            self.said += self.comparison.loads()
-            self._next(rank or 0)
+        if self.comparison is None:
+            return
+        self.said += self.comparison.loads()
+        self._next(rank)
+        if kept and kept[-1].line.number != wrong.line:
+            self.looks = self.given[:1]
+        elif not kept:  # is it under another key, where nobody has looked for it?
+            stored = [said for said in self.said if said.name == "is_in" and said.facts["kept"].store == wrong.store]
+            self.looks = [said for said in stored if not said.facts["read"]][:1] or self.looks
 
     def _of_the_end(self) -> None:
-        """Explain what was found after the run, or was raised by code between two calls."""
+        """Explain what was found after the run, or before a call has come to the machine, or was raised between two."""
         comparison, place = self.comparison, self.wrong.place
+        rank = place.rank if place.rank in self.notes.calls else None
+        if place.operation and rank is not None and rank not in self.notes.finished:
+            self._refused(rank)
+            return
         if comparison is None:
             return
-        rank = place.rank if place.rank in self.notes.calls else None
         if rank is None or rank in self.notes.finished:
             self.said += comparison.finals(rank, place.layer)
+            final = next((call for call in self.notes.finals.values() if fact(call.operands[0]) in self._told()), None)
+            if final is not None:
+                self._look_at_operand(final)
         if not self.said:
             self.said += comparison.loads()
         if not self.said:
             self._next(rank or 0)
+
+    def _told(self) -> list[object]:
+        return [said.facts.get("tensor") for said in self.said]
+
+    def _refused(self, rank: int) -> None:
+        """Explain a call that was refused before it has come to the machine, for what it was given."""
+        calls = [call for call in self.notes.work(rank) if call.stream != "compute" and call.fetched is None]
+        if calls:
+            self.given.append(say("unawaited", call=calls[-1]))
+        if len(calls) == 1:
+            self.looks = self.given[:1]
 
     def _next(self, rank: int) -> None:
         """Say what comes next on a rank in the right run, and where this one first does something else."""
@@ -163,7 +207,11 @@ class Explaining:
         if call is not None:
             self.said.append(say("comes_next", rank=rank, right=call))
             self.said += comparison.needs(call, self.wrong.store)
-        self._departs(comparison.order()[:1])
+        if self.looks:
+            return
+        first = comparison.order()[:1]
+        if first and (first[0].own is not None or first[0].rank in self.notes.finished):
+            self._departs(first)
 
     def _departs(self, found: Sequence[Difference]) -> None:
         self.looks += [say("departs", **_departure(one)) for one in found]

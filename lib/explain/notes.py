@@ -21,7 +21,6 @@ from ..machine.in_flight import InFlight
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState
 from ..machine.simulator import LocalSimulator
-from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.table import SEND, stream_of
 from ..recording.lines import READ
@@ -227,7 +226,7 @@ class NotedReplay(Replay):
         if verb == "compute" and layer is None and operands:
             layer = operands[0].labels.layer
         batches = known.get("batches")
-        if batches is None and stream_of(known.get("kind", verb)) == "compute":
+        if batches is None and stream_of(known.get("kind", verb)) in ("compute", SEND.stream):
             batches = next((one.labels.batches for one in operands if one.labels.batches), ())
         axis = known.get("axis")
         return Call(
@@ -333,8 +332,3 @@ def _listed(operands: object) -> list[Any]:
 
 def _all_numbers(batches: object) -> bool:
     return isinstance(batches, Iterable) and all(type(one) is int for one in batches)
-
-
-def word_of(kind: str) -> str:
-    """Return the field's word for a kind of tensor."""
-    return KINDS[kind].word
