@@ -164,7 +164,7 @@ def references(puzzle: Puzzle, size: Size, mode: str, but: str = "") -> list[Ref
     """Return the recordings of right programs at a size: all but one, or the solution alone, or none."""
     if mode == "none":
         return []
-    every = _references(puzzle.name, json.dumps(size, sort_keys=True))
+    every = _references(puzzle.name, json.dumps(size))
     if mode == SOLUTION:
         return [one for one in every if one.name == SOLUTION]
     different = {json.dumps(one.recording["calls"]): one for one in reversed(every) if one.name != but}

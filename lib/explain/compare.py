@@ -120,7 +120,7 @@ class Comparison:
         """Yield in what the operands of a call differ from those of its counterpart: the first one that does."""
         right = self.counterpart(call)
         pairs = [*zip(call.operands, right.operands if right else (), strict=False)]
-        for own, other in sorted(pairs, key=lambda pair: _alike(*pair)):  # first those that are visibly others
+        for own, other in sorted(pairs, key=lambda pair: _nearness(*pair)):  # first those that are visibly others
             if found := difference(own, other):
                 yield from self.told(found, call)
                 yield from self.lacking(own, other)
@@ -401,6 +401,10 @@ def _alike(own: Tensor, right: Tensor) -> bool:
     """Return whether two tensors have the same labels, but for the micro-batches."""
     one, other = (labels.coarse().changed(batches=frozenset()) for labels in (own.labels, right.labels))
     return one == other
+
+
+def _nearness(own: Tensor, right: Tensor) -> tuple[bool, bool]:
+    return own.labels.layer == right.labels.layer, _alike(own, right)
 
 
 def _order(tensor: Tensor) -> tuple[str, int]:

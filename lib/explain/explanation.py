@@ -11,6 +11,7 @@ from typing import Any
 
 from ..basics.errors import NOWHERE
 from ..course.layouts import Size
+from ..recording.lines import STORED
 from .compare import Comparison, Difference, whereabouts
 from .costs import larger, slower
 from .error import Wrong, facts_of
@@ -159,6 +160,7 @@ class Explaining:
         else:
             known = sorted({key for of, store, key in self.notes.kept if (of, store) == (rank, wrong.store)})
             self.given.append(say("key_unknown", rank=rank, store=wrong.store, key=wrong.key, keys=tuple(known[:8])))
+            self.given += self._unread(rank)
         if self.comparison is None:
             return
         self.said += self.comparison.loads()
@@ -169,13 +171,25 @@ class Explaining:
             stored = [said for said in self.said if said.name == "is_in" and said.facts["kept"].store == wrong.store]
             self.looks = [said for said in stored if not said.facts["read"]][:1] or self.looks
 
+    def _unread(self, rank: int) -> Iterator[Statement]:
+        """Yield what was stored last in the dictionary that is asked, and has not been read there."""
+        there = [
+            kept
+            for (of, store, _), history in self.notes.kept.items()
+            for kept in history[-1:]
+            if (of, store, kept.way) == (rank, self.wrong.store, STORED) and not kept.tensor.looked_up
+        ]
+        for kept in sorted(there, key=lambda kept: kept.at)[-1:]:
+            yield from whereabouts(kept.tensor, self.notes)
+
     def _of_the_end(self) -> None:
         """Explain what was found after the run, or before a call has come to the machine, or was raised between two."""
         comparison, place = self.comparison, self.wrong.place
         rank = place.rank if place.rank in self.notes.calls else None
-        if place.operation and rank is not None and rank not in self.notes.finished:
+        if rank is not None and rank not in self.notes.finished:
             self._refused(rank)
-            return
+            if place.operation:
+                return
         if comparison is None:
             return
         if rank is None or rank in self.notes.finished:
@@ -192,12 +206,12 @@ class Explaining:
         return [said.facts.get("tensor") for said in self.said]
 
     def _refused(self, rank: int) -> None:
-        """Explain a call that was refused before it has come to the machine, for what it was given."""
-        calls = [call for call in self.notes.work(rank) if call.stream != "compute" and call.fetched is None]
-        if calls:
+        """Say which communication a rank has started, and not awaited, before something was refused that it was given."""
+        work = self.notes.work(rank)
+        calls = [call for call in work if call.stream != "compute" and call.fetched is None]
+        if calls and (len(calls) == 1 or self.wrong.place.operation):
             self.given.append(say("unawaited", call=calls[-1]))
-        if len(calls) == 1:
-            self.looks = self.given[:1]
+            self.looks = self.given[:1] if calls == work[-1:] or len(calls) == 1 and self.wrong.place.operation else []
 
     def _next(self, rank: int) -> None:
         """Say what comes next on a rank in the right run, and where this one first does something else."""
