@@ -17,8 +17,10 @@ from ..learner.storage import Storage
 from ..machine.cost import Shape
 from ..running.execution import execute, left_over
 from .recorder import RecordedSimulator, Recorder
+from .safe import shown
+from .wire import ProtocolError
 
-LONGEST_KEY = 80  # characters of a key as it is written
+LONGEST_KEY, LONGEST_LINE = 80, 400  # characters of a key as it is written, and of a line
 
 STORED, REPLACED, TAKEN, READ = "stored", "replaced", "taken", "read"
 """What a dictionary does with a tensor: it is stored, another one is stored over it, it is taken out, it is read."""
@@ -53,7 +55,7 @@ class Diary(list[list[Any]]):
         if at is None:
             at = self._known[file, number] = len(self.places)
             first = next(iter(self._known))[0]
-            text = linecache.getline(file, number).strip() if file else ""
+            text = linecache.getline(file, number).strip()[:LONGEST_LINE] if file else ""
             self.places.append((number, text, "" if file == first else Path(file).name))
         return at
 
@@ -94,6 +96,35 @@ class NotingStorage(Storage):
             recorder.recorded.keep(way, number, self._name, key)
 
 
+ReadDiary = tuple[list[int], list[list[Any]], list[list[Any]]]
+NO_DIARY: ReadDiary = ([], [], [])
+
+
+def read_diary(diary: object) -> ReadDiary:
+    """Return the lines, the places and what dictionaries did (see ``Diary``), of what may come from anybody; nothing for
+    None. Raise ProtocolError for what no recorder has written."""
+    if diary is None:
+        return NO_DIARY
+    if type(diary) is not list or [*map(type, diary)] != [list, list, list]:
+        raise ProtocolError("no diary")
+    lines, places, kept = diary
+    numbered = [type(line) is int and 0 <= line < len(places) for line in lines]
+    written = [_is_row(row, int, str, str) for row in places]
+    done = [_is_row(row, int, str, int, str, str, int) and row[5] < len(places) and row[2] >= 0 for row in kept]
+    if not all([*numbered, *written, *done]):
+        raise ProtocolError("no diary")
+    places = [[number, *(shown(text, LONGEST_LINE) for text in texts)] for number, *texts in places]
+    kept = [
+        [at, shown(way, 20), tensor, shown(store, 20), shown(key, LONGEST_KEY), place]
+        for at, way, tensor, store, key, place in kept
+    ]
+    return lines, places, kept
+
+
+def _is_row(row: object, *types: type) -> bool:
+    return type(row) is list and tuple(map(type, row)) == types
+
+
 class LineRecorder(Recorder):
     """A recorder whose recording says where each call was written."""
 
@@ -103,7 +134,7 @@ class LineRecorder(Recorder):
     def recording(self) -> dict[str, Any]:
         """Return what has been recorded. ``diary`` is what ``Diary`` says of it, as JSON can carry it."""
         diary = self.recorded
-        return {**super().recording(), "diary": {"lines": diary.lines, "places": diary.places, "kept": diary.kept}}
+        return {**super().recording(), "diary": [diary.lines, [*map(list, diary.places)], [*map(list, diary.kept)]]}
 
 
 def line_recorder_for(shape: Shape, layers: int, batches: int) -> LineRecorder:
@@ -120,7 +151,7 @@ def recorded_run(
     models = [Model(rank, dist, layers, batches) for rank in range(shape.mesh.everyone)]
     for model in models:
         for store in model.storage():
-            store.__class__ = NotingStorage  # type: ignore[assignment]  # a Model makes its own
+            store.__class__ = NotingStorage  # a Model makes its own
     try:
         execute(fn, models, timeout)
         return recorder.recording(), left_over(models)
