@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..record.kinds import KINDS
-from .lineage import ancestors, is_there, leaves, like, origin, reads, replaced_by, signature, where_kept
+from .lineage import ancestors, is_there, leaves, like, origin, out_of, reads, replaced_by, signature, where_kept
 from .notes import LOADS, Call, Line, Notes, Tensor
-from .statement import Statement, say
+from .statement import LOOK_AT, Statement, say
 
 CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
 STATE, AWAIT = "OptState", "await"
@@ -30,6 +30,7 @@ class Found(NamedTuple):
     right: Tensor
     behind: Tensor | None = None
     parts: tuple[Sequence[Tensor], Sequence[Tensor]] = ((), ())
+    by: Call | None = None  # the call on the way that reads the first of the two
 
 
 class Comparison:
@@ -117,17 +118,21 @@ class Comparison:
             batches = {self.renamed.get(one, one) for one in own.labels.batches}
             others = KINDS[own.labels.kind].by_batch and right is not None and right.batches == self._named(call)
             if (others and batches != other.labels.batches) or (batches == other.labels.batches) > _alike(own, other):
+                yield say(LOOK_AT, call=call, tensor=own, out=out_of(own, call))
                 yield say("other_tensor", tensor=own, right=other, call=call)
                 return
             yield from self.lacking(own, other)
         if right is not None and call.peer is not None and right.peer not in (None, call.peer):
             yield say("other_peer", call=call, right=right)
 
-    def told(self, found: Found, call: Call | None = None) -> Iterator[Statement]:
+    def told(self, found: Found, call: Call) -> Iterator[Statement]:
         """Yield what is to say of a difference between where two tensors come from. ``call``: what has read them."""
-        how, own, right, behind, (parts, others) = found
-        readers = reads(own) or own.readers
-        reader = call if call in own.readers else (readers[0] if readers else None)
+        how, own, right, behind, (parts, others), by = found
+        kind = by.kind if by is not None else call.kind
+        readers = [*[one for one in own.readers if one in (by, call)], *own.readers]
+        reader = next((one for one in readers if one.kind == kind), next(iter(readers), None))
+        if reader is not None:
+            yield say(LOOK_AT, call=reader, tensor=own, out=out_of(own, reader))
         if how == "through":
             assert behind is not None
             yield say("first_through", tensor=own, reader=reader, right_steps=_steps(right, behind))
@@ -224,14 +229,14 @@ class Comparison:
 
     def loads(self) -> Iterator[Statement]:
         """Yield that a rank loads other layers than in the right run."""
-        for rank in sorted(self.notes.calls):
+        for rank, kind in [(rank, kind) for rank in sorted(self.notes.calls) for kind in LOADS]:
             own, right = (
-                [call for call in notes.calls.get(rank, ()) if call.kind in LOADS and not call.failed]
+                {call.layer: call for call in notes.calls.get(rank, ()) if call.kind == kind and not call.failed}
                 for notes in (self.notes, self.right)
             )
-            layers, right_layers = (tuple(sorted({int(str(call.layer)) for call in calls})) for calls in (own, right))
-            if layers != right_layers:
-                first, twin = ([*calls, None][0] for calls in (own, right))
+            if own.keys() != right.keys():
+                layers, right_layers = (tuple(sorted(map(str, loads), key=int)) for loads in (own, right))
+                first, twin = (next(iter(loads.values()), None) for loads in (own, right))
                 yield say("loads", rank=rank, call=first, layers=layers, right=twin, right_layers=right_layers)
                 return
 
@@ -340,7 +345,7 @@ def _pair(own: Tensor, right: Tensor, seen: set[tuple[int, int]], depth: int) ->
         own, right = origin(own), origin(right)
         for parent, twin in zip(own.parents, right.parents, strict=False):
             if found := _difference(parent, twin, seen, depth + 1):
-                return found
+                return found if found.by else found._replace(by=own.call)
         return None
     for behind in ancestors(right, CLOSE):
         if one in map(signature, leaves(behind)):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from ast import literal_eval
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +43,8 @@ def facts_of(error: Any) -> Wrong:
     missing = isinstance(error, KeyError) or texts["rule"] == "not_stored"
     if missing and (named := _KEY.match(place.detail)) and named[1] in STORES:
         store, key = named[1], named[2]
-        key = key if key[:1] in "'\"" or "," not in key else f"({key})"  # a pair is written without parentheses
+        with suppress(ValueError, SyntaxError):  # a pair is written without parentheses
+            key = repr(literal_eval(key))
     stuck = {rank: number_of(line) for rank, line in error.lines.items()} if isinstance(error, Deadlock) else None
     flying = _IN_FLIGHT.search(texts["got"] or texts["problem"])
     texts |= {"store": store, "key": key, "flying": flying[1] if flying else ""}

@@ -17,6 +17,7 @@ from ..basics.errors import PuzzleError
 from ..course.layouts import Size
 from ..course.specs import machine_of
 from ..machine.check import TRAINED
+from ..machine.failure import Wait
 from ..machine.in_flight import InFlight
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState
@@ -123,8 +124,7 @@ class Notes:
         self.calls: dict[int, list[Call]] = {}  # by rank, in order
         self.finals: dict[tuple[int, int], Call] = {}  # by rank and layer: what has set its final weight
         self.kept: dict[tuple[int, str, str], list[Kept]] = defaultdict(list)  # by rank, dictionary and key
-        self.waits: dict[int, tuple[Call, tuple[int, ...]]] = {}
-        """By rank the call that it waits for at the end, and the ranks that have not come there."""
+        self.waits: dict[int, tuple[Call, Wait]] = {}  # by rank what it waits for at the end
         self.finished: frozenset[int] = frozenset()
         self.error: PuzzleError | None = None
         self.outcome: Outcome | None = None
@@ -272,7 +272,7 @@ class NotedReplay(Replay):
                     self.notes.kept[tensor.call.rank, store, key].append(kept)
         for rank, handle in self.waiting.items():
             if not handle.over and rank not in self.finished:
-                self.notes.waits[rank] = self.made_by[handle], tuple(handle.wait().others)
+                self.notes.waits[rank] = self.made_by[handle], handle.wait()
         groups: dict[int, list[Call]] = defaultdict(list)
         sends: dict[object, Call] = {}
         for handle, call in self.made_by.items():

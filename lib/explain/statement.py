@@ -10,6 +10,8 @@ from ..record.labels import Labels
 from .lineage import leaves, source_of
 from .notes import Call, Kept, Line, Tensor
 
+LOOK_AT = "look_at"
+"""The name of a statement that only says where to look."""
 OWN, RIGHT = "own", "right"
 """Of which run a call or a tensor is: of the one that is explained, or of a right one."""
 
@@ -115,7 +117,8 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     place = explanation.place
     parts = {part: getattr(explanation, part) for part in ("look_at", "given", "difference")}
     said = {part: [{"name": one.name, **_plain(one.facts)} for one in some] for part, some in parts.items()}
-    where = {"rank": place.rank, "operation": place.operation, "layer": place.layer}
+    layer = place.layer if place.layer is None or type(place.layer) is int else str(place.layer)
+    where = {"rank": place.rank, "operation": place.operation, "layer": layer}
     return {**where, **said, "reference": explanation.reference}
 
 

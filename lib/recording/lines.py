@@ -101,7 +101,7 @@ NO_DIARY: ReadDiary = ([], [], [])
 
 
 def read_diary(diary: object) -> ReadDiary:
-    """Return the lines, the places and what dictionaries did (see ``Diary``), of what may come from anybody; nothing for
+    """Return the lines, the places and what dictionaries did (see ``Diary``), of what may come from anybody; none for
     None. Raise ProtocolError for what no recorder has written."""
     if diary is None:
         return NO_DIARY
