@@ -1,0 +1,226 @@
+"""Why a run is wrong, slow or large: found in its notes, and beside those of a right run, without any special case.
+
+Two questions need the run alone: what was given to the call that failed, and where does it come from. The others need a
+right run: in what do the operands differ, does a call come too often, who could go on, what comes otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..basics.errors import NOWHERE
+from ..course.layouts import Size
+from ..machine.failure import Failure
+from ..recording.lines import STORED
+from .compare import Comparison, whereabouts
+from .costs import larger, slower
+from .error import Wrong, facts_of
+from .lineage import is_gone, out_of
+from .notes import FINAL, STORE, Call, Notes, noted
+from .reference import Reference, nearest
+from .spelling import spelled
+from .statement import LOOK_AT, Explanation, Statement, say
+
+MOST, MOST_KEYS = 4, 8  # statements on operands and on what a call needs, and keys
+
+
+def explain(
+    recording: Mapping[str, Any],
+    error: Exception | None,
+    references: Sequence[Reference],
+    size: Size,
+    cost: str,
+    source: str = "",
+    own_size: Size | None = None,
+) -> Explanation:
+    """Return why a recorded run is wrong or, where there is no ``error``, why it is slower or larger than another.
+
+    ``references``: right runs at this size; without any, less is said. ``size`` and ``cost`` are those of the run,
+    ``own_size`` is the puzzle's own. ``source``: the text of the program, as far as it is known.
+    Raise ProtocolError for what is no recording."""
+    notes = noted(recording, size, cost)
+    fitting = [one for one in references if one.within] if error is None else references
+    name, comparison = nearest(notes, fitting or references)
+    if error is None:
+        return _of_costs(name, comparison)
+    wrong = facts_of(error)
+    found = Explaining(notes, wrong, name, comparison).explanation()
+    text = [*spelled(source, wrong.line, size, own_size or size)] if source else []
+    return found._replace(
+        look_at=found.look_at or tuple(text[:1]), given=(*found.given, *text[0 if found.look_at else 1 :])
+    )
+
+
+def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
+    if comparison is None:
+        return Explanation(NOWHERE)
+    own, right = comparison.notes.outcome, comparison.right.outcome
+    looks: list[Statement] = []
+    said: list[Statement] = []
+    if own is not None and right is not None and own.time > right.time:
+        said += slower(comparison)
+        looks += comparison.order(awaits=True)[:1]
+    if own is not None and right is not None and own.memory > right.memory:
+        held = [*larger(comparison)]
+        (said if looks else looks).extend(held[:1])
+        said += held[1:]
+    return Explanation(NOWHERE, look_at=tuple(looks), difference=tuple(said), reference=name)
+
+
+class Explaining:
+    """One wrong run that is explained."""
+
+    def __init__(self, notes: Notes, wrong: Wrong, name: str, comparison: Comparison | None) -> None:
+        self.notes, self.wrong, self.name, self.comparison = notes, wrong, name, comparison
+        self.given: list[Statement] = []
+        self.looks: list[Statement] = []
+        self.said: list[Statement] = []
+
+    def explanation(self) -> Explanation:
+        """Return the explanation."""
+        wrong = self.wrong
+        failed = self.notes.failed(wrong.place.rank)
+        if wrong.stuck is not None:
+            self._deadlock(wrong.stuck)
+        elif failed is not None:
+            self._of_call(failed)
+        elif wrong.store:
+            self._of_key()
+        else:
+            self._of_the_end()
+        return Explanation(wrong.place, tuple(self.given), tuple(self.looks), tuple(self.said), self.name)
+
+    def _of_call(self, failed: Call) -> None:
+        """Explain a call that has failed."""
+        if failed.kind == STORE:  # what is wrong with a tensor is found when it is stored
+            failed = failed.operands[0].call
+        else:
+            self.given += [*self._operands(failed)][:MOST]
+        comparison = self.comparison
+        if comparison is None:
+            return
+        self.looks += [*comparison.twice(failed)] or [*comparison.other_layer(failed)]
+        if self.looks:
+            self.given = []
+            return
+        right = comparison.counterpart(failed)
+        if right is not None:
+            self._tell(comparison.operands(failed))
+            if self.said:
+                told = [said.facts.get("tensor") for said in self.said]
+                self.given = [said for said in self.given if said.facts["tensor"] in told] or self.given[:1]
+                return
+        self.looks += [said for said in self.given if said.name == "taken_before_wait"][:1]
+        self.said += comparison.loads()
+        self._next(failed.rank)
+
+    def _operands(self, failed: Call) -> Iterator[Statement]:
+        """Yield what a call was given, from where, and how that has gone if it is not there."""
+        for operand in failed.operands:
+            out = out_of(operand, failed)
+            yield say("given", tensor=operand, call=failed, out=out)
+            since = operand.call.at if operand.call.fetched is None else operand.call.fetched
+            between = [call for call in self.notes.work(failed.rank) if since < call.at < failed.at]
+            if failed.kind != FINAL and between and is_gone(operand, failed):
+                late = [call for call in between if out and call.fetched and out.at < call.fetched < failed.at]
+                late = [call for call in late if out and call.awaited == out.line]
+                if out is not None and late:
+                    yield say("taken_before_wait", tensor=operand, kept=out, call=late[0], line=out.line)
+                elif out is None:
+                    yield from whereabouts(operand, self.notes)
+
+    def _tell(self, statements: Iterable[Statement]) -> None:
+        """Take over what was found beside the right run, the first place to look at among it."""
+        found = [*statements]
+        self.looks += [said for said in found if said.name == LOOK_AT][:1]
+        self.said += [said for said in found if said.name != LOOK_AT]
+
+    def _of_key(self) -> None:
+        """Explain that a dictionary was asked for what it has not."""
+        wrong, rank = self.wrong, self.wrong.place.rank or 0
+        kept = self.notes.kept.get((rank, wrong.store, wrong.key), [])
+        if kept:
+            tensor = kept[-1].tensor
+            reader = next((call for call in tensor.readers if call.at > kept[-1].at), None)
+            self.given.append(say("key_gone", kept=kept[-1], tensor=tensor, reader=reader))
+        else:
+            own = {
+                key: history
+                for (of, store, key), history in self.notes.kept.items()
+                if (of, store) == (rank, wrong.store)
+            }
+            keys = tuple(sorted(own)[:MOST_KEYS])
+            self.given.append(say("key_unknown", rank=rank, store=wrong.store, key=wrong.key, keys=keys))
+            last = [history[-1] for history in own.values()]
+            left = [one for one in last if one.way == STORED and not one.tensor.looked_up]
+            for one in sorted(left, key=lambda one: one.at)[-1:]:  # what was stored last, and nobody has read there
+                self.given += whereabouts(one.tensor, self.notes)
+        if self.comparison is None:
+            return
+        self.said += self.comparison.loads()
+        self._next(rank)
+        if kept and kept[-1].line.number != wrong.line:
+            self.looks = self.given[:1]
+        elif not kept:  # is it under another key, where nobody has looked for it?
+            stored = [said for said in self.said if said.name == "is_in" and said.facts["kept"].store == wrong.store]
+            self.looks = [said for said in stored if not said.facts["read"]][:1] or self.looks
+
+    def _of_the_end(self) -> None:
+        """Explain what was found after the run, or before a call has come to the machine, or was raised between two."""
+        comparison, place = self.comparison, self.wrong.place
+        rank = place.rank if place.rank in self.notes.calls else None
+        if rank is not None and rank not in self.notes.finished:
+            self._refused(rank)
+            if self.looks or place.operation:
+                return
+        if comparison is None:
+            return
+        if rank is None or rank in self.notes.finished:
+            self._tell(comparison.finals(rank, place.layer))
+        if not self.said:
+            self.said += comparison.loads()
+        if not self.said:
+            self._next(rank or 0)
+
+    def _refused(self, rank: int) -> None:
+        """Point at the communication that came in the place of its result, if that is what was refused."""
+        calls = [call for call in self.notes.work(rank) if call.kind == self.wrong.flying and call.fetched is None]
+        self.looks += [say("unawaited", call=call) for call in calls[-1:]]
+
+    def _next(self, rank: int) -> None:
+        """Say what comes next on a rank in the right run, and where this one first does something else."""
+        comparison = self.comparison
+        assert comparison is not None
+        self.said += [*comparison.next_on(rank, self.wrong.store)][: MOST + 1]
+        if self.looks:
+            return
+        first = [one for one in comparison.order() if one.facts["rank"] == rank][:1]
+        self.looks += [one for one in first if one.facts["call"] is not None or rank in self.notes.finished]
+
+    def _deadlock(self, stuck: Mapping[int, int]) -> None:
+        """Explain that no rank can go on."""
+        self.given += self._waits(stuck)
+        comparison = self.comparison
+        if comparison is None:
+            return
+        order = comparison.order()
+        self.looks += order[:1]
+        waits = [self.notes.waits[said.facts["rank"]][0] for said in self.given if said.name == "waits"]
+        for call in [call for call in waits if call.kind == "receive"][:1]:
+            self.said += comparison.message(call)
+        ended = [one for one in order[1:] if one.facts["rank"] not in stuck]
+        self.said += [*ended, *order[1:]][:1]
+        self.said += [*comparison.next_on(order[0].facts["rank"])][:MOST] if order else []
+
+    def _waits(self, stuck: Mapping[int, int]) -> Iterator[Statement]:
+        """Yield who waits for whom: of each line one rank, those first that wait for each other."""
+        seen: set[int] = set()
+        knot = Failure("", NOWHERE, 0.0, tuple(wait for _, wait in self.notes.waits.values())).knot()
+        for rank in [*knot, *sorted(self.notes.waits)]:
+            call, wait = self.notes.waits.get(rank, (None, None))
+            if call is not None and wait is not None and call.line.number not in seen:
+                seen.add(call.line.number)
+                yield say("waits", rank=rank, call=call, ranks=tuple(one for one in wait.others if one != rank))
+        if self.notes.finished:
+            yield say("returned", ranks=tuple(sorted(self.notes.finished)))
