@@ -30,12 +30,13 @@ from lib.course.layouts import Size
 from lib.course.specs import Puzzle, machine_of, puzzles
 from lib.explain.error import facts_of
 from lib.explain.explanation import explain
-from lib.explain.notes import noted
+from lib.explain.notes import Line, noted
 from lib.explain.reference import Reference
-from lib.explain.statement import RIGHT, CallFact, Explanation, TensorFact
+from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, TensorFact
 from lib.grading.judge import check, judge, over_target
 from lib.grading.verdict import PASS, TODO, Verdict
 from lib.machine.outcome import Outcome
+from lib.record.labels import Labels
 from lib.recording.lines import recorded_run
 from tests.corpus.honest import HONEST
 from tools.mistakes import Mistake, a_mistake, sources
@@ -174,8 +175,19 @@ def explained(one: Tried, puzzle: Puzzle, mode: str, but: str = "") -> Explanati
 
 def lines_of(explanation: Explanation, error: Any) -> set[int]:
     """Return the lines that an explanation names, with that of the error."""
-    named = {line for said in explanation.statements() for line in said.lines()}
-    return named | ({facts_of(error).line} if error is not None and facts_of(error).line else set())
+    return lines_in([said.facts for said in explanation.statements()]) | (
+        {facts_of(error).line} if error is not None and facts_of(error).line else set()
+    )
+
+
+def lines_in(thing: Any) -> set[int]:
+    """Return the numbers of the learner's lines in the facts of statements."""
+    if isinstance(thing, Line):
+        return {thing.number} - {0}
+    if getattr(thing, "run", OWN) == RIGHT or isinstance(thing, (str, Labels)):
+        return set()
+    parts = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (tuple, list)) else ()
+    return set[int]().union(*map(lines_in, parts))
 
 
 def verbs_of(explanation: Explanation) -> set[str]:
@@ -252,7 +264,9 @@ def print_missed(one: Drawn, program: Tried, explanation: Explanation) -> None:
     print(f"--- {one.mistake.puzzle} ({one.program}): {one.mistake.line} {one.mistake.what}, line {sorted(one.lines)}")
     print("   ", program.verdict.failed_at, str(program.error).partition("\n")[0] if program.error else "over")
     for said in explanation.statements():
-        print("   ", said.name, said.lines(), {key: str(thing)[:150] for key, thing in said.facts.items()})
+        print(
+            "   ", said.name, sorted(lines_in(said.facts)), {key: str(thing)[:150] for key, thing in said.facts.items()}
+        )
 
 
 def report(hits: dict[str, Counter[str]], named: dict[str, Counter[int]], passed: int) -> None:

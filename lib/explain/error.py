@@ -23,10 +23,6 @@ class Wrong:
     machine in which nobody can go on."""
 
     place: Place
-    rule: str
-    problem: str
-    expected: str
-    got: str
     line: int
     store: str = ""
     key: str = ""
@@ -38,17 +34,16 @@ def facts_of(error: Any) -> Wrong:
     """Return the facts of an error. A learner may raise one with anything in it, or nothing."""
     place = getattr(error, "place", NOWHERE)
     place = place if isinstance(place, Place) else NOWHERE
-    texts = {part: str(getattr(error, part, "")) for part in ("rule", "problem", "expected", "got")}
-    store, key = "", ""
-    missing = isinstance(error, KeyError) or texts["rule"] == "not_stored"
+    store = key = ""
+    missing = isinstance(error, KeyError) or getattr(error, "rule", "") == "not_stored"
     if missing and (named := _KEY.match(place.detail)) and named[1] in STORES:
         store, key = named[1], named[2]
         with suppress(ValueError, SyntaxError):  # a pair is written without parentheses
             key = repr(literal_eval(key))
+    came = _IN_FLIGHT.search(str(getattr(error, "got", "") or getattr(error, "problem", "")))
     stuck = {rank: number_of(line) for rank, line in error.lines.items()} if isinstance(error, Deadlock) else None
-    flying = _IN_FLIGHT.search(texts["got"] or texts["problem"])
-    texts |= {"store": store, "key": key, "flying": flying[1] if flying else ""}
-    return Wrong(place=place, line=number_of(getattr(error, "line", "")), stuck=stuck, **texts)
+    line, flying = number_of(getattr(error, "line", "")), came[1] if came else ""
+    return Wrong(place=place, line=line, store=store, key=key, flying=flying, stuck=stuck)
 
 
 def number_of(line: object) -> int:

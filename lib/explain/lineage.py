@@ -61,7 +61,8 @@ def signature(tensor: Tensor) -> Signature:
 def like(tensor: Tensor, notes: Notes, rank: int | None = None) -> Tensor | None:
     """Return the tensor of a run that is made as one of another run is made, on a rank if one is given."""
     wanted, batches = signature(tensor), tensor.labels.batches
-    for one in notes.tensors(origin(tensor).call.rank if rank is None else rank):
+    calls = notes.calls.get(origin(tensor).call.rank if rank is None else rank, ())
+    for one in [one for call in calls for one in call.results]:
         if one.labels.batches == batches and signature(one) == wanted:
             return one
     return None

@@ -76,11 +76,6 @@ class Call:
         return stream_of(self.kind)
 
     @property
-    def works(self) -> bool:
-        """Whether it stands in the log, with work of a stream."""
-        return bool(self.stream)
-
-    @property
     def carries(self) -> tuple[str, ...]:
         """The kinds of tensors that it takes."""
         return tuple(one.labels.kind for one in self.operands)
@@ -136,12 +131,7 @@ class Notes:
 
     def work(self, rank: int) -> list[Call]:
         """Return the calls of a rank that stand in its log."""
-        return [call for call in self.calls.get(rank, ()) if call.works]
-
-    def tensors(self, rank: int) -> Iterator[Tensor]:
-        """Yield the tensors that a rank has made or got."""
-        for call in self.calls.get(rank, ()):
-            yield from call.results
+        return [call for call in self.calls.get(rank, ()) if call.stream]
 
     def failed(self, rank: int | None) -> Call | None:
         """Return the first call that has failed, of a rank if one is given."""

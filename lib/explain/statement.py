@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..basics.errors import Place
@@ -57,10 +56,6 @@ class Statement(NamedTuple):
     name: str
     facts: dict[str, Any]
 
-    def lines(self) -> list[int]:
-        """Return the numbers of the learner's lines that it names."""
-        return [line.number for line in _lines(self.facts.values()) if line.number]
-
 
 class Explanation(NamedTuple):
     """Why a run is wrong, slow or large, as data. ``place``: where it has failed. ``given``: what is wrong with which
@@ -99,17 +94,6 @@ def fact(thing: Any, run: str = OWN) -> Any:
     if isinstance(thing, (list, tuple)) and thing and isinstance(thing[0], (Call, Tensor)):
         return tuple(fact(one, run) for one in thing)
     return thing
-
-
-def _lines(things: Iterable[Any]) -> Iterable[Line]:
-    for thing in things:
-        if isinstance(thing, Line):
-            yield thing
-        elif isinstance(thing, (CallFact, TensorFact, KeptFact)):
-            if getattr(thing, "run", OWN) == OWN:
-                yield from _lines(thing)
-        elif isinstance(thing, (tuple, list)) and not isinstance(thing, Labels):
-            yield from _lines(thing)
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:

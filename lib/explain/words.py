@@ -300,4 +300,4 @@ def _right_lines(explanation: Explanation) -> Iterator[str]:
 def _shortened(text: str, most: int) -> str:
     """Return the first words of a text, and whole where it has no more."""
     words = text.split(" ")
-    return text if len(words) <= most else " ".join(words[: max(most, 1)]).rstrip(",;:") + " ..."
+    return text if len(words) <= most else " ".join(words[: max(most, 1)]).rstrip(",;:") + "..."
