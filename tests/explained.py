@@ -5,42 +5,58 @@ python -m tests.explained    write explained.json anew; read the difference befo
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Iterator
+import random
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lib.course.specs import puzzles
 from lib.explain.statement import Explanation, as_json
 from lib.grading.verdict import PASS, TODO
-from tools.localize import SOLUTION, Drawn, Tried, drawn, explained, loaded, quietly, references, tried
+from tests.corpus.honest import HONEST
+from tools.localize import SOLUTION, Drawn, Tried, changed_lines, explained, loaded, quietly, references, tried
+from tools.mistakes import a_mistake, sources
 
 FILE = Path(__file__).with_name("explained.json")
-SEED, COUNT, GOLDEN = 2718, 150, 30
+SEED, EACH, TRIES = 2718, 5, 9  # mistakes for each puzzle, and how many are drawn until one fails
 
 
-def failing(seed: int) -> Iterator[tuple[Drawn, Tried]]:
-    """Yield mistakes that fail, with how they were graded."""
-    for one in drawn(seed):
-        puzzle = puzzles()[one.mistake.puzzle]
-        with quietly():
-            fn = loaded(one.mistake.source, puzzle.name)
-            program = None if fn is None else tried(fn, puzzle, one.mistake.source)
-        if program is not None and program.verdict.status not in (PASS, TODO):
-            yield one, program
+class Row(NamedTuple):
+    """A mistake, how it was graded, and its explanation beside the solution alone. ``turn``: of the puzzle's mistakes
+    the last one is in an honest program of another style, the others are in the solution."""
+
+    drawn: Drawn
+    program: Tried
+    explanation: Explanation
+    turn: int
 
 
 @cache
-def table() -> list[tuple[Drawn, Tried, Explanation]]:
-    """Return mistakes with their explanations, each beside the solution alone."""
+def table() -> list[Row]:
+    """Return some mistakes for each puzzle. What is drawn for one puzzle depends on nothing of another one."""
     rows = []
-    for one, program in failing(SEED):
-        puzzle = puzzles()[one.mistake.puzzle]
-        rows.append((one, program, explained(program, puzzle, SOLUTION)))
-        if len(rows) == COUNT:
-            break
+    for name, solution in sources():
+        styles = sorted((one.name, one.source) for one in HONEST if one.puzzle == name and "class " not in one.source)
+        for turn in range(EACH):
+            chance = random.Random(f"{SEED} {name} {turn}")
+            program, text = (SOLUTION, solution) if turn < EACH - 1 or not styles else chance.choice(styles)
+            rows += [Row(*found, turn) for found in [_failing(name, program, text, chance)] if found is not None]
     return rows
+
+
+def _failing(name: str, program: str, text: str, chance: random.Random) -> tuple[Drawn, Tried, Explanation] | None:
+    puzzle, text = puzzles()[name], ast.unparse(ast.parse(text))
+    for _ in range(TRIES):
+        mistake = a_mistake(name, text, chance)
+        with quietly():
+            fn = None if mistake is None else loaded(mistake.source, name)
+            graded = None if fn is None or mistake is None else tried(fn, puzzle, mistake.source)
+        if mistake is not None and graded is not None and graded.verdict.status not in (PASS, TODO):
+            lines = changed_lines(text, mistake.source)
+            return Drawn(program, mistake, lines), graded, explained(graded, puzzle, SOLUTION)
+    return None
 
 
 def right_recording(one: Drawn, program: Tried) -> dict[str, Any]:
@@ -50,11 +66,12 @@ def right_recording(one: Drawn, program: Tried) -> dict[str, Any]:
 
 
 def golden() -> dict[str, Any]:
-    """Return the explanations of the first mistakes, as data, by what was done to which program."""
+    """Return the explanation of the first mistake of each puzzle, as data, by what was done to which program."""
     rows = {}
-    for one, _, explanation in table()[:GOLDEN]:
-        what = f"{one.mistake.puzzle}, {one.program}: {one.mistake.line} {one.mistake.what}"
-        rows[what] = json.loads(json.dumps(as_json(explanation)))
+    for one in table():
+        if not one.turn:
+            mistake = one.drawn.mistake
+            rows[f"{mistake.puzzle}: {mistake.line} {mistake.what}"] = json.loads(json.dumps(as_json(one.explanation)))
     return rows
 
 

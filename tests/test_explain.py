@@ -23,7 +23,7 @@ from lib.record.labels import Labels
 from lib.recording.lines import LineRecorder, read_diary, recorded_run
 from lib.recording.wire import ProtocolError
 from tests.explain_truth import Log, untrue
-from tests.explained import COUNT, FILE, GOLDEN, golden, right_recording, table
+from tests.explained import EACH, FILE, golden, right_recording, table
 from tools.localize import SOLUTION, leads, lines_of
 
 SHARE = 0.9
@@ -35,19 +35,19 @@ DDP = puzzles()["ddp"]
 
 def test_the_changed_line_or_the_verb_left_out_is_named() -> None:
     rows = table()
-    missed = [one.mistake[:3] for one, program, explanation in rows if not leads(one, explanation, program.error)]
-    assert len(rows) == COUNT
+    missed = [one.mistake[:3] for one, program, explanation, _ in rows if not leads(one, explanation, program.error)]
+    assert len(rows) > 0.9 * EACH * len({row.drawn.mistake.puzzle for row in rows}) > 120
     assert len(missed) <= (1 - SHARE) * len(rows), missed
 
 
 def test_few_lines_are_named_besides() -> None:
-    counts = [len(lines_of(explanation, program.error)) for _, program, explanation in table()]
+    counts = [len(lines_of(explanation, program.error)) for _, program, explanation, _ in table()]
     assert 0 < sum(counts) / len(counts) < 3
 
 
 def test_everything_that_is_said_is_what_the_recordings_show() -> None:
     wrong, said = [], set()
-    for one, program, explanation in table():
+    for one, program, explanation, _ in table():
         cost = puzzles()[one.mistake.puzzle].cost
         own = Log(program.recording, program.size, cost)
         right = Log(right_recording(one, program), program.size, cost)
@@ -60,13 +60,13 @@ def test_everything_that_is_said_is_what_the_recordings_show() -> None:
 
 def test_explanations_as_data_are_those_that_are_kept() -> None:
     kept = json.loads(FILE.read_text(encoding="utf-8"))
-    assert len(kept) == GOLDEN
+    assert len(kept) >= 30
     assert golden() == kept
 
 
 def test_a_verdict_is_short() -> None:
     lengths = []
-    for _, program, explanation in table():
+    for _, program, explanation, _ in table():
         problem = str(getattr(program.error, "problem", program.verdict.message))
         lines = verdict(explanation, problem)
         assert len(lines) <= 2 and all(lines)
@@ -76,7 +76,7 @@ def test_a_verdict_is_short() -> None:
 
 
 def test_every_statement_has_a_sentence_with_no_gap() -> None:
-    for _, _, explanation in table():
+    for _, _, explanation, _ in table():
         for statement in explanation.statements():
             for told in (sentence(statement), sentence(statement, look=True)):
                 assert told and not re.search(r"\{[a-z]|\[[ ,!{]|None|  | ,|\.$", told), told

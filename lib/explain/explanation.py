@@ -185,8 +185,10 @@ class Explaining:
 
     def _refused(self, rank: int) -> None:
         """Point at the communication that came in the place of its result, if that is what was refused."""
-        calls = [call for call in self.notes.work(rank) if call.kind == self.wrong.flying and call.fetched is None]
-        self.looks += [say("unawaited", call=call) for call in calls[-1:]]
+        open_calls = [call for call in self.notes.work(rank) if call.stream != "compute" and call.fetched is None]
+        named = [call for call in open_calls if call.layer == self.wrong.place.layer]
+        if self.wrong.rule == "forgot_await":
+            self.looks += [say("unawaited", call=call) for call in (named or open_calls)[-1:]]
 
     def _next(self, rank: int) -> None:
         """Say what comes next on a rank in the right run, and where this one first does something else."""
