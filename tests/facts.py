@@ -26,6 +26,7 @@ from lib.grading.verdict import Verdict
 from tests.corpus import Program
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
+from tests.corpus.told import told
 
 FILE = Path(__file__).with_name("facts.json")
 SECONDS = 120.0
@@ -85,4 +86,4 @@ def write(programs: Sequence[Program]) -> None:
 
 
 if __name__ == "__main__":
-    write([*HONEST, *MISTAKES])
+    write([*HONEST, *MISTAKES, *told()])

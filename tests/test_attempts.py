@@ -116,6 +116,39 @@ def test_what_a_file_attempts_is_what_it_defines(source: str, form: str) -> None
     sys.modules.pop("helper", None)
 
 
+EXPERIMENTS_OF_A_HELPER = [
+    "grade(fsdp)", "print(grade(fsdp))", "done = run(fsdp, ranks=4, layers=4, batches=4)\nprint(f'{done.time:.1f}')",
+    "for ranks in (2, 4):\n    run(fsdp, ranks=ranks, layers=4, batches=4)",
+    "draw(run(fsdp, ranks=2, layers=2, batches=2))",
+    "assert grade(fsdp).status == 'PASS'", "hint('fsdp')", "sweep(fsdp, ranks=[2, 4], layers=4, batches=4)",
+    "def tried():\n    return grade(fsdp).time + 1\ntried()", "import lib\nlib.grade(fsdp)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["helper.py", "helper/__init__.py", "helper/inner.py"])
+@pytest.mark.parametrize("experiment", EXPERIMENTS_OF_A_HELPER)
+def test_what_a_file_imports_counts_whatever_is_tried_beside_it(
+    place: str, experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    imports = "from __future__ import annotations\nfrom lib import *\nfrom lib import grade, hint, run, sweep\n"
+    defined_there = "from drawing import draw\ndef fsdp(model: Nothing):\n    return SIZE\n"
+    (tmp_path / place).write_text(f"{imports}{defined_there}{experiment}\nSIZE = 3\n")
+    name = "helper.inner" if place.endswith("inner.py") else "helper"
+    names, *notes = load("x.py", f"from {name} import fsdp\n", str(tmp_path / "x.py"))
+    assert defined(names) == ["fsdp"] and names["fsdp"](None) == 3 and not any(notes)  # type: ignore[operator]
+    for module in ("helper", "helper.inner"):
+        sys.modules.pop(module, None)
+
+
+def test_what_fails_beside_a_file_fails_as_python_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "helper.py").write_text("def fsdp(model): pass\n1 / 0\n")
+    names, failed, *_ = load("x.py", "from helper import fsdp\n", str(tmp_path / "x.py"))
+    assert "ZeroDivisionError" in failed[0] and "fsdp" not in names
+
+
 BROKEN = {
     "def fsdp(model)\n    pass": "fsdp",
     "async def ddp(model):\n    return (\n\ndef fsdp(model):\n    pass": "ddp fsdp",

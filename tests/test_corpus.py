@@ -36,6 +36,8 @@ from tests.corpus.cheats import APART, CHEATS
 from tests.corpus.endless import ENDLESS
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
+from tests.corpus.told import told
+from tests.slow import some
 from tests.test_referee import CUT_OFF, missing, tried
 
 SHORT, LONG = 1.0, 120.0
@@ -64,7 +66,10 @@ LONG_RUNS = {name for name, puzzle in puzzles().items() if puzzle.unit is SECOND
 
 
 def test_every_verdict_has_the_facts_that_are_kept() -> None:
-    assert {facts.title(one): facts.facts(one) for one in [*HONEST, *MISTAKES]} == facts.kept()
+    assert facts.kept().keys() == {*titles([*HONEST, *MISTAKES, *told()])}
+    programs = [*HONEST, *MISTAKES, *some(told(), 10)]
+    found = {facts.title(one): facts.facts(one) for one in programs}
+    assert found == {title: facts.kept()[title] for title in found}
 
 
 def test_honest_programs_pass_and_most_others_do_not() -> None:

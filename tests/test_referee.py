@@ -112,7 +112,7 @@ while frame:
     frame = frame.f_back
 print(json.dumps(sorted(seen)))
 """
-    keys = ["alone", "cost", "few", "file", "folder", "hidden", "home", "mechanism", "name", "room", "root", "size"]
+    keys = ["alone", "cost", "file", "folder", "hidden", "home", "mechanism", "name", "room", "root", "size"]
     keys += ["tasks", "text", "timeout", "view"]
     assert json.loads(printed_by(told, mechanism)) == keys
 
@@ -638,4 +638,4 @@ def test_a_run_on_a_large_machine_has_more_time(monkeypatch: pytest.MonkeyPatch)
     for name in ("basic", "compose"):
         with pytest.raises(PuzzleError, match="no recording of a run"):
             Referee(10.0).run(Submission("x.py", ""), name, puzzles()[name].size, [])
-    assert 10 <= allowed["basic"] < 10.1 and allowed["compose"] > 30
+    assert 10 <= allowed["basic"] < 10.1 and allowed["compose"] > 25

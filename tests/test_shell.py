@@ -547,7 +547,7 @@ def hang(monkeypatch: pytest.MonkeyPatch, whom: str) -> None:
 
     def hangs(self: Loaded, *rest: Any) -> Any:
         if self.submission.folder and self.submission.folder.endswith(whom):
-            self.watch(self.timeout)
+            self.watch(self.timeout, True)
             time.sleep(300)
         return begun(self, *rest)
 

@@ -20,6 +20,7 @@ from drawing.shell import DRAWN, FAILED, USAGE, main
 from lib import Profile, PuzzleError, run, trace
 from lib.engines.result import ProcessRun
 from lib.real import GPT_2_XL, H100_DGX
+from lib.real.traces import streams
 from lib.real.traces.files import is_trace
 from lib.real.traces.streams import entries_of
 from solutions.p02_ddp import ddp
@@ -379,9 +380,8 @@ def spoilt(value: Any, chance: random.Random) -> Any:
         at = at[key]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_file_with_a_wrong_value_is_read_or_refused(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
+def of_each_kind() -> list[Any]:
+    """The data of a file with GPUs, of one with CPUs, and of a flight recorder."""
     file = GpuFile(0, 2)
     file.kernel(0, 10)
     file.span("Optimizer.step#Adam.step", -10, 20)
@@ -391,9 +391,18 @@ def test_a_file_with_a_wrong_value_is_read_or_refused(tmp_path: Path, seed: int)
     other = GpuFile(0, 2)
     other.add("cpu_op", "c10d::send", 0, 20, **about)
     other.add("user_annotation", "gloo:send", 5, 20, **about)
+    other.add("user_annotation", "ProfilerStep#3", 0, 50)
+    other.add("user_annotation", "PP:2F1", 25, 30)
+    other.add("user_annotation", "forward layer 3 mb 1", 30, 40)
     other.add("cpu_op", "aten::mm", 30, 40)
     recorded = dump([entry(0, 1, "all_reduce", 0, 10), entry(0, 2, "send 0->1", 20, None)], 2)
-    for kind in (file.data(), other.data(), recorded):
+    return [file.data(), other.data(), recorded]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_file_with_a_wrong_value_is_read_or_refused(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    for kind in of_each_kind():
         for _ in range(40):
             path = written(tmp_path / "rank0.json", json.dumps(spoilt(kind, chance)))
             try:
@@ -401,6 +410,53 @@ def test_a_file_with_a_wrong_value_is_read_or_refused(tmp_path: Path, seed: int)
             except PuzzleError:
                 continue
             assert str(profile) and profile.time >= 0
+
+
+def test_a_file_with_a_number_of_5000_digits_anywhere_is_read_or_refused(tmp_path: Path) -> None:
+    """Python does not turn so many digits into a number."""
+    refused = 0
+    for kind in map(json.dumps, of_each_kind()):
+        for found in re.finditer(r"\d+", kind):
+            path = written(tmp_path / "rank0.json", kind[: found.start()] + "7" * 5000 + kind[found.end() :])
+            try:
+                assert str(trace(path))
+            except PuzzleError as error:
+                assert error.problem.startswith("rank0.json ") and len(error.problem) < 400
+                refused += 1
+    assert refused > 50
+
+
+FLOODS = {
+    "blanks": ("", " ", ""),
+    "blanks in an event": ('{"traceEvents": [{"ph": ', " ", '"X"}]}'),
+    "empty events": ('{"traceEvents": [', "{},", "{}]}"),
+    "empty lists": ("[", "[],", "[]]"),
+    "a long word": ('{"traceEvents": [{"name": "', "x", '"}]}'),
+    "a long number": ('{"traceEvents": [{"ts": ', "7", "}]}"),
+    "open brackets": ('{"traceEvents": ', "[", ""),
+    "names": ("{", '"a": 1, ', '"traceEvents": []}'),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_what_unpacks_to_far_more_than_it_is_is_not_read_to_its_end(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "LARGEST", 1 << 17)
+    monkeypatch.setattr(streams, "PIECE", 1 << 14)
+    first, more, last = FLOODS[name]
+    packed = gzip.compress((first + more * ((1 << 23) // len(more)) + last).encode())
+    read, before = [0], streams._Text.read
+
+    def counted(self: Any, size: int) -> bytes:
+        found = before(self, size)
+        read[0] += len(found)
+        return found
+
+    monkeypatch.setattr(streams._Text, "read", counted)
+    with pytest.raises(PuzzleError, match=r"rank0.json.gz (is|has|unpacks) "):
+        trace(written(tmp_path / "rank0.json.gz", packed))
+    assert read[0] < 1 << 22
 
 
 def node(file: GpuFile, start: float, end: float, *operators: tuple[str, float, float]) -> None:

@@ -1,6 +1,7 @@
 """Standard streams that cannot fail: some programs are started with one of them closed, or write to a full disk."""
 
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import TextIO
@@ -33,9 +34,23 @@ def _send_nowhere(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+COMMANDS = re.compile(r"^\s*:(?=:)|#(?=#(?:\[|vso\[|teamcity\[))", re.MULTILINE)
+"""What a line begins with, or has in it, that GitHub Actions, Azure Pipelines or TeamCity take for a command."""
+
+
+def without_commands(text: str) -> str:
+    """Return a text with a blank in each command to a CI system, so that it is read as words: it may repeat what others
+    have written.
+
+    >>> without_commands("      ::error::lost")
+    '      : :error::lost'
+    """
+    return COMMANDS.sub(r"\g<0> ", text)
+
+
 def print_to_stderr(text: str, end: str = "\n") -> None:
     """Print to stderr. Where it is closed, or its disk full, print nothing: nothing that matters depends on it."""
     try:
-        print(text, end=end, file=sys.stderr, flush=True)
+        print(without_commands(text), end=end, file=sys.stderr, flush=True)
     except (OSError, ValueError, AttributeError):  # full, or closed
         _send_nowhere(sys.stderr)  # or Python would try again at its end, and choose an exit status of its own

@@ -9,6 +9,7 @@ standing     how a run stands to the puzzle of its name, for pictures
 page         a verdict to be read: a table for notebooks, a text
 progress     the best so far, in a small file beside the notebooks
 seal         whether this library is still what it was
+beside       what is taken of files beside it
 submission   what is taken of a learner's notebook or script
 answers      what a learner wrote for one puzzle, to begin another with it
 commandline  what commands at a shell have in common

@@ -12,6 +12,7 @@ import inspect
 import io
 import json
 import linecache
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from ..basics.errors import PuzzleError, shown_files
 from ..basics.folders import PACKAGE
 from ..course.specs import puzzles
 from ..recording.safe import shown
+from .beside import imported_by
 
 EXPERIMENTS = ("run", "sweep", "plan", "grade", "hint", "progress", "solution", "attempt", "start_from")
 """What a file imports of lib to try its functions. All of drawing is of that kind, too."""
@@ -170,7 +172,8 @@ def load(name: str, text: str, path: str = "") -> Loading:
     switch_on = switch_off(functions=True)
     Experiment.loading = True
     try:
-        return _loaded(cells, module.__dict__, name.endswith(".ipynb"))
+        with imported_by(_imported, os.path.dirname(path) or os.getcwd()):
+            return _loaded(cells, module.__dict__, name.endswith(".ipynb"))
     finally:
         Experiment.loading = False
         switch_on()
@@ -190,7 +193,14 @@ def load_quietly(name: str, text: str) -> Loading:
         return load(name, text)
 
 
-def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, object], notebook: bool) -> Loading:
+def _imported(path: str, text: str, names: dict[str, object]) -> None:
+    """Run the statements of a file that is imported, and raise what one of them raises."""
+    _loaded([(path, text)], names, False, imported=True)
+
+
+def _loaded(
+    cells: Sequence[tuple[str, str]], names: dict[str, object], notebook: bool, imported: bool = False
+) -> Loading:
     found = Loading(names, [], [], [])
     ran: list[CodeType] = []
     skipped: list[tuple[str, ast.stmt]] = []
@@ -203,12 +213,14 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, object], notebook
         try:
             tree = ast.parse(source, place)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            if imported:
+                raise
             at = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             found.failed.append(f"{place}{at}: {getattr(error, 'msg', error)}")
             continue
         for statement in tree.body:
             at = f"{place}, line {statement.lineno}"
-            if isinstance(statement, ast.If):
+            if isinstance(statement, ast.If) and not imported:
                 statement.test = Started().visit(statement.test)
             try:
                 code: CodeType = compiled(ast.Module([statement], []), place, "exec")  # type: ignore[arg-type]
@@ -222,6 +234,8 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, object], notebook
                 if type(error) is NameError and error.name in lacking and changed.isdisjoint(puzzles()):
                     skipped.append((f"{at} (it needs {error.name}, the outcome of lines that were not run)", statement))
                     lacking |= changed
+                elif imported:
+                    raise
                 else:
                     found.failed.append(f"{at}: {type(error).__name__}: {error}{_cure(error, statement)}")
     used = set[str]().union(*map(names_read, ran)) if lacking else set()

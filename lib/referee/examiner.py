@@ -125,14 +125,13 @@ def _failure(error: Exception) -> str:
 
 
 def _work(line: Connection, timeout: float, secret: Sequence[str]) -> None:
-    """Answer what comes. Tell of each run when it begins how long it may take, and when it has ended that nothing is
-    to be watched."""
+    """Answer what comes. Tell of all that is to be watched when it begins, and when it has ended (see Referee)."""
     os.setsid()  # an interrupt at the terminal is for the grader, which then ends this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that all files are removed
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(ValueError, OSError):  # macOS refuses
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    with closing(Judge(Referee(timeout, secret=secret, watch=line.send))) as judge:
+    with closing(Judge(Referee(timeout, secret=secret, watch=lambda *limit: line.send(limit)))) as judge:
         while True:
             request = line.recv()
             answer = judge.verdict(request) if isinstance(request, Attempt) else judge.found(request)
@@ -160,13 +159,17 @@ class Examiner:
             self.process = FORK.Process(target=_work, args=(theirs, *self.how), daemon=True)
             self.process.start()
             theirs.close()
-        self.request, self.seconds, self.begun = request, math.inf, 0.0
+        self.request, self.seconds, self.learners, self.begun = request, math.inf, False, 0.0
         with suppress(OSError):  # it has died: so says the answer
             self.line.send(request)
 
     def is_running(self) -> bool:
         """Return whether a program runs, as opposed to what the grader does for itself."""
-        return self.seconds < math.inf
+        return self.learners
+
+    def is_checking(self) -> bool:
+        """Return whether the calls of a program are carried out again."""
+        return self.seconds < math.inf and not self.learners
 
     def answer(self) -> tuple[Verdict | Found, str] | None:
         """Return the verdict, or what a file defines, and how the code was kept apart, or None while that takes."""
@@ -178,8 +181,8 @@ class Examiner:
                     case (Verdict() | Found() as answer, str() as isolation):
                         self.request = None
                         return answer, isolation
-                    case seconds:
-                        self.seconds, self.begun = seconds, time.monotonic()
+                    case seconds, learners:
+                        self.seconds, self.learners, self.begun = seconds, learners, time.monotonic()
             if time.monotonic() < self.begun + self.seconds + SPARE:
                 return None
             failed = LATE.format(self.seconds)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
@@ -11,6 +12,8 @@ from ..grading.page import text
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, VERSION, Report, plain
 
 COLUMNS = ("status", "ticks", "elements", "star")  # what a table has of each puzzle
+FORMULA = re.compile(r"""(?:^|[,;|"\t\r\n])\s*(?=[=+@\uff1d\uff0b\uff0d\uff20-])""")
+"""Where a cell would begin with a formula's sign (or a full-width one), whatever separates cells in a spreadsheet."""
 POINTS = ("points", "points possible")  # what it has of each student besides, where points are given
 
 
@@ -88,9 +91,8 @@ def as_csv(reports: Sequence[Report]) -> str:
     writer = csv.DictWriter(out, ["student", "passed", *whole, *columns], restval="", lineterminator="\n")
     writer.writeheader()
     for report in reports:
-        formula = report.student.startswith(("=", "+", "-", "@"))  # a spreadsheet would take it for one
         passed = "not graded" if report.not_graded else report.passed
-        row: dict[str, Any] = {"student": "'" * formula + report.student, "passed": passed}
+        row: dict[str, Any] = {"student": FORMULA.sub(r"\g<0>'", report.student), "passed": passed}
         if report.worth:
             row |= dict(zip(whole, (report.points, report.worth), strict=True))
         for verdict in report.verdicts:

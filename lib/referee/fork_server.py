@@ -16,6 +16,7 @@ from pathlib import Path
 from ..recording.wire import Wire
 from . import namespaces, worker
 from .namespaces import ADOPT_ORPHANS, ON_PARENTS_DEATH, keep_private, prctl
+from .seccomp import leave_keys
 
 READY, FORK, END = b"r", b"f", b"e"
 
@@ -25,6 +26,7 @@ def serve() -> None:
     of the line and the file for what it prints, END ends that worker. When all of it has ended, the answer is a byte:
     its exit status, or 128 plus the number of a signal."""
     grader = socket.socket(fileno=int(sys.argv[2]))
+    _start_afresh()
     prctl(ADOPT_ORPHANS, 1)
     keep_private()  # what would change it could change the next student's worker
     gc.freeze()  # what is there is shared with all workers: no collector is to touch it
@@ -39,6 +41,16 @@ def serve() -> None:
             status = _end_children(os.waitpid(supervisor, 0)[1])
             with suppress(OSError):  # it may have hung up meanwhile
                 grader.sendall(bytes([status]))
+
+
+def _start_afresh() -> None:
+    """Let go of what a new program still has of the one that has started it. Limits and the priority stay."""
+    leave_keys()
+    os.umask(0o022)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # which Python itself ignores
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _supervise(grader: socket.socket, line: int, output: int) -> None:

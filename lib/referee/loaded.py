@@ -79,7 +79,7 @@ class Loaded:
         submission: Submission,
         start: Callable[[str | None], Worker],
         timeout: float,
-        watch: Callable[[float], None],
+        watch: Callable[[float, bool], None],
         known: Known,
     ) -> None:
         """``start`` gives a worker that sees a folder, or raises PuzzleError; ``timeout`` is in seconds of wall-clock
@@ -101,7 +101,7 @@ class Loaded:
         }  # fmt: skip
         try:
             self.worker = start(submission.folder)
-            self.watch(timeout)
+            self.watch(timeout, True)
             self._send(task)
             match parse(self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST_LOADED)):
                 case ["loaded", list() as defines, [str(), str(), str()] as notes]:
@@ -120,7 +120,7 @@ class Loaded:
             self.close()
             raise
         finally:
-            self.watch(math.inf)
+            self.watch(math.inf, False)
 
     def run(self, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
         """Return the outcome of a run at a cost of that name, and append what has been printed to ``printed``.
@@ -153,7 +153,7 @@ class Loaded:
         recorded = next(one for one in reversed(self.kept) if one.size == size)
         with self._timed(recorded.name):
             seconds = self._seconds(size)
-            self._hear_ahead(seconds)
+            self._hear_ahead(seconds, False)
             recorded = recorded._replace(deadline=time.monotonic() + seconds + GRACE)
             self._send({"lines": [recorded.number, rank]})
             lines = _lines(parse(self._answer(recorded.name, seconds, recorded.deadline, MOST_BYTES)))
@@ -170,7 +170,7 @@ class Loaded:
         except ProtocolError as error:
             raise tampered(str(error), name) from None
         finally:
-            self.watch(math.inf)
+            self.watch(math.inf, False)
 
     def _recorded(self, name: str, size: Size, printed: list[str], cost: str) -> Recorded:
         """Return what a worker says of a run. Raise PuzzleError if it says nothing."""
@@ -182,12 +182,13 @@ class Loaded:
             deadline = time.monotonic() + seconds + GRACE
             if self.ahead is not None and self.ahead[1] == task:
                 (number, _), line, self.ahead, self.early = self.ahead, self.early, None, b""
-                self.watch(seconds)
+                self.watch(seconds, True)
             else:
-                self._hear_ahead(seconds)
+                self._hear_ahead(seconds, True)
                 number, line = self._begin(task), b""
             line = line or self._answer(name, seconds, deadline, MOST_BYTES)
-            self.kept[1:] = [Recorded(number, name, size, cost, line, deadline)]
+            self.watch(seconds, False)  # to carry the calls out again takes time of its own
+            self.kept[1:] = [Recorded(number, name, size, cost, line, time.monotonic() + seconds + GRACE)]
             return self.kept[-1]
         finally:
             printed.append(self.worker.printed(self.begun) if self.worker else "")
@@ -241,15 +242,15 @@ class Loaded:
         self.runs += 1
         return self.runs - 1
 
-    def _hear_ahead(self, seconds: float) -> None:
+    def _hear_ahead(self, seconds: float, learners: bool) -> None:
         """Hear what was asked for ahead, if anything, since its answer comes first. Then something else may be asked
-        for, which takes so many seconds."""
+        for, which takes so many seconds: of the learner's time, or of the grader's."""
         if self.ahead is not None and not self.early:
             _, task = self.ahead
-            self.watch(seconds + task["timeout"])
+            self.watch(seconds + task["timeout"], learners)
             deadline = time.monotonic() + task["timeout"] + GRACE
             self.early = self._answer(task["name"], task["timeout"], deadline, MOST_BYTES)
-        self.watch(seconds)
+        self.watch(seconds, learners)
 
     def _send(self, task: dict[str, Any]) -> None:
         assert self.worker is not None

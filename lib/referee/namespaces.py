@@ -82,6 +82,7 @@ def enter(root: str) -> None:
     with suppress(OSError):  # where /proc is masked, as in containers; Python needs none
         flags = NO_SUID | NO_DEVICES | READ_ONLY  # /proc/sys is the host's: root could write there
         _mount("proc", root + "/proc", "proc", flags)
+        _mount(root + "/dev/null", root + "/proc/keys", None, BIND)  # the names of all keys that the user has
     os.chroot(root)
     os.chdir("/")
     header = (ctypes.c_uint32 * 2)(CAPABILITIES_3, 0)

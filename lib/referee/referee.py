@@ -25,15 +25,16 @@ exposed: dict[tuple[str, tuple[str, ...]], list[str]] = {}
 
 class Referee:
     """Runs code in workers. ``timeout`` is in seconds of wall-clock time for each run, and large machines have more;
-    ``secret``: folders that no code may see, but for its own in them; ``watch`` gets the seconds of a run when it
-    begins, and that there is no limit when it has ended."""
+    ``secret``: folders that no code may see, but for its own in them; ``watch`` gets the seconds that what begins may
+    take and whether they are the learner's code's own (else its calls are carried out again), and that there is no
+    limit when it has ended."""
 
     def __init__(
         self,
         timeout: float,
         mechanisms: Sequence[str] | None = None,
         secret: Sequence[str] = (),
-        watch: Callable[[float], None] = lambda seconds: None,
+        watch: Callable[[float, bool], None] = lambda seconds, learners: None,
     ) -> None:
         self.timeout, self.secret = timeout, tuple(os.path.realpath(path) for path in secret)
         self.mechanisms, self.watch = list(mechanisms or available()), watch

@@ -208,6 +208,7 @@ class Worker:
     def _bubblewrap(self) -> list[str]:
         options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--dir", "/dev"]
         options += ["--proc", "/proc", "--remount-ro", "/proc"]  # /proc/sys is the host's: root could write there
+        options += ["--dev-bind", "/dev/null", "/proc/keys"] if os.path.exists("/proc/keys") else []  # keys' names
         options += ["--size", str(ROOM), "--tmpfs", self.home]
         for device in DEVICES:
             options += ["--dev-bind", device, device]

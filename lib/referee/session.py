@@ -17,19 +17,28 @@ from .loaded import Submission
 
 OFTEN = 0.25  # seconds between two looks whether something takes too long
 MOST_TRIES = 5  # attempts of one student at the same puzzle that are graded, at most
+CHECKING = 4  # times a student's seconds that the grader may take to carry out the calls of these programs again
 MOST_NAMES = 4  # of puzzles that a message lists
 
 
 @dataclass
 class Allowance:
-    """The seconds that the programs of one student may take, all together."""
+    """The seconds that the programs of one student may take, all together. What the grader takes to carry out their
+    calls again (``checked``), which is about as long, is none of them; a flood of calls ends all the same."""
 
     seconds: float = float("inf")
     used: float = 0.0
+    checked: float = 0.0
 
     def is_used_up(self) -> bool:
         """Return whether nothing is left."""
-        return self.used >= self.seconds
+        return self.used >= self.seconds or self.checked >= CHECKING * self.seconds
+
+    def said(self) -> str:
+        """Return what was used up."""
+        if self.used >= self.seconds:
+            return f"this student's programs have taken {self.used:.0f} s, and {self.seconds:g} are allowed (--budget)"
+        return f"to check the calls of this student's programs has taken {self.checked:.0f} s (--budget)"
 
 
 @dataclass(eq=False)
@@ -77,8 +86,7 @@ class Turn:
 
     def cut(self, request: Attempt | Submission) -> None:
         """Say that something is not graded, as the allowance is used up."""
-        taken = f"{self.allowance.used:.0f} s, and {self.allowance.seconds:g} are allowed (--budget)"
-        why = f"not graded: this student's programs have taken {taken}"
+        why = f"not graded: {self.allowance.said()}"
         if isinstance(request, Attempt):
             names = [request.puzzle.name]
         else:
@@ -116,6 +124,7 @@ class Examiners:
             wait([examiner.line for examiner in taken], OFTEN)
             for examiner, turn in taken.items():
                 turn.allowance.used += examiner.is_running() * (time.monotonic() - begun)
+                turn.allowance.checked += examiner.is_checking() * (time.monotonic() - begun)
                 request = examiner.request
                 assert request is not None
                 if (answer := examiner.answer()) is not None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..basics.saving import write_whole
-from ..basics.streams import close_stdout, closed, print_to_stderr
+from ..basics.streams import close_stdout, closed, print_to_stderr, without_commands
 from ..course.specs import after, find, puzzles
 from ..course.variants import use_variants
 from ..grading.commandline import COMMANDS, Usage, called
@@ -358,7 +358,7 @@ def _written(target: str, text: Callable[[], str]) -> bool:
     """Return whether a text could be made and written. Say so if not."""
     try:
         if target == "-":
-            print(text(), end="", flush=True)
+            print(without_commands(text()), end="", flush=True)
         else:
             write_whole(Path(target), text())
     except Exception as error:
@@ -413,11 +413,11 @@ def watch(options: argparse.Namespace) -> int:
                 asked = asked_for(graded, chosen)
                 report = _leading_on(session(asked, chosen, examiners, options.plain))
                 _keep(report)
-                print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
+                print(without_commands(report_text(report, not options.plain and sys.stdout.isatty())), flush=True)
             except (Unreadable, PuzzleError) as error:
                 if graded is options.what:
                     raise
-                print(error, flush=True)
+                print(without_commands(str(error)), flush=True)
             print_to_stderr("\nWaiting for a file to be saved; Ctrl-C ends this.\n")
             graded = _next_saved(changes, folders, paths)
 

@@ -15,7 +15,7 @@ from .meetings import Whole
 from .pickles import plain_pickle
 from .profile import Profile
 from .recorder import is_dump, rank_of
-from .streams import ENTRIES, damaged, entries_of, opened
+from .streams import ENTRIES, damaged, entries_of, opened, values_of
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 HOW = 'trace("rank*.json.gz"), of files that export_chrome_trace has written, one for each rank'
@@ -46,7 +46,8 @@ def trace(*files: Paths, step: int | None = None, name: str | None = None) -> Pr
     paths = _paths(files)
     raws, dumps = list[Raw](), list[Rank]()
     for path in paths:
-        found = _read(path)
+        with values_of(path):
+            found = _read(path)
         if isinstance(found, Raw):
             raws.append(found)
         else:
@@ -61,10 +62,15 @@ def trace(*files: Paths, step: int | None = None, name: str | None = None) -> Pr
             fix = "trace(files)"
             raise PuzzleError("a flight recorder knows of no steps", where="trace", fix=fix, line="")
         return Profile(dumps, title, None, Whole(begins=False, ends=True))
-    numbers = [_rank(raw, len(raws)) for raw in raws]
+    numbers, ranks = list[int](), list[Rank]()
+    for raw in raws:
+        with values_of(raw.path):
+            numbers.append(_rank(raw, len(raws)))
     _one_each([(number, raw.path.name) for number, raw in zip(numbers, raws, strict=True)])
     chosen = _step(raws, step)
-    ranks = [raw.step(number, chosen) for number, raw in zip(numbers, raws, strict=True)]
+    for number, raw in zip(numbers, raws, strict=True):
+        with values_of(raw.path):
+            ranks.append(raw.step(number, chosen))
     if len({one.world for one in ranks} - {None}) > 1:
         said = ", ".join(f"{one.source} {one.world}" for one in ranks[:4])
         ranks[0].problems.append(f"the files name different numbers of ranks: {said}")

@@ -1,9 +1,11 @@
 """A file of JSON as a stream of its entries: a file of any size takes as much memory as its largest entry."""
 
 import gzip
+import re
 import zlib
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
@@ -18,7 +20,9 @@ PIECE = 1 << 20
 LARGEST = 1 << 26
 """Letters of one entry at most: a file with a longer one is damaged."""
 GZIP = b"\x1f\x8b"
-_BLANK = " \t\r\n"
+MOST_TIMES = 200
+"""Times of its own size that a packed file may unpack to, beyond what one entry may have: profiles take 10 to 20."""
+_BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 def opened(path: Path) -> BufferedReader:
@@ -39,6 +43,15 @@ def damaged(path: Path, problem: str, fix: str = "") -> PuzzleError:
     return PuzzleError(f"{path.name} {problem}", where="trace", fix=fix, line="")
 
 
+@contextmanager
+def values_of(path: Path) -> Iterator[None]:
+    """Raise PuzzleError for a value of the file that is none, such as a number of thousands of digits."""
+    try:
+        yield
+    except (ArithmeticError, ValueError) as error:
+        raise damaged(path, f"has a value that cannot be read: {str(error)[:120]}") from None
+
+
 def entries_of(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield what a file in the Trace Event Format has: each value beside its name, and each entry of its list of events
     beside the name ``traceEvents``, of which the first is None. Raise PuzzleError if it is no JSON, or ends too
@@ -56,6 +69,7 @@ class _Text:
         self.text, self.at, self.before, self.over = "", 0, 0, False
         self.decoded = getincrementaldecoder("utf-8")("replace").decode
         self.value = JSONDecoder().raw_decode
+        self.most = LARGEST + MOST_TIMES * path.stat().st_size
 
     def read(self, size: int) -> bytes:
         """Return so many bytes, or less at the end, and before a place where the file is damaged."""
@@ -79,18 +93,19 @@ class _Text:
             raise damaged(self.path, f"{said} after {self.before + self.at:,} letters")
         self.over = not piece
         self.before += self.at
+        if self.before > self.most:
+            raise damaged(self.path, f"unpacks to more than {MOST_TIMES} times its size, as no profile does")
         self.text, self.at = self.text[self.at :] + self.decoded(piece, self.over), 0
         return not self.over
 
     def peek(self) -> str:
         """Return the next letter that is not blank, or an empty text at the end."""
         while True:
-            text, at = self.text, self.at
-            while at < len(text) and text[at] in _BLANK:
-                at += 1
-            self.at = at
-            if at < len(text):
-                return text[at]
+            blanks = _BLANKS.match(self.text, self.at)
+            assert blanks is not None
+            self.at = blanks.end()
+            if self.at < len(self.text):
+                return self.text[self.at]
             if not self.more():
                 return ""
 

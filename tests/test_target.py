@@ -1,0 +1,68 @@
+"""Who meets the printed target passes: programs that take all of the target, and right ones that hold a tensor more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lib import Model, PuzzleError, run
+from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.grading.judge import judge
+from lib.grading.verdict import PASS, Verdict
+from tests.corpus.honest import HONEST
+from tests.facts import title
+from tests.programs import SLACK, SMALLER, slack
+from tests.slow import some
+from tests.test_corpus import function
+
+
+def verdict(puzzle: Puzzle, fn: Any) -> Verdict:
+    return judge(puzzle, lambda size: run(fn, **size, cost=cost_named(puzzle.cost), timeout=60.0))
+
+
+@pytest.mark.parametrize("name", SLACK)
+def test_a_program_that_takes_all_of_the_target_passes_at_all_sizes(name: str) -> None:
+    puzzle = puzzles()[name]
+    found = verdict(puzzle, slack(name))
+    assert (found.status, found.time, found.memory) == (PASS, puzzle.target["time"], puzzle.target["memory"])
+
+
+class OneMore:
+    """A model whose first weight is held a second time, from the beginning to the end."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def load_weights(self, *args: Any, **kwargs: Any) -> Any:
+        weight, state = self.model.load_weights(*args, **kwargs)
+        self.model.weights.setdefault("one more", weight)
+        return weight, state
+
+
+def holds_one_more(fn: Any) -> Any:
+    """The same function, with a tensor more than it needs."""
+
+    def program(model: Model) -> Any:
+        return fn(OneMore(model))
+
+    return program
+
+
+def test_a_right_program_may_hold_a_tensor_more_as_long_as_it_meets_the_target() -> None:
+    tried, programs = 0, some([one for one in HONEST if one.puzzle not in SMALLER], 6)
+    for program in programs:
+        puzzle, fn = puzzles()[program.puzzle], holds_one_more(function(program))
+        try:
+            outcome = run(fn, **puzzle.size, cost=cost_named(puzzle.cost), timeout=60.0)
+        except PuzzleError:
+            continue  # it goes through all of model.weights, or asks for the class of its model
+        time, memory = puzzle.scored(outcome.time, outcome.memory)
+        if time <= puzzle.target["time"] and memory <= puzzle.target["memory"]:
+            found = verdict(puzzle, fn)
+            assert found.status == PASS, (title(program), found.message)
+            tried += 1
+    assert tried > 0.4 * len(programs)
