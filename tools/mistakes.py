@@ -43,16 +43,36 @@ class Mistake(NamedTuple):
 def mistakes_in(puzzle: str, source: str) -> Iterator[Mistake]:
     """Yield a program for each mistake in each call of a function."""
     tree = ast.parse(source)
-    for at, known in enumerate(ast.walk(tree)):
-        pops = isinstance(known, ast.Call) and getattr(known.func, "attr", "") == "pop"
-        if not (_verb(known) or pops or isinstance(known, ast.Await | ast.Subscript)):
-            continue
+    for at in _places(tree):
         node, parents, changed = _copied(tree, at)
         for what, change in CHANGES.items():
             line = ast.unparse(node) if isinstance(node, ast.expr) else ""
             if change(node, parents):  # or else nothing was changed, and the copy serves the next one
                 yield Mistake(puzzle, what, line, ast.unparse(ast.fix_missing_locations(changed)))
                 node, parents, changed = _copied(tree, at)
+
+
+def a_mistake(puzzle: str, source: str, chance: random.Random) -> Mistake | None:
+    """Return a program with a mistake that is drawn by chance, or None where nothing can be changed."""
+    tree = ast.parse(source)
+    ways = [(at, what) for at in _places(tree) for what in CHANGES]
+    chance.shuffle(ways)
+    for at, what in ways:
+        node, parents, changed = _copied(tree, at)
+        line = ast.unparse(node) if isinstance(node, ast.expr) else ""
+        if CHANGES[what](node, parents):
+            return Mistake(puzzle, what, line, ast.unparse(ast.fix_missing_locations(changed)))
+    return None
+
+
+def _places(tree: ast.Module) -> list[int]:
+    """Return the numbers of the nodes at which a mistake can be made."""
+
+    def fits(node: ast.AST) -> bool:
+        pops = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "pop"
+        return bool(_verb(node)) or pops or isinstance(node, ast.Await | ast.Subscript)
+
+    return [at for at, node in enumerate(ast.walk(tree)) if fits(node)]
 
 
 def _copied(tree: ast.Module, at: int) -> tuple[ast.AST, dict[int, ast.AST], ast.Module]:

@@ -69,12 +69,14 @@ class Recorder(Replay):
     """The simulator that a learner's function runs beside (see ``machine.interface``), and what has been recorded."""
 
     methods_of = staticmethod(attrgetter("carried_out_by"))
+    listed: Callable[[], list[list[Any]]] = list
+    """Makes the list of the calls (see ``lines``)."""
 
     def __init__(self, simulator: LocalSimulator, layers: int, batches: int) -> None:
         super().__init__(simulator, layers, batches)
         for rank in self.ranks:
             cast(RecordedRank, rank).recorder = self
-        self.recorded: list[list[Any]] = []
+        self.recorded: list[list[Any]] = self.listed()
         self.failed: dict[int, PuzzleError] = {}  # by place among the calls
         self.inside = False  # whether a call is being carried out
         self.opened: set[int] = set()

@@ -1,0 +1,15 @@
+"""Why a run is wrong, slow or large: worked out afterwards from its recording, in this package alone.
+
+===========  ===================================================================
+notes        a replay that notes each call, and what becomes of each tensor
+lineage      where a tensor comes from, where it is, where it has stopped
+statement    what is said, as data: calls, tensors, the name of a sentence
+compare      this run beside a right one
+costs        what makes it slower or larger
+reference    which right run it is compared with
+error        what is taken from an error
+explanation  which of all that is said of a run
+words        the sentences
+spelling     what never reaches the machine, from the text of a program
+===========  ===================================================================
+"""

@@ -1,0 +1,491 @@
+"""What a run does otherwise than a right one: where operands come from, which call comes once too often or never, what a
+rank could go on with, and the first difference in the order of things.
+
+Each function returns statements, and none where there is nothing to say. Numbers of micro-batches are interchangeable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from functools import cached_property
+from typing import NamedTuple
+
+from ..record.kinds import KINDS
+from .lineage import ancestors, is_there, leaves, like, origin, reads, replaced_by, signature, where_kept
+from .notes import FINAL, LOADS, Call, Notes, Tensor
+from .statement import Statement, say
+
+CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
+STATE = "OptState"
+Key = tuple[object, ...]
+Step = tuple[int, Key, Call]
+
+
+class Found(NamedTuple):
+    """The first difference between where two tensors come from: how they differ, the two, what is behind them, and the
+    parts of the two where they are sums."""
+
+    how: str
+    own: Tensor
+    right: Tensor
+    behind: Tensor | None = None
+    parts: tuple[Sequence[Tensor], Sequence[Tensor]] = ((), ())
+
+
+class Difference(NamedTuple):
+    """The first place at which a rank does something else than in a right run. ``own`` and ``right`` are what comes
+    there, or None at the end; ``awaits`` tells whether they are awaited there and not called."""
+
+    tick: float
+    rank: int
+    own: Step | None
+    right: Step | None
+    before: Step | None
+    later: bool  # whether what comes in the right run comes later in this one
+    known: bool  # whether what comes in this run comes later in the right one
+
+
+class Comparison:
+    """A run beside a right one at the same size."""
+
+    def __init__(self, notes: Notes, right: Notes) -> None:
+        self.notes, self.right = notes, right
+
+    # -- how near they are ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def renamed(self) -> dict[int, int]:
+        """By a micro-batch of this run the one that has its part in the right run: which the same rank takes, in the
+        same turn. Empty where the ranks take the same ones."""
+        own, right = _takers(self.notes), _takers(self.right)
+        if own == right or own.keys() != right.keys() or sorted(own.values()) != sorted(right.values()):
+            return {}
+        return {own[turn]: right[turn] for turn in own}
+
+    def key(self, call: Call) -> Key:
+        """Return what a call of this run does, as it can be compared with those of the right run."""
+        return _key(call, self.renamed)
+
+    def steps(self, notes: Notes, rank: int, awaits: bool = False) -> list[Step]:
+        """Return the work of a rank in order; with ``awaits`` also where it awaits its communications."""
+        names = self.renamed if notes is self.notes else {}
+        steps: list[Step] = [(call.at, ("call", *_key(call, names)), call) for call in notes.work(rank)]
+        if awaits:
+            steps += [
+                (call.fetched, ("await", *_key(call, names)), call)
+                for call in notes.work(rank)
+                if call.fetched is not None
+            ]
+        return sorted(steps, key=lambda step: step[0])
+
+    @cached_property
+    def score(self) -> float:
+        """How near they are: 3 for each rank that does the same in the same order, on the average."""
+        total = 0.0
+        for rank in self.right.calls:
+            own, right = ([key for _, key, _ in self.steps(notes, rank)] for notes in (self.notes, self.right))
+            common = sum((Counter(own) & Counter(right)).values())
+            order = 0.0
+            if len(self.right.calls) <= 16:
+                order = SequenceMatcher(None, own, right[: len(own) + 8], autojunk=False).ratio()
+            total += 2 * common / (min(len(own), len(right)) or 1) + order + 0.3 * (len(own) == len(right))
+        return total / (len(self.right.calls) or 1)
+
+    # -- where operands come from --------------------------------------------------------------------------------------
+
+    def counterpart(self, call: Call) -> Call | None:
+        """Return the call of the right run that does the same."""
+        same = [
+            one
+            for one in self.right.calls.get(call.rank, ())
+            if one.kind == call.kind and (call.stream != "collective" or one.carries == call.carries)
+        ]
+        batches = frozenset(self.renamed.get(one, one) for one in call.batches)
+        for close in (
+            [one for one in same if (one.layer, one.batches, one.axis) == (call.layer, batches, call.axis)],
+            [one for one in same if (one.layer, one.batches) == (call.layer, batches)],
+            [one for one in same if one.layer == call.layer],
+        ):
+            if close:
+                return close[min(self._turn(call), len(close) - 1)]
+        return None
+
+    def _turn(self, call: Call) -> int:
+        own = [one for one in self.notes.calls[call.rank] if (one.kind, one.layer) == (call.kind, call.layer)]
+        return next(at for at, one in enumerate(own) if one is call)
+
+    def operands(self, call: Call) -> Iterator[Statement]:
+        """Yield in what the operands of a call differ from those of its counterpart: the first one that does."""
+        right = self.counterpart(call)
+        pairs = [*zip(call.operands, right.operands if right else (), strict=False)]
+        for own, other in sorted(pairs, key=lambda pair: _nearness(*pair)):  # first those that are visibly others
+            if found := difference(own, other):
+                yield from self.told(found, call)
+                yield from self.lacking(own, other)
+                return
+            if not _alike(own, other) and own.labels.batches == other.labels.batches:
+                yield say("other_tensor", tensor=own, right=other, call=call)
+                return
+            yield from self.lacking(own, other)
+        if right is not None and call.peer is not None and right.peer not in (None, call.peer):
+            yield say("other_peer", call=call, right=right)
+
+    def told(self, found: Found, call: Call | None = None) -> Iterator[Statement]:
+        """Yield what is to say of a difference between where two tensors come from. ``call``: what has read them."""
+        how, own, right, behind, (parts, others) = found
+        readers = reads(own) or own.readers
+        reader = call if call in own.readers else (readers[0] if readers else None)
+        if how == "through":
+            assert behind is not None
+            yield say("first_through", tensor=own, reader=reader, right_steps=_steps(right, behind))
+        elif how == "not_through":
+            assert behind is not None
+            yield say("not_through", tensor=own, reader=reader, steps=_steps(own, behind), right=right)
+        elif how == "members":
+            yield say("members", call=own.call, count=len(own.parents), right_count=len(right.parents))
+        elif how == "sum":
+            yield from self._of_sums(own, reader, parts, others)
+        elif own.how == right.how == "get_activation":
+            yield say("takes", call=own.call, count=len(own.labels.batches), right_count=len(right.labels.batches))
+        else:
+            yield say("comes_from", tensor=own, reader=reader, right=right)
+        if how in ("through", "layer", "other"):
+            mine = like(right, self.notes)
+            if mine is not None and mine is not own and mine.call.rank == own.call.rank:
+                yield say("made_here", tensor=mine)
+                yield from whereabouts(mine, self.notes)
+
+    def _of_sums(
+        self, own: Tensor, reader: Call | None, parts: Sequence[Tensor], others: Sequence[Tensor]
+    ) -> Iterator[Statement]:
+        here, there = Counter(map(signature, parts)), Counter(map(signature, others))
+        have = {batch for part in parts for batch in part.labels.batches}
+        lack = [part for part in others if (there - here)[signature(part)]]
+        lack = [part for part in lack if not part.labels.batches & have] or lack
+        over = [part for part in parts if (here - there)[signature(part)]]
+        if lack:
+            yield say("sum_lacks", tensor=own, reader=reader, right=lack[0], count=len(parts), right_count=len(others))
+        if over:
+            yield say("sum_has", tensor=own, reader=reader, part=over[-1], often=here.keys() == there.keys())
+
+    def lacking(self, own: Tensor, right: Tensor) -> Iterator[Statement]:
+        """Yield what has become of a micro-batch of which a gradient lacks its part."""
+        named = {self.renamed.get(one, one) for one in own.labels.batches}
+        lack = sorted(right.labels.batches - named)
+        if not lack or KINDS[own.labels.kind].by_batch:
+            return
+        back = {right: own for own, right in self.renamed.items()}
+        batch = back.get(lack[0], lack[0])
+        made = [
+            one
+            for one in self.notes.tensors()
+            if (one.labels.kind, one.labels.layer) == (own.labels.kind, own.labels.layer)
+            and one.labels.batches == {batch}
+            and one.call.stream == "compute"
+        ]
+        if made:
+            yield say("lacks_batch", tensor=made[-1], batch=batch)
+            yield from fate(made[-1], self.notes)
+            return
+        done = [call for call in self.notes.all_calls() if batch in call.batches and not call.failed]
+        last = max((call for call in done if call.stream == "compute"), key=lambda call: call.at, default=None)
+        yield say("never_made", labels=own.labels, batch=batch, call=last)
+
+    # -- calls too many, and too few -----------------------------------------------------------------------------------
+
+    def twice(self, call: Call) -> Iterator[Statement]:
+        """Yield that a rank has made a call once too often."""
+        key = self.key(call), call.batches if call.stream == "compute" else None
+        if call.kind == "get_activation":
+            taken = [one for one in self.notes.all_calls() if one.kind == call.kind and one.batches & call.batches]
+            before = [one for one in taken if one.at < call.at]
+            if before:
+                yield say("takes_again", call=call, earlier=before[-1], batches=call.batches & before[-1].batches)
+            return
+        if call.kind == "receive" or not (call.works or call.kind in LOADS):
+            return
+        own = [one for one in self.notes.calls[call.rank] if _same(self.key(one), one, key)]
+        right = [one for one in self.right.calls.get(call.rank, ()) if _same(_key(one, {}), one, key)]
+        if right and len(own) == len(right) + 1 and own[-1].line not in [one.line for one in own[:-1]]:
+            yield say("again", call=own[-1], earlier=own[0], right_count=len(right))
+
+    def other_layer(self, call: Call) -> Iterator[Statement]:
+        """Yield with which layer the right run makes a call with these operands."""
+        mine = [signature(one) for one in call.operands]
+        if call.stream != "compute" or not mine:
+            return
+        for one in self.right.calls.get(call.rank, ()):
+            if one.kind == call.kind and one.layer != call.layer and [*map(signature, one.operands)] == mine:
+                if {self.renamed.get(batch, batch) for batch in call.batches} == one.batches:
+                    yield say("with_layer", call=call, right=one)
+                    return
+
+    def unknown(self, call: Call) -> Iterator[Statement]:
+        """Yield what the right run does with the operand of a call that it does not make."""
+        yield say("no_such_call", call=call)
+        for own in call.operands[:1]:
+            twin = like(own, self.right, call.rank)
+            if twin is not None and twin.readers:
+                yield say("goes_next", tensor=own, right=twin.readers[0])
+
+    def next_call(self, rank: int, store: str = "") -> Call | None:
+        """Return what comes next on a rank in the right run: the first call that it has not made here, and that reads
+        what is kept in a dictionary, if one is named and there is such a call."""
+        done = Counter(self.key(call) for call in self.notes.work(rank) if not call.failed)
+        left = []
+        for call in self.right.work(rank):
+            key = _key(call, {})
+            if done[key]:
+                done[key] -= 1
+            else:
+                left.append(call)
+        reading = [call for call in left if store in [KINDS[kind].store for kind in call.carries]]
+        return next(iter([*reading, *left]), None)
+
+    def loads(self) -> Iterator[Statement]:
+        """Yield that a rank loads other layers than in the right run."""
+        for rank in sorted(self.notes.calls):
+            own, right = (
+                {call.layer for call in notes.calls.get(rank, ()) if call.kind in LOADS}
+                for notes in (self.notes, self.right)
+            )
+            if own != right:
+                first, twin = (
+                    next((call for call in notes.calls.get(rank, ()) if call.kind in LOADS), None)
+                    for notes in (self.notes, self.right)
+                )
+                yield say(
+                    "loads", rank=rank, call=first, layers=_numbers(own), right=twin, right_layers=_numbers(right)
+                )
+                return
+
+    def finals(self, rank: int | None, layer: int | None) -> Iterator[Statement]:
+        """Yield in what the final weights differ: the first one that does."""
+        for (of, number), right in sorted(self.right.finals.items(), key=lambda one: (one[0][1], one[0][0])):
+            if rank not in (None, of) or layer not in (None, number):
+                continue
+            own = self.notes.finals.get((of, number))
+            if own is None:
+                yield say("no_final", rank=of, layer=number, right=right.operands[0])
+                return
+            found = difference(own.operands[0], right.operands[0]) if own.operands else None
+            if found:
+                yield from self.told(found, own)
+                yield from self.lacking(found.own, found.right)
+                return
+        for (of, number), own in sorted(self.notes.finals.items()):
+            if (of, number) not in self.right.finals and rank in (None, of):
+                yield say("final_of_other", call=own)
+                return
+
+    # -- order ---------------------------------------------------------------------------------------------------------
+
+    def order(self, awaits: bool = False, ended: bool = True) -> list[Difference]:
+        """Return for each rank the first place at which it does something else, the earliest first. ``ended``: whether
+        to do nothing more, where the right run does, is something else."""
+        found = []
+        for rank in sorted(self.right.calls):
+            own, right = (self.steps(notes, rank, awaits) for notes in (self.notes, self.right))
+            mine, theirs = [key for _, key, _ in own], [key for _, key, _ in right]
+            pairs = zip(mine, theirs, strict=False)
+            at = next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(mine), len(theirs)))
+            if at >= len(mine) and (not ended or at >= len(theirs)):
+                continue
+            step, other = (own[at] if at < len(own) else None), (right[at] if at < len(right) else None)
+            before = own[at - 1] if at else None
+            nearest = step or before
+            tick = nearest[2].tick if nearest else 0.0
+            later, known = bool(other) and other[1] in mine[at:], bool(step) and step[1] in theirs[at:]
+            found.append(Difference(tick, rank, step, other, before, later, known))
+        return sorted(found, key=lambda one: (one.own is None, one.tick, one.rank))
+
+    def needs(self, call: Call, store: str = "") -> Iterator[Statement]:
+        """Yield of what a call of the right run reads whether it has been made here, and where it is. ``store``: only of
+        what is kept in that dictionary, if any is."""
+        wanted = [one for one in call.operands if KINDS[one.labels.kind].store == store]
+        for right in wanted or [one for one in call.operands if one.labels.kind != STATE]:
+            mine = like(right, self.notes)
+            if right.how == "receive" and (mine is None or mine.call.rank != call.rank):
+                yield say("arrives", right=right.call, right_reader=call)
+                yield from fate(mine, self.notes) if mine is not None else ()
+            elif mine is None:
+                yield say("not_made", right=right, right_reader=call)
+            elif wanted or not is_there(mine):
+                yield say("made_here", tensor=mine)
+                yield from whereabouts(mine, self.notes)
+
+    def message(self, call: Call) -> Iterator[Statement]:
+        """Yield what a receive that never ends would bring in the right run, and what has become of that here."""
+        sender = call.peer
+        ended = [one for one in self.notes.calls[call.rank] if one.kind == call.kind and one.results]
+        due = [one for one in self.right.calls.get(call.rank, ()) if one.kind == call.kind and one.results]
+        if sender is not None:
+            ended, due = ([one for one in some if one.peer == sender] for some in (ended, due))
+        if len(ended) >= len(due) or not due[len(ended)].results[0].parents:
+            return
+        right = due[len(ended)]
+        sent = right.results[0].parents[0]
+        mine = like(sent, self.notes, sent.call.rank)
+        yield say("would_bring", call=call, sender=right.peer, right=sent, right_send=sent.readers[-1])
+        if mine is None:
+            yield say("not_made", right=sent, right_reader=None)
+        else:
+            yield say("made_here", tensor=mine)
+            yield from fate(mine, self.notes)
+
+    def could_go_on(self, ranks: Sequence[int]) -> Iterator[Statement]:
+        """Yield of a rank that waits what it could compute with what it has, as the right run does."""
+        for rank in ranks:
+            call = self.next_call(rank)
+            if call is None or call.stream != "compute":
+                continue
+            mine = [like(one, self.notes, rank) for one in call.operands]
+            if mine and all(one is not None for one in mine):
+                yield say("could_go_on", rank=rank, right=call)
+                for one in mine:
+                    if one is not None and one.labels.kind not in ("Weight", STATE):
+                        yield say("made_here", tensor=one)
+                        yield from whereabouts(one, self.notes)
+                        break
+                return
+
+
+def difference(own: Tensor, right: Tensor) -> Found | None:
+    """Return the first difference between where two tensors come from, the deepest first."""
+    return _difference(own, right, set(), 0)
+
+
+def _difference(own: Tensor, right: Tensor, seen: set[tuple[int, int]], depth: int) -> Found | None:
+    if (id(own), id(right)) in seen or depth > 60:
+        return None
+    seen.add((id(own), id(right)))
+    parts, others = leaves(own), leaves(right)
+    if not parts or not others:
+        return None
+    here, there = Counter(map(signature, parts)), Counter(map(signature, others))
+    if len(parts) == len(others) == 1 or here == there:
+        pairs = zip(sorted(parts, key=_order), sorted(others, key=_order), strict=True)
+        return next(filter(None, (_pair(one, other, seen, depth) for one, other in pairs)), None)
+    pairs = zip(parts, others, strict=False)
+    if len(parts) == len(others) and all(_only_layer(one, other) for one, other in pairs):
+        return Found("layer", parts[0], others[0])
+    return Found("sum", own, right, parts=(parts, others))
+
+
+def _pair(own: Tensor, right: Tensor, seen: set[tuple[int, int]], depth: int) -> Found | None:
+    """Return the first difference between where two tensors come from that are no sums made by hand."""
+    one, other = signature(own), signature(right)
+    if one == other:
+        own, right = origin(own), origin(right)
+        for parent, twin in zip(own.parents, right.parents, strict=False):
+            if found := _difference(parent, twin, seen, depth + 1):
+                return found
+        return Found("members", own, right) if len(own.parents) != len(right.parents) else None
+    for behind in ancestors(right, CLOSE):
+        if one in map(signature, leaves(behind)):
+            return Found("through", own, right, behind)
+    for behind in ancestors(own, CLOSE):
+        if signature(behind) == other:
+            return Found("not_through", own, right, behind)
+    return Found("layer" if _only_layer(own, right) else "other", own, right)
+
+
+def _only_layer(own: Tensor, right: Tensor) -> bool:
+    one, other = own.labels, right.labels
+    return (own.how, one.kind) == (right.how, other.kind) and one.layer != other.layer
+
+
+def _alike(own: Tensor, right: Tensor) -> bool:
+    """Return whether two tensors have the same labels, but for the micro-batches."""
+    one, other = (labels.coarse().changed(batches=frozenset()) for labels in (own.labels, right.labels))
+    return one == other
+
+
+def _nearness(own: Tensor, right: Tensor) -> tuple[bool, bool]:
+    return own.labels.layer == right.labels.layer, _alike(own, right)
+
+
+def _order(tensor: Tensor) -> tuple[str, int]:
+    return str(signature(tensor)), min(tensor.labels.batches, default=0)
+
+
+def _steps(tensor: Tensor, behind: Tensor) -> list[Call]:
+    """Return the calls from one tensor to another that comes of it, in order, without messages."""
+    found: list[Call] = []
+    one = origin(tensor)
+    while one is not behind and len(found) <= CLOSE:
+        found.append(one.call)
+        if not one.parents:
+            break
+        one = origin(one.parents[0])
+    return found[::-1]
+
+
+def _key(call: Call, names: dict[int, int]) -> Key:
+    by_batch = call.stream == "compute" or call.kind == "pass_to"
+    batches = frozenset(names.get(one, one) for one in call.batches) if by_batch else frozenset()
+    carries = tuple(sorted(set(call.carries))) if call.stream == "collective" else ()
+    layer = None if call.kind == "receive" else call.layer
+    return call.kind, layer, batches, carries, str(call.axis or ""), call.peer
+
+
+def _same(key: Key, call: Call, wanted: tuple[Key, object]) -> bool:
+    return (key, call.batches if call.stream == "compute" else None) == wanted
+
+
+def _takers(notes: Notes) -> dict[tuple[int, int], int]:
+    """Return each micro-batch by the first rank that takes it, and its turn there."""
+    found: dict[tuple[int, int], int] = {}
+    for rank, own in sorted(notes.calls.items()):
+        taken = [batch for call in own if call.kind == "get_activation" for batch in sorted(call.batches)]
+        new = [batch for batch in dict.fromkeys(taken) if batch not in found.values()]
+        found |= {(rank, turn): batch for turn, batch in enumerate(new)}
+    return found
+
+
+def _numbers(layers: set[object]) -> tuple[int, ...]:
+    return tuple(sorted(one for one in layers if isinstance(one, int)))
+
+
+# -- where a tensor is, and what has become of it, in one run --------------------------------------------------------------
+
+
+def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
+    """Yield where a tensor is at the end of what is noted, or how it has gone."""
+    kept = where_kept(tensor)
+    over = replaced_by(tensor, notes)
+    if over is not None:
+        yield say("stored_over", tensor=tensor, kept=tensor.kept[0], over=over.tensor, line=over.line)
+    elif kept is None:
+        yield say("never_stored", tensor=tensor, reader=(reads(tensor) or [None])[-1])
+    elif is_there(tensor):
+        yield say("is_in", tensor=tensor, kept=kept, read=bool(tensor.looked_up))
+    else:
+        last = [call for call in tensor.readers if call.at > kept.at]
+        yield say("taken_out", tensor=tensor, kept=kept, reader=last[0] if last else None)
+
+
+def fate(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
+    """Yield what has become of a tensor that should have come to an end which it has not reached."""
+    read = reads(tensor)
+    if not read:
+        over = replaced_by(tensor, notes)
+        if over is not None:
+            yield say("stored_over", tensor=tensor, kept=tensor.kept[0], over=over.tensor, line=over.line)
+        else:
+            yield say("unread", tensor=tensor, kept=where_kept(tensor))
+        return
+    last = read[-1]
+    results = [one for one in last.results if one.labels.kind == tensor.labels.kind and not one.readers]
+    if results and last.kind not in ("pass_to", FINAL):
+        over = replaced_by(results[0], notes)
+        if over is not None:
+            yield say("result_stored_over", tensor=tensor, call=last, over=over.tensor, line=over.line)
+        else:
+            yield say("result_unread", tensor=tensor, call=last)
+    elif last.stream == "collective" and last.fetched is None:
+        yield say("not_awaited", tensor=tensor, call=last)
+    else:
+        yield say("read_last", tensor=tensor, call=last)

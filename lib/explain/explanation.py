@@ -1,0 +1,267 @@
+"""Why a run is wrong, slow or large: found in its notes, and beside those of a right run, without any special case.
+
+Two questions need the run alone: what was given to the call that failed, and where does it come from. The others need a
+right run: in what do the operands differ, does a call come too often, who could go on, what comes otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..basics.errors import NOWHERE
+from ..course.layouts import Size
+from ..recording.lines import STORED
+from .compare import Comparison, Difference, whereabouts
+from .costs import larger, slower
+from .error import Wrong, facts_of
+from .lineage import is_gone, out_of
+from .notes import FINAL, PARTS, STORE, Call, Notes, noted
+from .reference import Reference, nearest
+from .statement import Explanation, Statement, fact, say
+
+
+def explain(
+    recording: Mapping[str, Any],
+    error: Exception | None,
+    references: Sequence[Reference],
+    size: Size,
+    cost: str,
+) -> Explanation:
+    """Return why a recorded run is wrong or, where there is no ``error``, why it is slower or larger than the reference.
+
+    ``references``: right runs at this size; without any, less is said. ``size`` and ``cost`` are those of the run.
+    Raise ProtocolError for what is no recording."""
+    notes = noted(recording, size, cost)
+    fitting = [one for one in references if one.within] if error is None else references
+    name, comparison = nearest(notes, fitting or references)
+    if error is None:
+        return _of_costs(name, comparison)
+    return Explaining(notes, facts_of(error), name, comparison).explanation()
+
+
+def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
+    if comparison is None:
+        return Explanation(NOWHERE)
+    own, right = comparison.notes.outcome, comparison.right.outcome
+    looks: list[Statement] = []
+    said: list[Statement] = []
+    if own is not None and right is not None and own.time > right.time:
+        said += slower(comparison)
+        looks += [say("departs", **_departure(one)) for one in comparison.order(awaits=True)[:1]]
+    if own is not None and right is not None and own.memory > right.memory:
+        held = [*larger(comparison)]
+        (said if looks else looks).extend(held[:1])
+        said += held[1:]
+    return Explanation(NOWHERE, look_at=tuple(looks), difference=tuple(said), reference=name)
+
+
+def _departure(difference: Difference) -> dict[str, Any]:
+    """Return the facts of a first difference in the order of things."""
+    own, right, before = difference.own, difference.right, difference.before
+
+    def line(step: Any) -> Any:
+        return step[2].awaited if step[1][0] == "await" else step[2].line
+
+    shown = own or before
+    return {
+        "rank": difference.rank,
+        "line": line(shown) if shown else None,
+        "call": own and own[2],
+        "awaits": bool(own and own[1][0] == "await"),
+        "right": right and right[2],
+        "right_awaits": bool(right and right[1][0] == "await"),
+        "before": before and before[2],
+        "later": difference.later,
+        "known": difference.known,
+    }
+
+
+class Explaining:
+    """One wrong run that is explained."""
+
+    def __init__(self, notes: Notes, wrong: Wrong, name: str, comparison: Comparison | None) -> None:
+        self.notes, self.wrong, self.name, self.comparison = notes, wrong, name, comparison
+        self.given: list[Statement] = []
+        self.looks: list[Statement] = []
+        self.said: list[Statement] = []
+
+    def explanation(self) -> Explanation:
+        """Return the explanation."""
+        wrong = self.wrong
+        failed = self.notes.failed(wrong.place.rank)
+        if wrong.stuck is not None:
+            self._deadlock(wrong.stuck)
+        elif failed is not None:
+            self._of_call(failed)
+        elif wrong.store:
+            self._of_key()
+        else:
+            self._of_the_end()
+        return Explanation(wrong.place, tuple(self.given), tuple(self.looks), tuple(self.said), self.name)
+
+    def _of_call(self, failed: Call) -> None:
+        """Explain a call that has failed."""
+        if failed.kind == STORE:  # what is wrong with a tensor is found when it is stored
+            failed = failed.operands[0].call
+        else:
+            self.given += self._operands(failed)
+        comparison = self.comparison
+        if comparison is None:
+            return
+        self.looks += [*comparison.twice(failed)] or [*comparison.other_layer(failed)]
+        if self.looks:
+            self.given = []
+            return
+        right = comparison.counterpart(failed)
+        if right is not None:
+            self.said += comparison.operands(failed)
+            if self.said:
+                self._look_at_operand(failed)
+                return
+        elif failed.works or failed.kind in (*PARTS, FINAL):
+            self.said += comparison.unknown(failed)
+        self.looks += [said for said in self.given if said.name == "taken_before_wait"][:1]
+        self.said += comparison.loads()
+        self._next(failed.rank)
+
+    def _operands(self, failed: Call) -> Iterator[Statement]:
+        """Yield what a call was given, from where, and how that has gone if it is not there."""
+        for operand in failed.operands:
+            out = out_of(operand, failed)
+            yield say("given", tensor=operand, call=failed, out=out)
+            since = operand.call.at if operand.call.fetched is None else operand.call.fetched
+            between = [call for call in self.notes.work(failed.rank) if since < call.at < failed.at]
+            if failed.kind != FINAL and between and is_gone(operand, failed):
+                late = [call for call in between if out and call.fetched and out.at < call.fetched < failed.at]
+                late = [call for call in late if out and call.awaited == out.line]
+                if out is not None and late:
+                    yield say("taken_before_wait", tensor=operand, kept=out, call=late[0], line=out.line)
+                elif out is None:
+                    yield from whereabouts(operand, self.notes)
+
+    def _look_at_operand(self, call: Call) -> None:
+        """Point at where the operand comes from that differs: the first of which something is said."""
+        told = self._told()
+        for operand in call.operands:
+            if fact(operand) in told or len(call.operands) == 1:
+                self.looks.append(say("look_at_operand", call=call, tensor=operand, out=out_of(operand, call)))
+                self.given = [said for said in self.given if said.facts.get("tensor") == fact(operand)]
+                return
+
+    def _of_key(self) -> None:
+        """Explain that a dictionary was asked for what it has not."""
+        wrong, rank = self.wrong, self.wrong.place.rank or 0
+        kept = self.notes.kept.get((rank, wrong.store, wrong.key), [])
+        if kept:
+            last = kept[-1]
+            after = [call for call in last.tensor.readers if call.at > last.at]
+            self.given.append(say("key_gone", kept=last, tensor=last.tensor, reader=after[0] if after else None))
+        else:
+            known = sorted({key for of, store, key in self.notes.kept if (of, store) == (rank, wrong.store)})
+            self.given.append(say("key_unknown", rank=rank, store=wrong.store, key=wrong.key, keys=tuple(known[:8])))
+            self.given += self._unread(rank)
+        if self.comparison is None:
+            return
+        self.said += self.comparison.loads()
+        self._next(rank)
+        if kept and kept[-1].line.number != wrong.line:
+            self.looks = self.given[:1]
+        elif not kept:  # is it under another key, where nobody has looked for it?
+            stored = [said for said in self.said if said.name == "is_in" and said.facts["kept"].store == wrong.store]
+            self.looks = [said for said in stored if not said.facts["read"]][:1] or self.looks
+
+    def _unread(self, rank: int) -> Iterator[Statement]:
+        """Yield what was stored last in the dictionary that is asked, and has not been read there."""
+        there = [
+            kept
+            for (of, store, _), history in self.notes.kept.items()
+            for kept in history[-1:]
+            if (of, store, kept.way) == (rank, self.wrong.store, STORED) and not kept.tensor.looked_up
+        ]
+        for kept in sorted(there, key=lambda kept: kept.at)[-1:]:
+            yield from whereabouts(kept.tensor, self.notes)
+
+    def _of_the_end(self) -> None:
+        """Explain what was found after the run, or before a call has come to the machine, or was raised between two."""
+        comparison, place = self.comparison, self.wrong.place
+        rank = place.rank if place.rank in self.notes.calls else None
+        if rank is not None and rank not in self.notes.finished:
+            self._refused(rank)
+            if place.operation:
+                return
+        if comparison is None:
+            return
+        if rank is None or rank in self.notes.finished:
+            self.said += comparison.finals(rank, place.layer)
+            final = next((call for call in self.notes.finals.values() if fact(call.operands[0]) in self._told()), None)
+            if final is not None:
+                self._look_at_operand(final)
+        if not self.said:
+            self.said += comparison.loads()
+        if not self.said:
+            self._next(rank or 0)
+
+    def _told(self) -> list[object]:
+        return [said.facts.get("tensor") for said in self.said]
+
+    def _refused(self, rank: int) -> None:
+        """Say which communication a rank has started, and not awaited, before something was refused that it was given."""
+        work = self.notes.work(rank)
+        calls = [call for call in work if call.stream != "compute" and call.fetched is None]
+        if calls and (len(calls) == 1 or self.wrong.place.operation):
+            self.given.append(say("unawaited", call=calls[-1]))
+            self.looks = self.given[:1] if calls == work[-1:] or len(calls) == 1 and self.wrong.place.operation else []
+
+    def _next(self, rank: int) -> None:
+        """Say what comes next on a rank in the right run, and where this one first does something else."""
+        comparison = self.comparison
+        assert comparison is not None
+        call = comparison.next_call(rank, self.wrong.store)
+        if call is not None:
+            self.said.append(say("comes_next", rank=rank, right=call))
+            self.said += comparison.needs(call, self.wrong.store)
+        if self.looks:
+            return
+        first = comparison.order()[:1]
+        if first and (first[0].own is not None or first[0].rank in self.notes.finished):
+            self._departs(first)
+
+    def _departs(self, found: Sequence[Difference]) -> None:
+        self.looks += [say("departs", **_departure(one)) for one in found]
+
+    def _deadlock(self, stuck: Mapping[int, int]) -> None:
+        """Explain that no rank can go on."""
+        self.given += self._waits(stuck)
+        comparison = self.comparison
+        if comparison is None:
+            return
+        for said in self.given:
+            rank = said.facts.get("rank")
+            if rank in self.notes.waits and self.notes.waits[rank][0].kind == "receive" and not self.said:
+                self.said += comparison.message(self.notes.waits[rank][0])
+        self.said += comparison.could_go_on(sorted(stuck))
+        order = comparison.order()
+        self._departs(order[:1])
+        others = [one for one in order[1:] if one.rank != order[0].rank]
+        others = [one for one in others if one.rank not in stuck] or [one for one in others if one.rank in stuck]
+        self.said += [say("departs", **_departure(one)) for one in others[:1]]
+        if order and order[0].right is not None:
+            self.said += [*comparison.needs(order[0].right[2])][:2]
+
+    def _waits(self, stuck: Mapping[int, int]) -> Iterator[Statement]:
+        """Yield who waits for whom: of each line one rank, those first that wait for each other."""
+        seen: set[int] = set()
+        at: int | None = min(self.notes.waits, default=None)
+        order: list[int] = []
+        while at is not None and at in self.notes.waits and at not in order:
+            order.append(at)
+            at = next((one for one in self.notes.waits[at][1] if one != at), None)
+        knot = order[order.index(at) :] if at in order else order[-1:]
+        for rank in [*knot, *sorted(self.notes.waits)]:
+            call, others = self.notes.waits.get(rank, (None, ()))
+            if call is not None and call.line.number not in seen:
+                seen.add(call.line.number)
+                yield say("waits", rank=rank, call=call, ranks=tuple(others))
+        if self.notes.finished:
+            yield say("returned", ranks=tuple(sorted(self.notes.finished)))

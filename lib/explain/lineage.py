@@ -1,0 +1,120 @@
+"""The lineage of tensors: what has made one, what it is a sum of, what has read it, and where it is now or has stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..recording.lines import READ, REPLACED, STORED, TAKEN
+from .notes import ADD, COMBINE, LOADS, SHARD, Call, Kept, Notes, Tensor
+
+Signature = tuple[object, ...]
+"""What two tensors of different runs have in common that do the same: how they were made, of what kind and layer."""
+DEEPEST = 60  # steps back in a lineage
+
+
+def origin(tensor: Tensor) -> Tensor:
+    """Return what was sent, of something received."""
+    for _ in range(DEEPEST):
+        if tensor.how != "receive" or not tensor.parents:
+            break
+        tensor = tensor.parents[0]
+    return tensor
+
+
+def leaves(tensor: Tensor) -> list[Tensor]:
+    """Return the tensors that were added up by hand to this one; itself, where it is no such sum. Zeros add nothing."""
+    found: list[Tensor] = []
+    left = [tensor]
+    while left:
+        one = origin(left.pop())
+        if one.how == ADD:
+            left += reversed(one.parents)
+        elif one.how != "fake_grad" or one.labels.batches:
+            found.append(one)
+    return found
+
+
+def source_of(tensor: Tensor) -> Tensor:
+    """Return the tensor from which this one was sent, cut or joined, or the first one of a sum made by hand."""
+    one = tensor
+    for _ in range(DEEPEST):
+        if one.how not in ("receive", SHARD, COMBINE, ADD) or not one.parents:
+            break
+        one = one.parents[0]
+    return one
+
+
+def signature(tensor: Tensor) -> Signature:
+    """Return what a tensor has in common with those of other runs that do the same. Micro-batches have no part in it:
+    which number a rank takes is its own choice."""
+    one = origin(tensor)
+    labels, call = one.labels, one.call
+    if one.how in LOADS:
+        return one.how, labels.kind, labels.layer, labels.total, len(labels.shards)
+    if one.how == "get_activation":
+        return one.how, len(labels.batches)
+    if one.how == SHARD:
+        return one.how, labels.kind, labels.layer, labels.total
+    return one.how, one.index, labels.kind, labels.layer, str(call.axis) if call.stream == "collective" else ""
+
+
+def like(tensor: Tensor, notes: Notes, rank: int | None = None) -> Tensor | None:
+    """Return the tensor of a run that is made as one of another run is made, on a rank if one is given."""
+    wanted, batches = signature(tensor), tensor.labels.batches
+    for one in notes.tensors(origin(tensor).call.rank if rank is None else rank):
+        if one.labels.batches == batches and signature(one) == wanted:
+            return one
+    return None
+
+
+def ancestors(tensor: Tensor, steps: int) -> Iterator[Tensor]:
+    """Yield the first parent of a tensor, that one's first parent, and so on."""
+    one = tensor
+    for _ in range(steps):
+        if not one.parents:
+            return
+        one = origin(one.parents[0])
+        yield one
+
+
+def replaced_by(tensor: Tensor, notes: Notes) -> Kept | None:
+    """Return what was stored over a tensor before anybody has read it."""
+    for kept in tensor.kept:
+        if kept.way == REPLACED and not any(call.at < kept.at for call in tensor.readers):
+            history = notes.kept[tensor.call.rank, kept.store, kept.key]
+            before = history.index(kept) - 1
+            if before >= 0 and history[before].way == STORED:
+                return history[before]
+    return None
+
+
+def where_kept(tensor: Tensor) -> Kept | None:
+    """Return where a tensor is stored at the end, or how it was last taken out; None where it was never stored."""
+    stored = [kept for kept in tensor.kept if kept.way == STORED]
+    gone = [kept for kept in tensor.kept if kept.way != STORED]
+    if len(stored) > len(gone):
+        return stored[-1]
+    return tensor.kept[-1] if tensor.kept else None
+
+
+def is_there(tensor: Tensor) -> bool:
+    """Return whether a tensor is stored at the end of what is noted."""
+    kept = where_kept(tensor)
+    return kept is not None and kept.way == STORED
+
+
+def reads(tensor: Tensor) -> list[Call]:
+    """Return the calls that have read a tensor, without those that have failed."""
+    return [call for call in tensor.readers if not call.failed]
+
+
+def out_of(tensor: Tensor, call: Call) -> Kept | None:
+    """Return how a call has got a tensor out of a dictionary: the last time that it was read there or taken out."""
+    found = [one for one in (*tensor.looked_up, *tensor.kept) if one.way in (READ, TAKEN) and one.at < call.at]
+    return max(found, key=lambda one: one.at, default=None)
+
+
+def is_gone(tensor: Tensor, call: Call) -> bool:
+    """Return whether a tensor was not stored any more when a call was made."""
+    before = [kept for kept in tensor.kept if kept.at < call.at]
+    return not before or before[-1].way != STORED

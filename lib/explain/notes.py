@@ -1,0 +1,334 @@
+"""Notes of a run, from its recording: each call with its line, and where each tensor comes from and goes to.
+
+A recording is carried out once more, on a simulator of its own, and nothing but that is believed: only lines and keys are
+taken from what was written down beside it (see ``recording.lines``). No line of a learner's code runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..basics.errors import PuzzleError
+from ..course.layouts import Size
+from ..course.specs import machine_of
+from ..machine.check import TRAINED
+from ..machine.in_flight import InFlight
+from ..machine.outcome import Outcome
+from ..machine.rank_state import RankState
+from ..machine.simulator import LocalSimulator
+from ..record.labels import Labels
+from ..record.table import SEND, stream_of
+from ..recording.lines import READ
+from ..recording.replay import Replay
+from ..recording.wire import ProtocolError
+
+SECONDS = 10.0
+"""How long a replay may take: it is left where it is then, and what is noted so far is explained."""
+SHARD, COMBINE, ADD = "shard", "combine", "add"
+PARTS = (SHARD, COMBINE, ADD)
+"""What is done with tensors beside the operations: they are cut, joined and added up."""
+LOADS = ("load_weights", "load_adapter")
+TAKEN_IN = (*LOADS, "get_activation", "fake_grad")
+FINAL, STORE = "set_final_weight", "store"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a program. ``file`` is empty for the one that most is in."""
+
+    number: int = 0
+    text: str = ""
+    file: str = ""
+
+
+NO_LINE = Line()
+
+
+@dataclass(eq=False)
+class Call:
+    """A call of a rank."""
+
+    at: int  # its place among the calls of the recording: a call comes after all that it could know of
+    rank: int
+    kind: str  # the learner's verb
+    layer: int | tuple[int, ...] | None
+    line: Line
+    tick: float  # the rank's clock
+    entry: int  # how many records of the rank's log come before it
+    operands: list[Tensor]
+    batches: frozenset[int] = frozenset()  # that it takes or works on
+    axis: object = None
+    peer: int | None = None  # of a message: the other rank
+    handle: Any = None  # of a communication
+    results: list[Tensor] = field(default_factory=list)
+    failed: bool = False
+    fetched: int | None = None  # where its result was fetched among the calls of the recording
+    awaited: Line = NO_LINE
+
+    @property
+    def stream(self) -> str:
+        """``compute``, ``collective`` or ``message``, or an empty text for anything else."""
+        return stream_of(self.kind)
+
+    @property
+    def works(self) -> bool:
+        """Whether it stands in the log, with work of a stream."""
+        return bool(self.stream)
+
+    @property
+    def carries(self) -> tuple[str, ...]:
+        """The kinds of tensors that it takes."""
+        return tuple(one.labels.kind for one in self.operands)
+
+
+@dataclass(eq=False)
+class Kept:
+    """What a dictionary has done with a tensor: ``way`` is ``recording.lines.STORED`` or another."""
+
+    at: float  # between two calls of the recording
+    way: str
+    store: str
+    key: str
+    line: Line
+    tensor: Tensor
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A tensor: what has made it, from which others, what has read it, and where it was stored."""
+
+    call: Call
+    index: int  # among the results of the call
+    labels: Labels
+    parents: list[Tensor]
+    readers: list[Call] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    looked_up: list[Kept] = field(default_factory=list)
+
+    @property
+    def how(self) -> str:
+        """What has made it: a verb, or a part of ``PARTS``."""
+        return self.call.kind
+
+
+class Notes:
+    """What was noted of a run. ``error``: how the run has ended, where the recording says it."""
+
+    def __init__(self, size: Size) -> None:
+        self.size = size
+        self.calls: dict[int, list[Call]] = {}  # by rank, in order
+        self.finals: dict[tuple[int, int], Call] = {}  # by rank and layer: what has set its final weight
+        self.kept: dict[tuple[int, str, str], list[Kept]] = defaultdict(list)  # by rank, dictionary and key
+        self.waits: dict[int, tuple[Call, tuple[int, ...]]] = {}
+        """By rank the call that it waits for at the end, and the ranks that have not come there."""
+        self.finished: frozenset[int] = frozenset()
+        self.error: PuzzleError | None = None
+        self.outcome: Outcome | None = None
+
+    def all_calls(self) -> Iterator[Call]:
+        """Yield the calls of all ranks, rank by rank."""
+        for own in self.calls.values():
+            yield from own
+
+    def work(self, rank: int) -> list[Call]:
+        """Return the calls of a rank that stand in its log."""
+        return [call for call in self.calls.get(rank, ()) if call.works]
+
+    def tensors(self, rank: int | None = None) -> Iterator[Tensor]:
+        """Yield the tensors that a rank, or all of them, have made or got."""
+        for call in self.all_calls() if rank is None else self.calls.get(rank, ()):
+            yield from call.results
+
+    def failed(self, rank: int | None) -> Call | None:
+        """Return the first call that has failed, of a rank if one is given."""
+        calls = self.all_calls() if rank is None else self.calls.get(rank, ())
+        return min((call for call in calls if call.failed), key=lambda call: (call.tick, call.at), default=None)
+
+
+def noted(recording: Mapping[str, Any], size: Size, cost: str, seconds: float = SECONDS) -> Notes:
+    """Return the notes of a recorded run at a size of a puzzle, on a machine with these costs. Raise ProtocolError for
+    what is no recording."""
+    notes = Notes(size)
+    simulator = LocalSimulator(machine_of(size, cost), graded=True)
+    replay = NotedReplay(simulator, size, notes, recording.get("diary") or {})
+    with suppress(TimeoutError):  # then what is noted so far is explained
+        replay.play({part: recording[part] for part in ("calls", "failed")}, time.monotonic() + seconds)
+    replay.link()
+    notes.finished = frozenset(replay.finished)
+    try:
+        notes.outcome = replay.outcome("")
+    except (PuzzleError, ProtocolError) as error:
+        notes.error = error if isinstance(error, PuzzleError) else None
+    for call in notes.all_calls():
+        call.handle = None  # nothing of a run hangs together after it
+    return notes
+
+
+class NotedReplay(Replay):
+    """A replay that notes each call before it is carried out, and what comes of it afterwards."""
+
+    def __init__(self, simulator: LocalSimulator, size: Size, notes: Notes, diary: Mapping[str, Any]) -> None:
+        super().__init__(simulator, size["layers"], size["batches"], size.get("train", TRAINED[0]))
+        self.notes = notes
+        self.place = -1  # of the call among those of the recording
+        self.lines: Sequence[int] = diary.get("lines", ())
+        self.places = [Line(*place) for place in diary.get("places", ())]
+        self.diary = diary.get("kept", ())
+        self.noted: list[Tensor] = []  # by the numbers of the replay's tensors
+        self.made_by: dict[InFlight, Call] = {}
+        self.waiting: dict[int, InFlight] = {}
+        notes.calls = {state.rank: [] for state in self.ranks}
+
+    def act(self, state: RankState, call: list[Any]) -> Any:
+        """Carry a call out as ``Replay`` does, and note it."""
+        self.place += 1
+        verb, arguments = call[0], call[3:]
+        if verb == "fetch":
+            return self._fetch_noted(state, call)
+        if verb == "wait":
+            self.waiting[state.rank] = self.calls[call[3]]
+        if verb not in _READS:
+            return super().act(state, call)
+        made = self._noted(state, verb, arguments)
+        before = len(self.tensors)
+        try:
+            result = super().act(state, call)
+        except PuzzleError:
+            made.failed = True
+            raise
+        finally:
+            if verb != STORE or made.failed:
+                self.notes.calls[state.rank].append(made)
+                for tensor in made.operands:
+                    tensor.readers.append(made)
+        if isinstance(result, InFlight):
+            made.handle = result
+            self.made_by[result] = made
+        self._made(made, before)
+        if verb == FINAL:
+            self.notes.finals[state.rank, int(made.layer)] = made  # type: ignore[arg-type]
+        return result
+
+    def _noted(self, state: RankState, verb: str, arguments: Sequence[Any]) -> Call:
+        """Return the notes of a call, from its arguments as they are written."""
+        named = [*zip(_READS[verb], arguments, strict=True)]
+        known = dict(named)
+        numbers = [one for name, argument in named if name == OPERANDS for one in _listed(argument)]
+        operands = [self.noted[one] for one in numbers if type(one) is int and 0 <= one < len(self.noted)]
+        layer: Any = known.get(
+            "layer", operands[0].labels.layer if operands and verb in (*PARTS, SEND.kind, STORE) else None
+        )
+        if verb == "compute" and layer is None and operands:
+            layer = operands[0].labels.layer
+        batches = known.get("batches")
+        if batches is None and stream_of(known.get("kind", verb)) in ("compute", SEND.stream):
+            batches = next((one.labels.batches for one in operands if one.labels.batches), ())
+        axis = known.get("axis")
+        return Call(
+            at=self.place,
+            rank=state.rank,
+            kind=known.get("kind", verb),
+            layer=tuple(layer) if isinstance(layer, list) else layer,
+            line=self._line(self.place),
+            tick=state.tick,
+            entry=len(state.log),
+            operands=operands,
+            batches=frozenset(batches or ()) if _all_numbers(batches) else frozenset(),
+            axis=tuple(axis) if isinstance(axis, list) else axis,
+            peer=known.get("peer"),
+        )
+
+    def _line(self, place: int) -> Line:
+        return self.places[self.lines[place]] if place < len(self.lines) else NO_LINE
+
+    def _fetch_noted(self, state: RankState, call: list[Any]) -> Any:
+        handle, before = self.calls[call[3]], len(self.tensors)
+        self.waiting.pop(state.rank, None)
+        made = self.made_by.get(handle)
+        if made is not None and made.fetched is None:
+            made.fetched, made.awaited = self.place, self._line(self.place)
+        result = super().act(state, call)
+        if made is not None:
+            self._made(made, before)
+            if made.kind == "receive" and made.results:
+                made.layer = made.results[0].labels.layer
+                made.batches = made.results[0].labels.batches
+        return result
+
+    def _made(self, call: Call, before: int) -> None:
+        """Note the tensors that a call has made, which are those from number ``before`` on."""
+        for index, state in enumerate(self.tensors[before:]):
+            tensor = Tensor(call, index, state.labels, list(call.operands))
+            self.noted.append(tensor)
+            call.results.append(tensor)
+
+    def link(self) -> None:
+        """Join what the ranks of a collective have brought, and what was sent with what was received; and note who waits
+        for whom."""
+        for at, way, number, store, key, place in self.diary:
+            if 0 <= number < len(self.noted):
+                tensor = self.noted[number]
+                kept = Kept(at - 0.5, way, store, key, self.places[place], tensor)
+                (tensor.looked_up if way == READ else tensor.kept).append(kept)
+                if way != READ:
+                    self.notes.kept[tensor.call.rank, store, key].append(kept)
+        for rank, handle in self.waiting.items():
+            if handle in self.made_by and not handle.over and rank not in self.finished:
+                self.notes.waits[rank] = self.made_by[handle], tuple(handle.wait().others)
+        groups: dict[int, list[Call]] = defaultdict(list)
+        sends: dict[object, Call] = {}
+        for handle, call in self.made_by.items():
+            if handle.meeting is not None:
+                groups[id(handle.meeting)].append(call)
+            elif handle.sends and handle.op:
+                sends[handle.op] = call
+        for calls in groups.values():
+            for call in calls:
+                others = [one for one in calls if one is not call]
+                for result in call.results:
+                    result.parents = [
+                        operand
+                        for one in (call, *sorted(others, key=lambda one: one.rank))
+                        for operand in one.operands
+                        if isinstance(call.layer, int) or operand.labels.layer == result.labels.layer
+                    ]
+        for handle, call in self.made_by.items():
+            sent = sends.get(handle.op) if call.kind == "receive" else None
+            if sent is not None:
+                call.peer = sent.rank
+                for result in call.results:
+                    result.parents = list(sent.operands)
+
+
+OPERANDS = "operands"
+_READS: Mapping[str, tuple[str, ...]] = {
+    "load_weights": ("layer", "shard", "total"),
+    "load_adapter": ("layer", "shard", "total"),
+    "get_activation": ("batches",),
+    "fake_grad": ("layer", "batches"),
+    "compute": ("kind", "layer", OPERANDS, "options"),
+    "set_final_weight": ("layer", OPERANDS),
+    "meet": ("kind", OPERANDS, "layer", "axis"),
+    "meet_list": ("kind", OPERANDS, "layer", "axis"),
+    "pass_to": ("peer", OPERANDS, "plain"),
+    "receive": ("peer",),
+    STORE: (OPERANDS,),
+    "shard": (OPERANDS, "index", "total"),
+    "combine": (OPERANDS, OPERANDS),
+    "add": (OPERANDS, OPERANDS),
+    "by_hand": ("labels",),
+}
+"""What the arguments of a verb are, in the order of ``recording.verbs.VERBS``: of those of which notes are taken."""
+
+
+def _listed(operands: object) -> list[Any]:
+    return operands if isinstance(operands, list) else [operands]
+
+
+def _all_numbers(batches: object) -> bool:
+    return isinstance(batches, Iterable) and all(type(one) is int for one in batches)

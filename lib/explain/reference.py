@@ -1,0 +1,40 @@
+"""Which right run a run is compared with: the nearest one, at the same size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..course.layouts import Size
+from .compare import Comparison
+from .notes import Notes, noted
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The recording of a right run of a puzzle at a size, on a machine with these costs. ``within``: whether it is
+    within the puzzle's target, so that slower and larger runs may be compared with it."""
+
+    name: str
+    recording: Mapping[str, Any]
+    size: Size
+    cost: str
+    within: bool = True
+
+    @cached_property
+    def notes(self) -> Notes:
+        """The notes of the run."""
+        return noted(self.recording, self.size, self.cost)
+
+
+def nearest(notes: Notes, references: Sequence[Reference]) -> tuple[str, Comparison | None]:
+    """Return the name of the right run that is nearest to this one, and the two side by side; of equally near ones the
+    first."""
+    best: tuple[str, Comparison | None] = ("", None)
+    for reference in references:
+        comparison = Comparison(notes, reference.notes)
+        if best[1] is None or comparison.score > best[1].score + 1e-9:
+            best = reference.name, comparison
+    return best

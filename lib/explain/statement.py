@@ -1,0 +1,140 @@
+"""What an explanation says, as data: which sentence, and the calls and tensors that it speaks of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ..basics.errors import Place
+from ..record.labels import Labels
+from .lineage import leaves, source_of
+from .notes import Call, Kept, Line, Tensor
+
+OWN, RIGHT = "own", "right"
+"""Of which run a call or a tensor is: of the one that is explained, or of a right one."""
+
+
+class CallFact(NamedTuple):
+    """A call of a run, as data. ``at``: its place in that run's recording."""
+
+    run: str
+    at: int
+    rank: int
+    kind: str
+    layer: int | tuple[int, ...] | None
+    batches: tuple[int, ...]
+    axis: str | tuple[str, ...] | None
+    peer: int | None
+    carries: tuple[str, ...]
+    line: Line
+
+
+class TensorFact(NamedTuple):
+    """A tensor of a run, as data: its labels, the call that has made it, and where it came from before it was sent, cut,
+    joined or added up, if it was. ``summed``: of how many tensors it is a sum made by hand."""
+
+    run: str
+    labels: Labels
+    maker: CallFact
+    source: CallFact | None
+    summed: int
+
+
+class KeptFact(NamedTuple):
+    """What a dictionary has done with a tensor, as data."""
+
+    way: str
+    store: str
+    key: str
+    line: Line
+
+
+class Statement(NamedTuple):
+    """A sentence as data: its name in the table of ``words``, and what it speaks of, by name."""
+
+    name: str
+    facts: dict[str, Any]
+
+    def lines(self) -> list[int]:
+        """Return the numbers of the learner's lines that it names."""
+        return [line.number for line in _lines(self.facts.values()) if line.number]
+
+
+class Explanation(NamedTuple):
+    """Why a run is wrong, slow or large, as data. ``place``: where it has failed. ``given``: what is wrong with which
+    operand. ``look_at``: the line to look at, if one is left. ``difference``: what right runs do there."""
+
+    place: Place
+    given: tuple[Statement, ...] = ()
+    look_at: tuple[Statement, ...] = ()
+    difference: tuple[Statement, ...] = ()
+    reference: str = ""
+
+    def statements(self) -> tuple[Statement, ...]:
+        """Return all that is said, the most important first."""
+        return (*self.look_at, *self.given, *self.difference)
+
+
+def say(name: str, run: str = OWN, **things: Any) -> Statement:
+    """Return a statement on calls and tensors, which are of this run, or of right ones where their name begins with
+    ``right``."""
+    return Statement(name, {key: fact(thing, RIGHT if key.startswith(RIGHT) else run) for key, thing in things.items()})
+
+
+def fact(thing: Any, run: str = OWN) -> Any:
+    """Return calls and tensors as data, and anything else as it is."""
+    if isinstance(thing, Call):
+        axis = thing.axis if thing.axis is None or isinstance(thing.axis, tuple) else str(thing.axis)
+        batches = tuple(sorted(thing.batches))
+        own = (thing.at, thing.rank, thing.kind, thing.layer, batches, axis, thing.peer, thing.carries, thing.line)
+        return CallFact(run, *own)
+    if isinstance(thing, Tensor):
+        source = source_of(thing)
+        came = fact(source.call, run) if source is not None and source is not thing else None
+        return TensorFact(run, thing.labels, fact(thing.call, run), came, len(leaves(thing)))
+    if isinstance(thing, Kept):
+        return KeptFact(thing.way, thing.store, thing.key, thing.line)
+    if isinstance(thing, (list, tuple)) and thing and isinstance(thing[0], (Call, Tensor)):
+        return tuple(fact(one, run) for one in thing)
+    return thing
+
+
+def _lines(things: Iterable[Any]) -> Iterable[Line]:
+    for thing in things:
+        if isinstance(thing, Line):
+            yield thing
+        elif isinstance(thing, (CallFact, TensorFact, KeptFact)):
+            if getattr(thing, "run", OWN) == OWN:
+                yield from _lines(thing)
+        elif isinstance(thing, (tuple, list)) and not isinstance(thing, Labels):
+            yield from _lines(thing)
+
+
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """Return an explanation as values that JSON can carry."""
+    return {
+        "rank": explanation.place.rank,
+        "operation": explanation.place.operation,
+        "layer": explanation.place.layer,
+        **{
+            part: [{"name": one.name, **{key: _plain(thing) for key, thing in one.facts.items()}} for one in said]
+            for part, said in (
+                ("given", explanation.given),
+                ("look_at", explanation.look_at),
+                ("difference", explanation.difference),
+            )
+        },
+        "reference": explanation.reference,
+    }
+
+
+def _plain(thing: Any) -> Any:
+    if isinstance(thing, Line):
+        return thing.number
+    if isinstance(thing, Labels):
+        return str(thing)
+    if isinstance(thing, (CallFact, TensorFact, KeptFact)):
+        return {key: _plain(value) for key, value in thing._asdict().items() if value not in (None, ())}
+    if isinstance(thing, (tuple, list)):
+        return [_plain(one) for one in thing]
+    return thing if thing is None or isinstance(thing, (int, float, bool)) else str(thing)
