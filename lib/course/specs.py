@@ -136,9 +136,8 @@ def find(name: object) -> Puzzle:
             return puzzle
     near = get_close_matches(str(name), known, n=1)
     problem = f"there is no puzzle {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-    expected = ", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values())
-    fix = 'a name or a number; for a function of another name: grade(fn, puzzle="fsdp")'
-    raise PuzzleError(problem, expected=expected, fix=fix)
+    names = ", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values())
+    raise PuzzleError(problem, expected=f"a name or a number: {names}")
 
 
 def before(puzzle: Puzzle) -> Puzzle | None:
