@@ -7,7 +7,7 @@ import contextlib
 import io
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from ..basics.folders import SOLUTIONS
@@ -15,6 +15,7 @@ from ..course.layouts import Size
 from ..course.specs import Puzzle, machine_of
 from ..explain.reference import Reference
 from ..learner.model import Model
+from ..machine.cost import Cost
 from ..recording.lines import recorded_run
 from .answers import answer_of
 
@@ -24,9 +25,10 @@ LARGEST = 2_000
 """Ranks times layers times micro-batches of a run that is explained: of a larger one the verdict tells the facts."""
 
 
-def references_of(puzzle: Puzzle, size: Size) -> Sequence[Reference]:
-    """Return right runs of a puzzle at a size: none where the solutions are not installed."""
-    return _runs_of(puzzle.file, puzzle.name, puzzle.cost, json.dumps(size))
+def references_of(puzzle: Puzzle, size: Size, cost: Cost | None = None) -> Sequence[Reference]:
+    """Return right runs of a puzzle at a size, with its own cost or another one: none where the solutions are not
+    installed."""
+    return _runs_of(puzzle.file, puzzle.name, cost or puzzle.cost, json.dumps(size))
 
 
 def is_explained(size: Size) -> bool:
@@ -34,8 +36,8 @@ def is_explained(size: Size) -> bool:
     return int(size["ranks"] * size["layers"] * size["batches"]) <= LARGEST
 
 
-@cache
-def _runs_of(file: str, name: str, cost: str, written: str) -> tuple[Reference, ...]:
+@lru_cache(maxsize=64)
+def _runs_of(file: str, name: str, cost: str | Cost, written: str) -> tuple[Reference, ...]:
     size: Size = json.loads(written)
     function = _solution(file, name)
     if function is None:
