@@ -49,7 +49,7 @@ def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose
             elif layers != fellows:
                 beside = f", and rank {first}, of the same stage, {show_set(fellows)}"
             expected = f"{share} layer{'s' * (share > 1)} for each {whose}, each layer on one {whose}"
-            facts = {"layers": frozenset(layers), "beside": beside}
+            facts: dict[str, Any] = {"layers": frozenset(layers), "beside": beside}
             raise PuzzleError("other_layers", where=Place(state.rank), expected=expected, line="", **facts)
         owner.update(dict.fromkeys(layers, first))
         wanted.append(dict.fromkeys(layers, (_piece(shard, shards), _piece(shard, shards))))
@@ -218,7 +218,7 @@ def _check_host(host: FinalState, of_devices: Sequence[Wanted]) -> None:
     for when, states in zip(("begins", "ends"), _began_and_kept(host), strict=True):
         for state in states:
             if not any(_is_part(state, wanted) for wanted in of_devices):
-                facts = {"when": when, "layer": state.layer}
+                facts: dict[str, Any] = {"when": when, "layer": state.layer}
                 raise PuzzleError("state_of_others", where=Place(host.rank), got=str(state), line="", **facts)
 
 
@@ -253,7 +253,7 @@ def _compare(
         if have != want:
             end = "frozen" if frozen else _ENDS[kind]
             what = KINDS[kind].of_adapter if adapters else KINDS[kind].word
-            facts = {
+            facts: dict[str, Any] = {
                 "when": "begins" if begins else "ends",
                 "how": "without the" if have is None else "with the wrong part of the",
                 "what": what if begins else f"{end} {what}",

@@ -255,7 +255,8 @@ COSTS: Mapping[str, Cost] = {
 
 
 def cost_named(name: str | Cost) -> Cost:
-    """Return the cost of that name, or with other prices; or the cost itself. Raise PuzzleError for a name that is none of the known ones.
+    """Return the cost of that name, or with other prices; or the cost itself. Raise PuzzleError for a name that is none
+    of the known ones.
 
     >>> cost_named("default(backward=2)").backward
     2

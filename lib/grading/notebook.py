@@ -95,7 +95,7 @@ class Recorded:
 
     def latest(self, size: Size) -> Recording:
         """Return what the latest run has called, which was at this size."""
-        return self.recorders[-1].recording()
+        return self.recorders[-1].whole()
 
 
 def grade(

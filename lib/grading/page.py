@@ -69,6 +69,8 @@ def brief(verdict: Verdict) -> list[str]:
 def _in_short(error: Mistake) -> str:
     """Return what is wrong, with what was expected and what came as far as they are short."""
     said = error.problem.partition("\n")[0]
+    if error.rule == "idea":
+        return f'{said}; on the page: "{error.expected}"'
     for name, part in (("expected", error.expected), ("got", error.got)):
         if part and "\n" not in part and len(f"{said} {part}".split()) < words.SHORT:
             said += f"; {name} {part}"

@@ -8,9 +8,10 @@ from typing import Any
 from ..basics.errors import PuzzleError
 from ..course.layouts import Size
 from ..course.specs import Puzzle, machine_of
-from ..explain.explanation import Explanation, explain
+from ..explain.explanation import explain
 from ..explain.notes import Line, noted
 from ..explain.reference import Reference
+from ..explain.statement import Explanation
 from ..machine.check import TRAINED
 from ..machine.lives import Peak, WatchedSimulator
 from ..machine.outcome import Outcome

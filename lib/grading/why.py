@@ -27,8 +27,8 @@ class Why(str):
 def why(level: int = 2) -> Why:
     """Why the last attempt that was graded, or the last run that failed, is wrong, slow or large.
 
-    ``level``: 1 what is wrong with which tensor, and where; 2 what right runs do there; 3 their lines beside yours. A run
-    that has failed is run once more, and its calls are noted. Raises PuzzleError where there is nothing to explain.
+    ``level``: 1 what is wrong with which tensor, and where; 2 what right runs do there; 3 their lines beside yours. A
+    run that has failed is run once more, and its calls are noted. Raises PuzzleError where there is nothing to explain.
     """
     if level not in LEVELS:
         raise PuzzleError("why has three levels", expected="1, 2 or 3", got=repr(level))
@@ -59,5 +59,5 @@ def _of_run(run: Failed) -> Explanation | None:
         size = size_of_run(error.run)
         puzzle = puzzles().get(error.run.name)
         references = () if puzzle is None or not is_explained(size) else references_of(puzzle, size, shape.cost)
-        return explain(recorder.recording(), error, references, size, shape.cost)
+        return explain(recorder.whole(), error, references, size, shape.cost)
     return None

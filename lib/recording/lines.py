@@ -27,6 +27,6 @@ def recorded_run(
     models = [Model(rank, dist, layers, batches) for rank in range(shape.mesh.everyone)]
     try:
         execute(fn, models, timeout)
-        return recorder.recording(), left_over(models)
+        return recorder.whole(), left_over(models)
     except PuzzleError as error:
-        return recorder.recording(), error
+        return recorder.whole(), error

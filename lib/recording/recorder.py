@@ -166,7 +166,7 @@ class Recorder:
             if len(notes) >= MOST:
                 raise PuzzleError(f"more than {MOST:,} calls in one run")
             running = self._running(rank.rank) if holders else None
-            note = [verb, rank.rank, running, arguments, *_place(), None]
+            note: list[Any] = [verb, rank.rank, running, arguments, *_place(), None]
             notes.append(note)
             try:
                 result = note[-1] = acts(rank, *arguments)
@@ -187,9 +187,18 @@ class Recorder:
         return self.coroutines.setdefault(running, len(self.coroutines))
 
     def recording(self) -> dict[str, Any]:
-        """Return what has been recorded: ``calls`` and ``failed`` as ``Replay.play`` takes them, and a ``diary`` of
-        lines and keys (see ``Writer``), as JSON can carry it."""
+        """Return what has been recorded: ``calls`` and ``failed`` as ``Replay.play`` takes them."""
         return Writer(self.notes).written()
+
+    def diary(self) -> dict[str, Any]:
+        """Return the lines of these calls, and the keys of dictionaries (see ``Writer``), as JSON can carry them."""
+        writer = Writer(self.notes)
+        writer.written()
+        return {"lines": writer.lines, "places": writer.places, "kept": writer.kept}
+
+    def whole(self) -> dict[str, Any]:
+        """Return the recording with its diary."""
+        return {**self.recording(), "diary": self.diary()}
 
     # -- what is called in another way than it is recorded ---------------------------------------------------------
 
@@ -230,9 +239,10 @@ def _on_tensor(act: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Writer:
-    """Writes notes down as plain data. Of each call there is the number of its place among ``places``, which are the
+    """Writes notes down as plain data. ``lines``: of each call the number of its place among ``places``, which are the
     number of a line, its text, and its file unless that is the first one. ``kept``: what dictionaries have done, each
-    with the number of calls before, what it did (see ``STORED``), with which tensor, its name, the key, and the place."""
+    with the number of calls before, what it did (see ``STORED``), with which tensor, its name, the key, and the place.
+    """
 
     def __init__(self, notes: Sequence[list[Any]]) -> None:
         self.notes = notes
@@ -246,7 +256,7 @@ class Writer:
         self.numbers_of_lines: dict[tuple[str, int], int] = {}
 
     def written(self) -> dict[str, Any]:
-        """Return all that is noted, as plain data."""
+        """Return the calls that are noted, and which have failed at which line, as plain data."""
         failed: list[list[Any]] = []
         for verb, rank, coroutine, arguments, code, place, result in self.notes:
             line = self._line(code, place)
@@ -266,8 +276,7 @@ class Writer:
                 failed.append([len(self.calls) - 1, str(result.line)])
             else:
                 self._enter(result)
-        diary = {"lines": self.lines, "places": self.places, "kept": self.kept}
-        return {"calls": self.calls, "failed": failed, "diary": diary}
+        return {"calls": self.calls, "failed": failed}
 
     def number(self, token: Token) -> int:
         """Return the number of a tensor. One made by hand, or of another machine, is first entered as made up."""

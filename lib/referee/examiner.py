@@ -15,17 +15,14 @@ import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 
-from ..basics.errors import PuzzleError
 from ..course.layouts import Size
 from ..course.sizes import other_sizes
 from ..course.specs import Puzzle
-from ..grading.answers import answer_in
 from ..grading.commandline import called
 from ..grading.judge import judge
-from ..grading.submission import sources
+from ..grading.references import references_of
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
 from ..machine.outcome import Outcome
 from ..recording.safe import shown
@@ -103,17 +100,9 @@ def _judged(puzzle: Puzzle, code: Loaded, printed: list[str]) -> Verdict:
         digests.append(digest)
         return outcome
 
-    verdict = judge(puzzle, run, code.noted, partial(_source, code, puzzle.name))
+    verdict = judge(puzzle, run, code.recording, references_of)
     code.known.right.update(digests[: len(verdict.held_at)])
     return verdict
-
-
-def _source(code: Loaded, name: str) -> str:
-    """Return the function of a puzzle in a learner's file, with what it needs; nothing if it is not found."""
-    try:
-        return answer_in([text for _, text in sources(code.submission.file, code.submission.text)], name)
-    except (PuzzleError, ValueError, RecursionError, MemoryError):
-        return ""
 
 
 def _file(attempt: Attempt) -> str:
