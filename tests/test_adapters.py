@@ -205,7 +205,7 @@ def test_a_state_of_an_adapter_is_loaded_before_work_on_its_layer() -> None:
 
     states = run(program, **FOUR).final_states
     late = [state._replace(late=(Labels("OptState", 2, 6, extra=OF_ADAPTER),)) for state in states]
-    with refuses(r"only after work on that layer.*model.opt_states\[l\] = model.load_adapter\(l\)"):
+    with refuses("only after work on that layer"):
         check_layout("frozen_shards", FOUR, late)
 
 
@@ -258,11 +258,11 @@ def test_labels_say_adapter_only_where_it_is_true() -> None:
 def test_adapters_and_weights_are_not_parts_of_one_thing() -> None:
     model = Model()
     weight, adapter = model.load_weights(0, 0, 2)[0], model.load_adapter(0, 1, 2)[0]
-    with refuses("not parts of one thing.*instead: gather adapters with adapters"):
+    with refuses("not parts of one thing"):
         weight.combine(adapter)
-    with refuses("adapter and that of a weight do not add up.*instead: give adapter="):
+    with refuses("adapter and that of a weight do not add up"):
         WeightGrad(0, 2, [0], 2) + WeightGrad(0, 2, [1], 2, adapter=True)
-    twice = "a shard comes twice.*instead: let each rank load its own shard, model.load_adapter"
+    twice = "a shard comes twice"
     with refuses(twice):
         Weight(0, 2, 0, {1}, 2, adapter=True).combine(Weight(0, 2, 0, {1}, 2, adapter=True))
 
@@ -275,7 +275,7 @@ def adapter_of(key: Any) -> Change:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "the weight as its adapter": (alone(forward=adapter_of(lambda layer: layer)), "no adapter, but the layer's own"),
+    "the weight as its adapter": (alone(forward=adapter_of(lambda layer: layer)), "own weight, and no adapter"),
     "another layer's": (alone(forward=adapter_of(lambda layer: ("adapter", 0))), "forward.*adapter is that of layer 0"),
     "another layer's in backward": (
         alone(backward=adapter_of(lambda layer: ("adapter", 0))),
@@ -299,7 +299,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_refused_with_a_cure(name: str) -> None:
+def test_what_does_not_fit_is_refused(name: str) -> None:
     program, says = REFUSED[name]
     with refuses(says):
         run(program, **ALONE)
@@ -311,7 +311,7 @@ def test_an_adapter_is_no_weight_and_only_it_is_trained() -> None:
         model.activations[0] = model.get_activation([0])
         model.forward(0, model.activations[0], model.weights[0])
 
-    with refuses("an adapter is no weight of its own"):
+    with refuses("that is an adapter, and not the layer's own weight"):
         run(in_its_place)
 
     async def updated_before(model: Model) -> None:
@@ -399,7 +399,7 @@ def test_an_updated_adapter_is_stale_in_value() -> None:
 def test_what_is_trained_has_to_be_said() -> None:
     done = run(alone(), **ALONE)
     assert check_finals(done.final_states, "adapters") is False
-    with refuses('that is an adapter.*instead: .*train="adapters"'):
+    with refuses("that is an adapter"):
         run(alone(), layers=3, batches=2).check()
     with pytest.raises(PuzzleError, match="there is no such train"):
         run(alone(), train="everything")
@@ -418,7 +418,7 @@ def test_plain_training_is_not_that_of_adapters() -> None:
         return model
 
     run(plain, layers=1).check()
-    with refuses("a frozen weight has been changed.*instead: update the adapter only"):
+    with refuses("a frozen weight has been changed"):
         run(plain, layers=1, train="adapters").check()
 
     async def forgotten(model: Model) -> Model:
@@ -426,7 +426,7 @@ def test_plain_training_is_not_that_of_adapters() -> None:
         del model.weights[0]
         return model
 
-    with refuses("the layer's own weight, and only adapters are trained"):
+    with refuses("that is the layer's own weight, and no adapter"):
         run(forgotten, layers=1, train="adapters").check()
 
 

@@ -192,10 +192,10 @@ def test_all_axes_are_all_ranks_and_their_order_is_that_of_the_mesh() -> None:
 @pytest.mark.parametrize(
     ("axis", "said"),
     [
-        (("replica", "contxt"), r"(?s)no mesh axis 'contxt'.*did you mean axis='context'"),
-        (("replica", "replica"), r"(?s)the mesh axis 'replica' comes twice.*instead: +axis=\"replica\""),
-        (["context", "replica", "context"], r'(?s)\'context\' comes twice.*axis=\("replica", "context"\)'),
-        ((), r"(?s)no mesh axis is named.*leave out axis, and all ranks take part"),
+        (("replica", "contxt"), r"(?s)no mesh axis 'contxt'.*'replica', 'context'"),
+        (("replica", "replica"), r"(?s)the mesh axis 'replica' comes twice.*expected: +each axis once"),
+        (["context", "replica", "context"], r"(?s)\'context\' comes twice.*expected: +each axis once"),
+        ((), r"(?s)no mesh axis is named"),
         (("context", 3), r"there is no mesh axis 3"),
         (frozenset({"context"}), r"there is no mesh axis frozenset"),
     ],
@@ -217,9 +217,8 @@ def test_a_puzzle_has_to_grant_them() -> None:
     words = {word for event in outcome.events for word in event.words}
     puzzle = puzzles()["compose"]
     granted = puzzle._replace(words=tuple(words - {AXES}))
-    with pytest.raises(PuzzleError, match=r"solved without collectives over several axes at once") as told:
+    with pytest.raises(PuzzleError, match=r"solved without collectives over several axes at once"):
         check_features(outcome, granted)
-    assert 'axis="context" and then axis="tensor"' in str(told.value)
 
 
 # -- everything that knows collectives knows these -----------------------------------------------------

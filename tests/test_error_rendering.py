@@ -35,9 +35,9 @@ async def ddp(model):
 draw(run(ddp, ranks=2, layers=1, batches=2))
 """
 SHOWN = """\
-PuzzleError: rank 0, weights[1]: only tensors can be stored in weights
+PuzzleError: rank 0, weights[1]: only tensors can be stored in weights: did you forget
+    `await`?
   got:      <allgather(layer 0) of rank 0, in flight>
-  instead:  did you forget `await`?
 
       3     model.weights[0] = weight
       4     model.activations[0] = model.get_activation([model.rank])
@@ -88,10 +88,7 @@ def test_a_deadlock_shows_the_lines_at_which_ranks_wait() -> None:
     head = (
         "Deadlock: no rank can ever go on\n  rank 3 has returned\n  ranks 0-2 wait for rank 3 in all-reduce of layer 0"
     )
-    fix = "rank 3 has finished without allreduce: every rank of the group calls it, also one that has nothing to add"
-    fix += ", which brings model.fake_grad(0, [])"
-    said = re.sub("\n {12}", " ", said)
-    assert said.startswith(f"{head}, since tick 1\n  instead:  {fix}\n\nranks 0-2 wait here:\n")
+    assert said.startswith(f"{head}, since tick 1\n\nranks 0-2 wait here:\n")
     assert said.count("---->") == 1
 
 
@@ -208,19 +205,16 @@ def _flagged(outputs: Outputs) -> None:
 
 def test_a_notebook_breaks_no_word_of_an_error() -> None:
     """Its lines have room for COLUMNS letters; what it breaks itself, it breaks anywhere."""
-    folded = 0
     for one in CASES:
         error = failed(one)
         said = rendered(error).partition("\n\n")[0]
         assert all(len(line) <= COLUMNS or " " not in line.strip() for line in said.splitlines()), said
         words = " ".join([str(error), *getattr(error, "briefly", ())]).split()
         assert {word for word in said.split() if len(word) > 30} <= {*words, *said.split()}
-        folded += any(line.startswith("            ") for line in said.splitlines())
-    assert folded > 3
 
 
 def test_the_pieces_of_a_line_stand_below_its_text() -> None:
-    error = PuzzleError("a problem", fix="in one word " * 12, got="brief", where="here")
+    error = PuzzleError("a problem", expected="brief", got="in one word " * 12, where="here")
     lines = rendered(error).splitlines()
-    assert lines[1] == "  got:      brief" and lines[2].startswith("  instead:  in one word")
+    assert lines[1] == "  expected: brief" and lines[2].startswith("  got:      in one word")
     assert lines[3].startswith(" " * 12 + "one word") and len(lines[2]) <= COLUMNS

@@ -80,7 +80,7 @@ def test_a_part_without_gaps_is_cut_into_equal_pieces_one_after_the_other(
     index = data.draw(st.integers(-1, pieces))
     gaps = max(part.shards) - min(part.shards) >= len(part.shards)
     if not 0 <= index < pieces:
-        with pytest.raises(PuzzleError, match=f"no piece {index} of {pieces}"):
+        with pytest.raises(PuzzleError, match=f"piece {index} of {pieces} is out of range"):
             cut(part, index, pieces)
     elif gaps:
         with pytest.raises(PuzzleError, match="a part with gaps cannot be cut"):
@@ -102,19 +102,16 @@ def test_of_nothing_the_whole_is_missing_and_nothing_can_be_cut() -> None:
 
 @pytest.mark.parametrize("count", [2, 8, 9])
 @pytest.mark.parametrize("where", ["+", ""])
-def test_a_sum_that_counts_twice_shows_up_to_eight_of_its_gradients_and_says_what_to_do(count: int, where: str) -> None:
+def test_a_sum_that_counts_twice_shows_up_to_eight_of_its_gradients(count: int, where: str) -> None:
     grads = [
         Labels("WeightGrad", 0, 2, batches=frozenset({0, place}), total_batches=9) for place in range(1, count + 1)
     ]
     with pytest.raises(PuzzleError) as raised:
         total_of(grads, where)
     error = raised.value
-    assert error.problem == "micro-batch 0 is in more than one gradient, and would be counted twice"
+    assert error.problem == "micro-batch 0 would be counted twice"
     shown = ", ".join(f"{{0, {place}}}" for place in range(1, min(count, 8) + 1))
     assert error.got == shown + (" ..." if count > 8 else "")
-    assert error.fix.startswith(
-        "add the gradient of each micro-batch once" if where else "train each micro-batch on one"
-    )
     assert total_of(grads, where, strict=False).batches == frozenset(range(count + 1))
 
 
@@ -202,15 +199,15 @@ def test_equal_by_labels_also_when_copied() -> None:
 
 def test_the_micro_batches_that_count_twice_are_named_and_no_others() -> None:
     one, other = WeightGrad(0, 2, [0, 1, 2], 4), WeightGrad(0, 2, [1, 3], 4)
-    with pytest.raises(PuzzleError, match=r"^\+: micro-batch 1 is in more than one gradient"):
+    with pytest.raises(PuzzleError, match=r"^\+: micro-batch 1 would be counted twice"):
         one + other
 
 
 def test_no_tensor_is_cut_finer_than_the_finest() -> None:
     assert Weight(0, 2, 0).shard(FINEST - 1, FINEST).total == FINEST
-    with pytest.raises(PuzzleError, match="at most 65,536 pieces"):
+    with pytest.raises(PuzzleError, match="a number from 1 to 65,536"):
         Weight(0, 2, 0).shard(0, FINEST + 1)
-    with pytest.raises(PuzzleError, match="at most 65,536 pieces"):  # nor are two that have no pieces in common
+    with pytest.raises(PuzzleError, match="a number from 1 to 65,536"):  # nor are two that have no pieces in common
         Weight(0, 2, 0, {1}, FINEST).combine(Weight(0, 2, 0, {0}, 3))
 
 

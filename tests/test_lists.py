@@ -340,7 +340,8 @@ def test_a_sum_in_a_list_is_not_made_in_place() -> None:
         run(program(), ranks=2, layers=1, batches=2)
     with pytest.raises(PuzzleError, match="missing micro-batch") as in_list:
         run(program(0), ranks=2, layers=1, batches=2)
-    assert in_list.value.fix == alone.value.fix and "allreduce" in in_list.value.fix
+    parts = [(one.value.rule, one.value.facts, one.value.expected, one.value.got) for one in (alone, in_list)]
+    assert parts[0] == parts[1]
 
 
 def test_a_state_that_is_loaded_after_a_list_with_its_layer_is_late() -> None:
@@ -378,33 +379,33 @@ REFUSED: dict[str, tuple[Callable[[Model, Sequence[Weight]], Any], str, str]] = 
     "two kinds": (
         lambda m, w: m.allgather([w[0], m.opt_states[1]], [0, 1]),
         "Weight and OptState in one list",
-        "one allgather for each kind",
+        "tensors of one kind",
     ),
-    "another layer": (lambda m, w: m.allgather(w[:2], [0, 2]), "the Weight is of layer 1", "expected: layer 2"),
+    "another layer": (lambda m, w: m.allgather(w[:2], [0, 2]), "the Weight is that of layer 1", "expected: layer 2"),
     "nothing in it": (lambda m, w: m.allgather([w[0], None], [0, 1]), "allgather takes a Weight", "None"),
     "nothing to add": (
         lambda m, w: m.allreduce([m.fake_grad(0, []), None], [0, 1]),  # type: ignore[list-item]
         "allreduce takes a WeightGrad",
-        "fake_grad(1, [])",
+        "None",
     ),
     "another kind": (lambda m, w: m.scatterreduce(w[:2], [0, 1]), "scatterreduce takes a WeightGrad", "Weight(layer=0"),  # type: ignore[arg-type]
-    "one layer for all": (lambda m, w: m.allgather(w[:2], 0), "comes with the list of their layers", "[0, 1]"),
-    "a list of layers": (lambda m, w: m.allgather(w[0], [0]), "comes with the list of their tensors", "[0, 1]"),
+    "one layer for all": (lambda m, w: m.allgather(w[:2], 0), "comes with the list of their layers", ", 0"),
+    "a list of layers": (lambda m, w: m.allgather(w[0], [0]), "comes with the list of their tensors", ", [0]"),
     "a dictionary": (lambda m, w: m.allgather(m.weights, [0, 1]), "comes with the list of their tensors", "[0, 1]"),
     "a layer that is text": (lambda m, w: m.allgather(w[:2], [0, "1"]), "layer is out of range", "from 0 to 2"),  # type: ignore[list-item]
     "a layer that is half": (lambda m, w: m.allgather(w[:2], [0, 1.5]), "layer is out of range", "1.5"),  # type: ignore[list-item]
-    "a call in it": (lambda m, w: m.allgather([w[0], m.allgather(w[1], 1)], [0, 1]), "takes a tensor", "`await`"),
+    "a call in it": (lambda m, w: m.allgather([w[0], m.allgather(w[1], 1)], [0, 1]), "takes a Weight", "`await`"),
     "made up": (lambda m, w: m.allreduce([m.fake_grad(0, []), m.fake_grad(1, [0])], [0, 1]), "is made up", "layer 1"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_list_is_refused_with_its_cure(name: str) -> None:
+def test_what_is_no_list_is_refused(name: str) -> None:
     call, problem, says = REFUSED[name]
     with pytest.raises(PuzzleError) as near:
         bringing(call)()
     error = near.value
-    assert problem in error.problem and says in str(error) and error.fix
+    assert problem in error.problem and says in str(error)
     assert error.place.rank == 0 and "test_lists.py" in error.line
 
     async def program(model: Model) -> None:
@@ -415,40 +416,36 @@ def test_what_is_no_list_is_refused_with_its_cure(name: str) -> None:
     assert str(far.value) == str(error)
 
 
-MIXED: dict[str, tuple[Any, Any, str, str]] = {
+MIXED: dict[str, tuple[Any, Any, str]] = {
     "another order": (
         lambda m, w: m.allgather(w[:2], [0, 1]),
         lambda m, w: m.allgather([w[1], w[0]], [1, 0]),
         "rank 0 calls allgather(layers [0, 1]) where rank 1 calls allgather(layers [1, 0])",
-        "a list of the same layers in the same order",
     ),
     "a list and a tensor": (
         lambda m, w: m.allgather([w[0]], [0]),
         lambda m, w: m.allgather(w[0], 0),
         "rank 0 calls allgather(layers [0]) where rank 1 calls allgather(layer 0)",
-        "a list meets lists only",
     ),
     "more layers": (
         lambda m, w: m.allgather(w[:2], [0, 1]),
         lambda m, w: m.allgather(w, [0, 1, 2]),
         "rank 0 calls allgather(layers [0, 1]) where rank 1 calls allgather(layers [0, 1, 2])",
-        "the same layers",
     ),
     "another collective": (
         lambda m, w: m.allreduce([m.fake_grad(0, [])], [0]),
         lambda m, w: m.scatterreduce([m.fake_grad(0, [])], [0]),
         "rank 0 calls allreduce(layers [0]) where rank 1 calls scatterreduce(layers [0])",
-        "takes part in every collective",
     ),
 }
 
 
 @pytest.mark.parametrize("name", MIXED)
 def test_ranks_that_bring_other_lists_are_named_side_by_side(name: str) -> None:
-    one, other, problem, fix = MIXED[name]
+    one, other, problem = MIXED[name]
     with pytest.raises(PuzzleError) as caught:
         bringing(one, other)()
-    assert caught.value.problem == problem and fix in caught.value.fix
+    assert caught.value.problem == problem
     assert caught.value.run.failure.waits  # and it can be drawn
     assert "layers [" in draw(caught.value.run).svg()
 
@@ -493,7 +490,7 @@ def test_a_list_that_is_not_awaited_is_told() -> None:
 
 
 def test_a_list_meets_lists_of_its_length_only_even_where_sets_are_not_checked() -> None:
-    with pytest.raises(PuzzleError, match="a list meets lists only"):
+    with pytest.raises(PuzzleError, match="where rank 1 calls"):
         run(mixing, ranks=2, layers=3, batches=1, _strict=False)
 
 
@@ -590,7 +587,7 @@ def test_a_list_is_seen_layer_by_layer() -> None:
 @pytest.mark.parametrize("layers", [1, 2, 6])
 def test_no_whole_gradient_sees_every_layer_of_a_list(layers: int) -> None:
     no_whole_gradient.check(run(fsdp_of("scatterreduce"), ranks=4, layers=layers, batches=4))
-    with pytest.raises(PuzzleError, match="this is puzzle 3") as caught:
+    with pytest.raises(PuzzleError, match="receives a whole summed gradient") as caught:
         no_whole_gradient.check(run(fsdp_of("allreduce"), ranks=4, layers=layers, batches=4))
     assert caught.value.place.operation == "allreduce"
 
@@ -622,7 +619,7 @@ def test_zeros_beside_a_gradient_do_not_hide_it() -> None:
 
     done = run(hidden, ranks=4, layers=4, batches=4)
     done.check()
-    with pytest.raises(PuzzleError, match="this is puzzle 3"):
+    with pytest.raises(PuzzleError, match="receives a whole summed gradient"):
         no_whole_gradient.check(done)
 
 
@@ -679,7 +676,7 @@ WRONG_LISTS: dict[str, tuple[list[Any], str]] = {
     "empty": ([[], []], "no tensors with no layers"),
     "the same twice": ([[0, 0], [0, 0]], "is in the list 2 times"),
     "two kinds": ([[0, 3], [0, 1]], "Weight and OptState in one list"),
-    "another layer": ([[0, 2], [1, 0]], "the Weight is of layer 0"),
+    "another layer": ([[0, 2], [1, 0]], "the Weight is that of layer 0"),
     "another rank's": ([[0, 6], [0, 1]], "belongs to rank 1"),
     "a layer that is text": ([[0, 2], [0, "\x1b[2J"]], "layer is out of range"),
     "a layer that is nothing": ([[0, 2], [0, None]], "layer is out of range"),

@@ -31,9 +31,8 @@ def test_what_is_not_stored_is_gone_and_the_message_says_when() -> None:
     model = ready()
     out = model.forward(0, model.activations[0], model.weights[0])
     model.forward(0, model.activations[0], model.weights[0])
-    with pytest.raises(PuzzleError, match=r"was not stored when rank 0 issued forward\(layer 0\)") as caught:
+    with pytest.raises(PuzzleError, match=r"was not stored when rank 0 issued forward\(layer 0\)"):
         model.forward(1, out, model.weights[1])
-    assert "store it to keep it" in str(caught.value)
     with pytest.raises(PuzzleError, match="was not stored"):
         model.activations[1] = out
 

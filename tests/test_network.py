@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -292,55 +291,7 @@ def test_ranks_of_which_the_same_is_to_be_said_are_told_together(missing: int) -
     assert said == [
         f"{named} {have} finished",
         f"{waiting}; missing: {named}",
-        f"instead:  {named} {have} finished without allreduce: every rank of the group calls it, also one that has "
-        "nothing to add, which brings model.fake_grad(0,",
     ]
-
-
-async def _ring_of_receives(model: Model) -> None:
-    await model.receive(src=model.rank - 1 if model.rank else None)
-
-
-async def _message_or_sum(model: Model) -> None:
-    await (model.receive(src=1) if model.rank == 0 else model.allreduce(model.fake_grad(0, []), 0))
-
-
-async def _two_groups(model: Model) -> None:
-    await model.allreduce(model.fake_grad(0, []), 0, axis="replica" if model.rank in (1, 2) else "shard")
-
-
-async def _once_too_often(model: Model) -> None:
-    if model.rank:
-        await model.pass_to(0, "one")
-    else:
-        await model.receive()
-        await model.receive()
-
-
-async def _never_set(model: Model) -> None:
-    await asyncio.get_running_loop().create_future()
-
-
-WAYS_OUT = {
-    _ring_of_receives: "all wait to receive, and nobody has sent: some rank has to send before it receives",
-    _message_or_sum: "rank 0 waits for a message of rank 1, which waits in allreduce(layer 0) for rank 0. Rank 0 has "
-    "not called allreduce(layer 0): every rank calls allreduce for every layer, also for those that it does not run, "
-    "so below no `if` of a rank. A message is received after the collectives that its sender joins first: in a loop "
-    "over all layers in the turn of the first layer of this rank",
-    _two_groups: "let every rank of the group call the same collectives in the same order",
-    _once_too_often: "rank 0 waits for any message, and no rank sends to it any more: compare who sends to whom, "
-    "and how often; rank 1 has sent rank 0 1 message",
-    _never_set: "a Future, an Event or a Queue of your own has to be set by a rank that still runs",
-}
-
-
-@pytest.mark.parametrize("program", WAYS_OUT, ids=lambda program: program.__name__)
-def test_a_deadlock_says_what_to_do(program: Callable[[Model], Any]) -> None:
-    ranks = 2 if program is _once_too_often else 4
-    mesh = {"replica": 2, "shard": 2} if program is _two_groups else None
-    with pytest.raises(Deadlock) as caught:
-        run(program, ranks=ranks, mesh=mesh)
-    assert caught.value.fix == WAYS_OUT[program]
 
 
 def test_of_many_waits_of_a_rank_three_are_told() -> None:
@@ -358,7 +309,7 @@ def test_of_many_waits_of_a_rank_three_are_told() -> None:
 
     with pytest.raises(Deadlock) as caught:
         run(program, ranks=3)
-    said = [line.partition(" [")[0].strip() for line in str(caught.value).splitlines()[1:-1]]
+    said = [line.partition(" [")[0].strip() for line in str(caught.value).splitlines()[1:]]
     assert said == [
         "rank 0 waits for receive from rank 1, since tick 0",
         "rank 0 waits for receive from rank 2, since tick 0",

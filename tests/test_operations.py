@@ -356,7 +356,7 @@ OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
     ],
     *[("loss", "inp", {"layer": layer}, "the loss reads the output of the last layer") for layer in (0, 2)],
     *[
-        ("update", name, {"layer": layer}, f"{name} is of layer {layer}")
+        ("update", name, {"layer": layer}, f"{name} is that of layer {layer}")
         for name in NEEDED["update"]
         for layer in (0, 2)
     ],

@@ -465,10 +465,10 @@ MET = [
     ("allreduce", (complete, complete), "that activation is whole already"),
     ("scatterreduce", (complete, complete), "that activation is whole already"),
     ("allreduce", (own, complete), "that activation is whole already"),
-    ("allreduce", (lambda m: own(m, index=0), lambda m: own(m, index=0)), "a partial sum comes twice"),
-    ("scatterreduce", (lambda m: own(m, index=1), lambda m: own(m, index=1)), "a partial sum comes twice"),
-    ("allreduce", (own, lambda m: own(m, batch=1)), "these are not partial sums of one thing"),
-    ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "these are not partial sums of one thing"),
+    ("allreduce", (lambda m: own(m, index=0), lambda m: own(m, index=0)), "a partial sum would be counted twice"),
+    ("scatterreduce", (lambda m: own(m, index=1), lambda m: own(m, index=1)), "a partial sum would be counted twice"),
+    ("allreduce", (own, lambda m: own(m, batch=1)), "partial sums of different things do not add up"),
+    ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "of different things do not add up"),
     ("allreduce", (lambda m: complete(m).shard(0, 2),) * 2, "that slice is added up already"),
     ("allgather", (own, own), "these are not parts of one thing"),
     ("allgather", (lambda m: own(m, lambda out: out.shard(m.rank, 2)),) * 2, "these are not parts of one thing"),
@@ -569,7 +569,7 @@ def test_a_partial_sum_twice_is_wrong_in_value_where_the_final_weight_is_complet
         model.set_final_weight(0, final)
         return model
 
-    with pytest.raises(PuzzleError, match="a partial sum comes twice"):
+    with pytest.raises(PuzzleError, match="a partial sum would be counted twice"):
         run(training, 2, 1, 1)
     with pytest.raises(PuzzleError, match="wrong value"):
         check_finals(run(training, 2, 1, 1, _strict=False).final_states)

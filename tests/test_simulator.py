@@ -105,7 +105,7 @@ def test_a_weight_is_cut_into_one_piece_up_to_the_finest(pieces: int) -> None:
 @pytest.mark.parametrize("pieces", [-1, 0, FINEST + 1])
 def test_a_weight_is_cut_into_no_other_number_of_pieces(pieces: int) -> None:
     simulator, ranks = opened()
-    with pytest.raises(PuzzleError, match=f"a weight cannot be cut into {pieces} shards"):
+    with pytest.raises(PuzzleError, match=f"(?s)cannot be cut into so many pieces.*{pieces} shards"):
         simulator.load_weights(ranks[0], 0, 0, pieces)
 
 
@@ -336,29 +336,3 @@ def _forward(model: Model) -> None:
     model.weights[0], model.opt_states[0] = model.load_weights(0)
     model.activations[0] = model.get_activation([0])
     model.forward(0, model.activations[0], model.weights[0])
-
-
-def test_what_a_forward_has_used_up_is_to_be_stored_and_no_gather_is_meant() -> None:
-    def forgets(model: Model) -> Model:
-        for layer in range(model.LAYERS):
-            model.weights[layer], _ = model.load_weights(layer)
-        out = model.forward(0, model.get_activation([0]), model.weights[0])
-        model.forward(0, model.get_activation([1]), model.weights[0])
-        model.forward(1, out, model.weights[1])
-        return model
-
-    with pytest.raises(PuzzleError) as failed:
-        run(forgets, ranks=1, layers=2, batches=2)
-    fix = str(failed.value.fix)
-    assert fix.startswith("store it to keep it, in model.activations[...], as soon as it is made")
-    assert "gather" not in fix
-
-
-def test_others_have_a_layer_once_one_of_them_has_loaded_it_and_nobody_can_say_before_all_are_there() -> None:
-    simulator = LocalSimulator(Shape.of(2))
-    first = simulator.open(0, LAYERS, BATCHES)
-    assert first.others_have(0)  # as far as is known
-    second = simulator.open(1, LAYERS, BATCHES)
-    assert not first.others_have(0) and not second.others_have(0)
-    simulator.load_weights(second, 0, 0, 1)
-    assert first.others_have(0) and not first.others_have(1) and not second.others_have(0)

@@ -42,7 +42,7 @@ def trace(*files: Paths, step: int | None = None, name: str | None = None) -> Pr
     that have no step in common.
     """
     if not (step is None or (isinstance(step, int) and not isinstance(step, bool))):
-        raise PuzzleError("step is the number of a step", where="trace", got=describe(step), fix="step=3", line="")
+        raise PuzzleError("step is the number of a step", where="trace", got=describe(step), expected="step=3", line="")
     paths = _paths(files)
     raws, dumps = list[Raw](), list[Rank]()
     for path in paths:
@@ -54,13 +54,13 @@ def trace(*files: Paths, step: int | None = None, name: str | None = None) -> Pr
             dumps.append(found)
     if raws and dumps:
         problem = f"{raws[0].path.name} is of PyTorch's profiler, and {dumps[0].source} of the flight recorder"
-        raise PuzzleError(problem, where="trace", fix="trace of one kind of files", line="")
+        raise PuzzleError(problem, where="trace", expected="trace of one kind of files", line="")
     title = name or _title(paths)
     if dumps:
         _one_each([(one.rank, one.source) for one in dumps])
         if step is not None:
-            fix = "trace(files)"
-            raise PuzzleError("a flight recorder knows of no steps", where="trace", fix=fix, line="")
+            expected = "trace(files)"
+            raise PuzzleError("a flight recorder knows of no steps", where="trace", expected=expected, line="")
         return Profile(dumps, title, None, Whole(begins=False, ends=True))
     numbers, ranks = list[int](), list[Rank]()
     for raw in raws:
@@ -96,17 +96,17 @@ def _paths(files: Sequence[Paths]) -> list[Path]:
     found: list[Path] = []
     for which in given:
         if not isinstance(which, (str, os.PathLike)):
-            raise PuzzleError("trace takes names of files", where="trace", got=describe(which), fix=HOW, line="")
+            raise PuzzleError("trace takes names of files", where="trace", got=describe(which), expected=HOW, line="")
         name = os.fspath(which)
         named = sorted(map(Path, glob(name))) if has_magic(name) and not Path(name).exists() else [Path(name)]
         if not named or not named[0].exists():
-            raise PuzzleError(f"there is no file {name}", where="trace", fix=HOW, line="")
+            raise PuzzleError(f"there is no file {name}", where="trace", expected=HOW, line="")
         found += named
     if not found:
-        raise PuzzleError("trace takes the files of one or several ranks", where="trace", fix=HOW, line="")
+        raise PuzzleError("trace takes the files of one or several ranks", where="trace", expected=HOW, line="")
     if folder := next((path for path in found if path.is_dir()), None):
-        fix = f'trace("{folder}/*")'
-        raise PuzzleError(f"{folder} is a folder", where="trace", fix=fix, line="")
+        expected = f'trace("{folder}/*")'
+        raise PuzzleError(f"{folder} is a folder", where="trace", expected=expected, line="")
     return [*dict.fromkeys(path.resolve() for path in found)]
 
 
@@ -125,8 +125,8 @@ def _read(path: Path) -> Raw | Rank:
     if is_dump(raw.about):
         return rank_of(path, raw.about)
     if not events:
-        fix = 'the file that export_chrome_trace("rank0.json.gz") has written'
-        raise damaged(path, f"is no trace: it has no list of {ENTRIES}", fix)
+        expected = 'the file that export_chrome_trace("rank0.json.gz") has written'
+        raise damaged(path, f"is no trace: it has no list of {ENTRIES}", expected)
     return raw
 
 
@@ -135,8 +135,8 @@ def _rank(raw: Raw, files: int) -> int:
     if rank is None:
         if files == 1:
             return 0
-        fix = "start torch.distributed before the profiler, or call the files rank0.json.gz, rank1.json.gz, ..."
-        raise damaged(raw.path, "has no rank in it, nor in its name", fix)
+        expected = "start torch.distributed before the profiler, or call the files rank0.json.gz, rank1.json.gz, ..."
+        raise damaged(raw.path, "has no rank in it, nor in its name", expected)
     return rank
 
 
@@ -146,7 +146,7 @@ def _one_each(ranks: Sequence[tuple[int, str]]) -> None:
     for rank, source in ranks:
         if rank in known:
             problem = f"{known[rank]} and {source} are both of rank {rank}"
-            raise PuzzleError(problem, where="trace", fix="the files of one run, one for each rank", line="")
+            raise PuzzleError(problem, where="trace", expected="the files of one run, one for each rank", line="")
         known[rank] = source
 
 
@@ -165,8 +165,8 @@ def _step(raws: Sequence[Raw], wanted: int | None) -> int | None:
     common = set.intersection(*(set(raw.steps) for raw in raws))
     if not common:
         said = ", ".join(f"{raw.path.name} {_steps(raw)}" for raw in raws[:4])
-        fix = "files of the same step of all ranks: the same schedule(wait=, warmup=, active=) on each"
-        raise PuzzleError("these ranks have no step in common", where="trace", got=said, fix=fix, line="")
+        expected = "files of the same step of all ranks: the same schedule(wait=, warmup=, active=) on each"
+        raise PuzzleError("these ranks have no step in common", where="trace", got=said, expected=expected, line="")
     return max(common)
 
 

@@ -30,8 +30,10 @@ def plain_pickle(path: Path) -> Any:
             return _Plain(file).load()
         except pickle.UnpicklingError as error:
             if "it names" in str(error):
-                fix = "a dump as PyTorch has written it; a pickle that names code may run anything, and is not loaded"
-                raise damaged(path, f"is a pickle of more than plain data: {error}", fix) from None
+                expected = (
+                    "a dump as PyTorch has written it; a pickle that names code may run anything, and is not loaded"
+                )
+                raise damaged(path, f"is a pickle of more than plain data: {error}", expected) from None
             raise damaged(path, f"is damaged: {error}") from None
         except Exception as error:  # a damaged pickle may raise anything
             said = "is cut off" if isinstance(error, EOFError) else f"is damaged: {error}"

@@ -59,10 +59,12 @@ class Profile:
         begins += [shifts[rank.rank] + one.start for rank in ranks for one in rank.calls]
         if not begins:
             problem = "there is neither work nor a call of the network in these files"
-            fix = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) around a step of training"
+            expected = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) around a step of training"
             if not whole.begins and whole.ends:  # of a flight recorder
-                fix = "TORCH_FR_BUFFER_SIZE=2000 before training begins, on more than one GPU: one alone calls nobody"
-            raise PuzzleError(problem, where="trace", fix=fix, line="")
+                expected = (
+                    "TORCH_FR_BUFFER_SIZE=2000 before training begins, on more than one GPU: one alone calls nobody"
+                )
+            raise PuzzleError(problem, where="trace", expected=expected, line="")
         self._zero, self._shifts = min(begins), shifts
         self.by_rank = {rank.rank: self._events(rank, met.found) for rank in ranks}
         self.time = makespan(self.events)

@@ -31,12 +31,12 @@ def read_pickle(path: Path) -> Rank:
 def rank_of(path: Path, dump: Any) -> Rank:
     """Return the calls in the data of a dump. Raise PuzzleError if it is none."""
     if not is_dump(dump):
-        fix = "the dump of torch.distributed's flight recorder, which has a version and a list of entries"
-        raise damaged(path, "is no dump of a flight recorder", fix)
+        expected = "the dump of torch.distributed's flight recorder, which has a version and a list of entries"
+        raise damaged(path, "is no dump of a flight recorder", expected)
     said, named = dump.get("rank"), re.findall(r"\d+", path.name.split(".")[0])
     if natural(said) is None and not named:
-        fix = "a name that ends in the rank, as PyTorch gives them: nccl_trace_rank_3"
-        raise damaged(path, "has no rank in it, nor in its name", fix)
+        expected = "a name that ends in the rank, as PyTorch gives them: nccl_trace_rank_3"
+        raise damaged(path, "has no rank in it, nor in its name", expected)
     rank = natural(said)
     rank = int(named[-1]) if rank is None else rank
     entries = [entry for entry in dump["entries"] if isinstance(entry, dict)]

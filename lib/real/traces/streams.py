@@ -34,13 +34,13 @@ def opened(path: Path) -> BufferedReader:
         return cast("BufferedReader", gzip.open(path, "rb")) if packed else path.open("rb")
     except OSError as error:
         problem = f"{path.name} cannot be read: {error.strerror or error}"
-        raise PuzzleError(problem, where="trace", fix='trace("rank*.json.gz")', line="") from None
+        raise PuzzleError(problem, where="trace", expected='trace("rank*.json.gz")', line="") from None
 
 
-def damaged(path: Path, problem: str, fix: str = "") -> PuzzleError:
+def damaged(path: Path, problem: str, expected: str = "") -> PuzzleError:
     """Return the error for a file in which something is wrong."""
-    fix = fix or "export it again, or copy it again: it may have been cut off"
-    return PuzzleError(f"{path.name} {problem}", where="trace", fix=fix, line="")
+    expected = expected or "a whole file: it may have been cut off as it was exported, or copied"
+    return PuzzleError(f"{path.name} {problem}", where="trace", expected=expected, line="")
 
 
 @contextmanager
@@ -173,8 +173,8 @@ class _Text:
             return
         if start != "{":
             problem = "is empty" if not start else f"is no JSON: it begins with {self.text[self.at : self.at + 24]!r}"
-            fix = 'the file that export_chrome_trace("rank0.json.gz") has written'
-            raise damaged(self.path, problem, fix)
+            expected = 'the file that export_chrome_trace("rank0.json.gz") has written'
+            raise damaged(self.path, problem, expected)
         self.at += 1
         if self.peek() == "}":
             return
