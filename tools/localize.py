@@ -62,6 +62,7 @@ class Tried(NamedTuple):
     size: Size
     recording: dict[str, Any]
     error: Any
+    source: str
 
 
 def changed_lines(before: str, after: str) -> frozenset[int]:
@@ -104,7 +105,7 @@ def loaded(source: str, name: str, file: str = "answer.py") -> Any:
     return names.get(name)
 
 
-def tried(fn: Any, puzzle: Puzzle) -> Tried:
+def tried(fn: Any, puzzle: Puzzle, source: str) -> Tried:
     """Grade a function by its recordings, and return what decided the verdict."""
     kept: list[tuple[Size, dict[str, Any], PuzzleError | None]] = []
 
@@ -120,7 +121,7 @@ def tried(fn: Any, puzzle: Puzzle) -> Tried:
 
     verdict = judge(puzzle, run)
     size, recording, error = kept[-1]
-    return Tried(verdict, size, recording, error or verdict.error)
+    return Tried(verdict, size, recording, error or verdict.error, source)
 
 
 @contextlib.contextmanager
@@ -173,7 +174,8 @@ def references(puzzle: Puzzle, size: Size, mode: str, but: str = "") -> list[Ref
 
 def explained(one: Tried, puzzle: Puzzle, mode: str, but: str = "") -> Explanation:
     """Return the explanation of a program that was tried."""
-    return explain(one.recording, one.error, references(puzzle, one.size, mode, but), one.size, puzzle.cost)
+    right = references(puzzle, one.size, mode, but)
+    return explain(one.recording, one.error, right, one.size, puzzle.cost, one.source, puzzle.size)
 
 
 def lines_of(explanation: Explanation, error: Any) -> set[int]:
@@ -229,7 +231,7 @@ def main(arguments: list[str] | None = None) -> None:
         puzzle = puzzles()[one.mistake.puzzle]
         with quietly():
             fn = loaded(one.mistake.source, puzzle.name)
-            program = None if fn is None else tried(fn, puzzle)
+            program = None if fn is None else tried(fn, puzzle, one.mistake.source)
         if program is None or program.verdict.status in (PASS, TODO):
             passed += 1
             continue

@@ -102,7 +102,7 @@ class Comparison:
             for one in self.right.calls.get(call.rank, ())
             if one.kind == call.kind and (call.stream != "collective" or one.carries == call.carries)
         ]
-        batches = frozenset(self.renamed.get(one, one) for one in call.batches)
+        batches = self._named(call)
         for close in (
             [one for one in same if (one.layer, one.batches, one.axis) == (call.layer, batches, call.axis)],
             [one for one in same if (one.layer, one.batches) == (call.layer, batches)],
@@ -111,6 +111,10 @@ class Comparison:
             if close:
                 return close[min(self._turn(call), len(close) - 1)]
         return None
+
+    def _named(self, call: Call) -> frozenset[int]:
+        """Return the micro-batches of the right run that have the parts of a call's."""
+        return frozenset(self.renamed.get(one, one) for one in call.batches)
 
     def _turn(self, call: Call) -> int:
         own = [one for one in self.notes.calls[call.rank] if (one.kind, one.layer) == (call.kind, call.layer)]
@@ -125,7 +129,9 @@ class Comparison:
                 yield from self.told(found, call)
                 yield from self.lacking(own, other)
                 return
-            if not _alike(own, other) and own.labels.batches == other.labels.batches:
+            batches = {self.renamed.get(one, one) for one in own.labels.batches}
+            others = KINDS[own.labels.kind].by_batch and right is not None and right.batches == self._named(call)
+            if (others and batches != other.labels.batches) or (batches == other.labels.batches) > _alike(own, other):
                 yield say("other_tensor", tensor=own, right=other, call=call)
                 return
             yield from self.lacking(own, other)
@@ -218,7 +224,7 @@ class Comparison:
             return
         for one in self.right.calls.get(call.rank, ()):
             if one.kind == call.kind and one.layer != call.layer and [*map(signature, one.operands)] == mine:
-                if {self.renamed.get(batch, batch) for batch in call.batches} == one.batches:
+                if self._named(call) == one.batches:
                     yield say("with_layer", call=call, right=one)
                     return
 
@@ -291,6 +297,9 @@ class Comparison:
             mine, theirs = [key for _, key, _ in own], [key for _, key, _ in right]
             pairs = zip(mine, theirs, strict=False)
             at = next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(mine), len(theirs)))
+            if at < min(len(own), len(right)) and own[at][2].kind == right[at][2].kind == "receive":
+                if not own[at][2].results and own[at][2].peer in (None, right[at][2].peer):
+                    continue  # it waits for the same
             if at >= len(mine) and (not ended or at >= len(theirs)):
                 continue
             step, other = (own[at] if at < len(own) else None), (right[at] if at < len(right) else None)

@@ -10,11 +10,13 @@ from ..basics.errors import NOWHERE, Deadlock, Place
 from ..record.kinds import STORES
 
 _KEY = re.compile(r"(\w+)\[(.*)\]$")
+_IN_FLIGHT = re.compile(r"<(\w+)\b[^<>]*, in flight>")
 
 
 class Wrong(NamedTuple):
-    """The facts of an error. ``store`` and ``key``: where a dictionary was asked for what it has not. ``stuck``: by rank
-    the line at which it waits, of a machine in which nobody can go on."""
+    """The facts of an error. ``store`` and ``key``: where a dictionary was asked for what it has not. ``flying``: the
+    verb of the communication that came in the place of its result. ``stuck``: by rank the line at which it waits, of a
+    machine in which nobody can go on."""
 
     place: Place
     rule: str
@@ -24,6 +26,7 @@ class Wrong(NamedTuple):
     line: int
     store: str = ""
     key: str = ""
+    flying: str = ""
     stuck: Mapping[int, int] | None = None
 
 
@@ -33,11 +36,14 @@ def facts_of(error: Any) -> Wrong:
     place = place if isinstance(place, Place) else NOWHERE
     texts = {part: str(getattr(error, part, "")) for part in ("rule", "problem", "expected", "got")}
     store, key = "", ""
-    if (named := _KEY.match(place.detail)) and named[1] in STORES:
+    missing = isinstance(error, KeyError) or texts["rule"] == "not_stored"
+    if missing and (named := _KEY.match(place.detail)) and named[1] in STORES:
         store, key = named[1], named[2]
         key = key if key[:1] in "'\"" or "," not in key else f"({key})"  # a pair is written without parentheses
     stuck = {rank: number_of(line) for rank, line in error.lines.items()} if isinstance(error, Deadlock) else None
-    return Wrong(place, line=number_of(getattr(error, "line", "")), store=store, key=key, stuck=stuck, **texts)
+    flying = _IN_FLIGHT.search(texts["got"] or texts["problem"])
+    came = {"store": store, "key": key, "flying": flying[1] if flying else "", "stuck": stuck}
+    return Wrong(place, line=number_of(getattr(error, "line", "")), **texts, **came)
 
 
 def number_of(line: object) -> int:

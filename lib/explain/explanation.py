@@ -18,7 +18,10 @@ from .error import Wrong, facts_of
 from .lineage import is_gone, out_of
 from .notes import FINAL, PARTS, STORE, Call, Notes, noted
 from .reference import Reference, nearest
+from .spelling import spelled
 from .statement import Explanation, Statement, fact, say
+
+MOST = 4  # statements on operands, and on what a call needs
 
 
 def explain(
@@ -27,17 +30,23 @@ def explain(
     references: Sequence[Reference],
     size: Size,
     cost: str,
+    source: str = "",
+    own_size: Size | None = None,
 ) -> Explanation:
     """Return why a recorded run is wrong or, where there is no ``error``, why it is slower or larger than the reference.
 
-    ``references``: right runs at this size; without any, less is said. ``size`` and ``cost`` are those of the run.
+    ``references``: right runs at this size; without any, less is said. ``size`` and ``cost`` are those of the run,
+    ``own_size`` is the puzzle's own. ``source``: the text of the program, as far as it is known.
     Raise ProtocolError for what is no recording."""
     notes = noted(recording, size, cost)
     fitting = [one for one in references if one.within] if error is None else references
     name, comparison = nearest(notes, fitting or references)
     if error is None:
         return _of_costs(name, comparison)
-    return Explaining(notes, facts_of(error), name, comparison).explanation()
+    wrong = facts_of(error)
+    found = Explaining(notes, wrong, name, comparison).explanation()
+    text = [*spelled(source, wrong.line, size, own_size or size)] if source else []
+    return found._replace(look_at=found.look_at or tuple(text[:1]), given=(*found.given, *text))
 
 
 def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
@@ -105,7 +114,7 @@ class Explaining:
         if failed.kind == STORE:  # what is wrong with a tensor is found when it is stored
             failed = failed.operands[0].call
         else:
-            self.given += self._operands(failed)
+            self.given += [*self._operands(failed)][:MOST]
         comparison = self.comparison
         if comparison is None:
             return
@@ -188,7 +197,7 @@ class Explaining:
         rank = place.rank if place.rank in self.notes.calls else None
         if rank is not None and rank not in self.notes.finished:
             self._refused(rank)
-            if place.operation:
+            if self.looks or place.operation:
                 return
         if comparison is None:
             return
@@ -206,12 +215,9 @@ class Explaining:
         return [said.facts.get("tensor") for said in self.said]
 
     def _refused(self, rank: int) -> None:
-        """Say which communication a rank has started, and not awaited, before something was refused that it was given."""
-        work = self.notes.work(rank)
-        calls = [call for call in work if call.stream != "compute" and call.fetched is None]
-        if calls and (len(calls) == 1 or self.wrong.place.operation):
-            self.given.append(say("unawaited", call=calls[-1]))
-            self.looks = self.given[:1] if calls == work[-1:] or len(calls) == 1 and self.wrong.place.operation else []
+        """Point at the communication that came in the place of its result, if that is what was refused."""
+        calls = [call for call in self.notes.work(rank) if call.kind == self.wrong.flying and call.fetched is None]
+        self.looks += [say("unawaited", call=call) for call in calls[-1:]]
 
     def _next(self, rank: int) -> None:
         """Say what comes next on a rank in the right run, and where this one first does something else."""
@@ -220,11 +226,11 @@ class Explaining:
         call = comparison.next_call(rank, self.wrong.store)
         if call is not None:
             self.said.append(say("comes_next", rank=rank, right=call))
-            self.said += comparison.needs(call, self.wrong.store)
+            self.said += [*comparison.needs(call, self.wrong.store)][:MOST]
         if self.looks:
             return
-        first = comparison.order()[:1]
-        if first and (first[0].own is not None or first[0].rank in self.notes.finished):
+        first = [one for one in comparison.order() if one.rank == rank][:1]
+        if first and (first[0].own is not None or rank in self.notes.finished):
             self._departs(first)
 
     def _departs(self, found: Sequence[Difference]) -> None:

@@ -135,6 +135,22 @@ SENTENCES: Mapping[str, Sentence] = {
         "{line}, on rank {rank}[{call:}, from where the order is another one: {call}]"
         "[!call: , after which nothing more comes]",
     ),
+    # -- what the text shows -----------------------------------------------------------------------------------------
+    "never_run": Sentence("{line} calls {name}(...) without `await`: nothing of it runs", "{line}: await {name}(...)"),
+    "without_await": Sentence("{line} calls {name} without `await`", "{line}, which calls {name} without `await`"),
+    "no_value": Sentence("no line gives `{name}`, of {line}, a value", "{line}: nothing gives `{name}` a value"),
+    "no_value_yet": Sentence(
+        "`{name}`, of {line}, gets a value at line {later} first",
+        "line {later}, the first that gives `{name}` a value",
+    ),
+    "exchanged": Sentence(
+        "{line} gives `{given}` to {name} as argument {place}, which is its `{wanted}`",
+        "{line}, which gives `{given}` to {name} in the place of its `{wanted}`",
+    ),
+    "written_out": Sentence(
+        "{line} has {number} written out: {name} is {number} at the puzzle's own size, and {here} at this one",
+        "{line}, where {number} is written out: {name} is {here} at this size",
+    ),
     # -- what it costs -----------------------------------------------------------------------------------------------
     "more_often": Sentence(
         "{call} and the like, {call:kind}, come {count} times more often than in the run of the target[, as at {lines:lines}]"
