@@ -14,13 +14,13 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lib import Run, run
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import judge
+from lib.grading.notebook import Recorded
 from lib.grading.submission import load
 from lib.grading.verdict import Verdict
 from tests.corpus import Program
@@ -53,12 +53,8 @@ def graded(program: Program) -> Verdict | None:
             if hasattr(fn, "close"):
                 fn.close()
             return None
-        at: Any = partial(run, fn, cost=cost_named(puzzle.cost), timeout=SECONDS)
-
-        def runs(size: dict[str, Any]) -> Run:
-            return at(**size)  # type: ignore[no-any-return]
-
-        return judge(puzzle, runs)
+        runs = Recorded(fn, cost_named(puzzle.cost), SECONDS)
+        return judge(puzzle, runs.run, runs.latest)
 
 
 def facts(program: Program) -> list[Any]:

@@ -90,8 +90,15 @@ class Recorded:
         return done
 
     def _recorder(self, shape: Shape) -> AnySimulator:
+        for one in self.recorders[1:]:
+            one.notes.clear()  # of a run that was right; it would hold on to all its tensors, and they to it
         self.recorders[1:] = [recorder_for(shape)]
         return self.recorders[-1].as_simulator
+
+    def close(self) -> None:
+        """Forget what was recorded, which hangs together in circles."""
+        for one in self.recorders:
+            one.notes.clear()
 
     def latest(self, size: Size) -> Recording:
         """Return what the latest run has called, which was at this size."""
@@ -124,6 +131,7 @@ def grade(
     try:
         runs = Recorded(fn, cost_named(spec.cost), timeout)
         verdict = judge(spec, runs.run, runs.latest, references_of)
+        runs.close()
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -74,8 +75,11 @@ class Reasons:
         size = self.size
         simulator = WatchedSimulator(machine_of(size, self.puzzle.cost), highest.rank)
         replay = Replay(simulator, size["layers"], size["batches"], size.get("train", TRAINED[0]))
-        replay.play({part: self.recording[part] for part in ("calls", "failed")}, SECONDS)
-        replay.outcome("")
+        try:
+            replay.play({part: self.recording[part] for part in ("calls", "failed")}, time.monotonic() + SECONDS)
+            replay.outcome("")
+        except TimeoutError:
+            return None
         lines = self.lines(highest.rank)
         ends = max(lines, default=-1) + 1
         return simulator.peak._replace(lines=tuple(lines.get(place, "") for place in range(ends)))

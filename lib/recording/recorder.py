@@ -11,7 +11,7 @@ import linecache
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, cast
 
 from ..basics.errors import Deadlock, PuzzleError, is_learners_file, line_at
@@ -21,7 +21,7 @@ from ..machine.in_flight import InFlight
 from ..machine.interface import AnySimulator, Simulator, Token
 from ..machine.rank_state import RankState, TensorState
 from ..machine.simulator import LocalSimulator
-from ..record.operations import NO_OPTIONS, Options
+from ..record.operations import NO_OPTIONS
 from ..running.limits import TimeIsUp
 from .replay import MOST, MOST_ERRORS
 from .verbs import VERBS
@@ -37,25 +37,21 @@ class RecordedTensor(TensorState):
     __slots__ = ()
 
     def shard(self, index: int, total: int) -> TensorState:
-        return _recorder_of(self).shard(self.rank, self, index, total)  # type: ignore[no-any-return]
+        return cast(RecordedRank, self.rank).verbs["shard"](self.rank, self, index, total)  # type: ignore[no-any-return]
 
     def combine(self, other: Token) -> TensorState:
-        return _recorder_of(self).combine(self.rank, self, other)  # type: ignore[no-any-return]
+        return cast(RecordedRank, self.rank).verbs["combine"](self.rank, self, other)  # type: ignore[no-any-return]
 
     def add(self, other: Token) -> TensorState:
-        return _recorder_of(self).add(self.rank, self, other)  # type: ignore[no-any-return]
+        return cast(RecordedRank, self.rank).verbs["add"](self.rank, self, other)  # type: ignore[no-any-return]
 
 
 class RecordedRank(RankState):
-    """A rank whose tensors are recorded."""
+    """A rank whose tensors are recorded. ``verbs``: what cuts, joins and adds up."""
 
-    __slots__ = ("recorder",)
+    __slots__ = ("verbs",)
     tensor_type = RecordedTensor
-    recorder: Recorder
-
-
-def _recorder_of(tensor: TensorState) -> Any:
-    return cast(RecordedRank, tensor.rank).recorder
+    verbs: Mapping[str, Callable[..., Any]]
 
 
 class RecordedSimulator(LocalSimulator):
@@ -95,7 +91,8 @@ class RecordedStorage(Storage):
         return super().pop(key, *default)
 
     def _note(self, way: str, key: Hashable, tensor: Any) -> None:
-        cast(Recorder, self._simulator).notes.append([way, self._name, key, (tensor._token,), *_place(), None])
+        code, at = _place(sys._getframe(2))
+        cast(Recorder, self._simulator).notes.append((way, self._name, key, tensor._token, code, at, None))
 
 
 def recorder_for(shape: Shape, strict: bool = True) -> Recorder:
@@ -103,12 +100,13 @@ def recorder_for(shape: Shape, strict: bool = True) -> Recorder:
     return Recorder(RecordedSimulator(shape, graded=True, strict=strict))
 
 
+NOWHERE = ("store", "drop", "wait", "finish", "decide_next", "share", "deadlock")
+"""Verbs of which nobody asks where they were written: of a dictionary, that is noted with its key."""
 _known: dict[str, bool] = {}  # by the name of a file whether it is the learner's
 
 
-def _place() -> tuple[CodeType | None, int]:
-    """Return the learner's code that runs now, and the place in it."""
-    frame = sys._getframe(2)
+def _place(frame: FrameType | None) -> tuple[CodeType | None, int]:
+    """Return the learner's code that has led to a frame, and the place in it."""
     while frame is not None:
         file = frame.f_code.co_filename
         own = _known.get(file)
@@ -116,75 +114,83 @@ def _place() -> tuple[CodeType | None, int]:
             own = _known[file] = is_learners_file(file)
         if own:
             return frame.f_code, frame.f_lasti
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None, 0
 
 
-class Recorder:
-    """The simulator that a learner's function runs beside (see ``machine.interface``), and what it has been asked.
+class Notes(list[tuple[Any, ...]]):
+    """What was asked of a simulator: each call that was carried out to its end, as verb, rank, coroutine, arguments,
+    the learner's code and the place in it, and the result or the error; and of dictionaries what they do, their name,
+    key, tensor, and the same."""
 
-    ``notes``: each call, as verb, rank, coroutine, arguments, the learner's code and the place in it, and the result or
-    the error; and of dictionaries what they do, their name, key, tensor, and the same.
-    """
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = False  # whether nothing more is carried out
+        self.errors_left = 0
+        self.coroutines: dict[object, int] = {}  # keeps the tasks alive, so that no two get the same number
+        self.holders: dict[int, Callable[[], object]] = {}  # by rank: what names the coroutine that runs
+
+    def noting(self, verb: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what carries a verb out and notes it."""
+        holders, placed = self.holders, verb not in NOWHERE
+
+        def noting(rank: RankState, *arguments: Any) -> Any:
+            running = self._begin(rank.rank) if holders or self.over or len(self) >= MOST else None
+            code, at = _place(sys._getframe(1)) if placed else (None, 0)
+            try:
+                result = act(rank, *arguments)
+            except BaseException as error:
+                self._failed(error, verb, rank.rank, running, arguments, code, at)
+                raise
+            self.append((verb, rank.rank, running, arguments, code, at, result))
+            return result
+
+        return noting
+
+    def _begin(self, rank: int) -> int | None:
+        """Return the number of the coroutine that runs, where a rank has several."""
+        if self.over:
+            raise TimeIsUp  # it was raised while a call was carried out, and caught: the machine is half way in it
+        if len(self) >= MOST:
+            raise PuzzleError(f"more than {MOST:,} calls in one run")
+        holder = self.holders.get(rank)
+        if holder is None or (running := holder()) is None:
+            return None
+        return self.coroutines.setdefault(running, len(self.coroutines))
+
+    def _failed(self, error: BaseException, *note: Any) -> None:
+        if isinstance(error, PuzzleError):
+            self.append((*note, error))
+            self.errors_left -= 1
+        self.over = self.errors_left < 0 or not isinstance(error, PuzzleError)
+
+
+class Recorder:
+    """The simulator that a learner's function runs beside (see ``machine.interface``), and what it has been asked."""
 
     storage_type = RecordedStorage
 
     def __init__(self, simulator: LocalSimulator) -> None:
-        self.simulator = simulator
-        self.notes: list[list[Any]] = []
-        self.over = False  # whether nothing more is carried out
-        self.failures = 0
+        self.simulator, self.notes = simulator, Notes()
         self.ranks: list[RankState] = []
-        self.coroutines: dict[object, int] = {}  # keeps the tasks alive, so that no two get the same number
-        self.holders: dict[int, Callable[[], object]] = {}  # by rank: what names the coroutine that runs
-        parts = {verb: getattr(TensorState, verb) for verb in ("shard", "combine", "add")}
-        for verb in VERBS:
-            if not hasattr(Recorder, verb) and (verb in parts or hasattr(simulator, verb)):
-                setattr(self, verb, self._noting(verb, _on_tensor(parts[verb]) if verb in parts else None))
-        for question in vars(Simulator):  # what is left of its methods is asked, and not recorded
-            if not question.startswith("_") and not hasattr(self, question):
-                setattr(self, question, getattr(simulator, question))
-        self._compute = self._noting("compute")
-        self._wait = self._noting("wait", lambda rank, call: simulator.wait(call, self.waiter))
-        self._fetch = self._noting("fetch", lambda rank, call, peer: simulator.fetch(call))
-        self._decide = self._noting("decide_next", lambda rank: simulator.decide_next())
-        self._shared = self._noting("share", lambda rank: simulator.share(rank, self.holders[rank.rank]))
+        self.parts = {
+            verb: self.notes.noting(verb, _on_tensor(getattr(TensorState, verb)))
+            for verb in ("shard", "combine", "add")
+        }
+        acts = {"fetch": lambda rank, call, peer: simulator.fetch(call)}
+        acts["decide_next"] = lambda rank: simulator.decide_next()
+        acts["wait"] = lambda rank, call, waiter: simulator.wait(call, waiter)
+        acts["deadlock"] = lambda rank, lines, finished: simulator.deadlock(lines, finished)
+        for name in vars(Simulator):
+            if not name.startswith("_"):
+                act = acts.get(name) or getattr(simulator, name)
+                noted = self.notes.noting(name, act) if name in VERBS else act  # a question is asked, and not noted
+                setattr(self, name if not hasattr(Recorder, name) else f"_{name}", noted)
 
     @property
     def as_simulator(self) -> AnySimulator:
         """This, for a learner's side that looks into no handle."""
         return cast(AnySimulator, self)
-
-    def _noting(self, verb: str, act: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """Return what notes a verb and carries it out."""
-        notes, holders = self.notes, self.holders
-        acts = getattr(self.simulator, verb) if act is None else act
-
-        def noting(rank: RankState, *arguments: Any) -> Any:
-            if self.over:
-                raise TimeIsUp  # it was raised while a call was carried out, and caught: the machine is half way in it
-            if len(notes) >= MOST:
-                raise PuzzleError(f"more than {MOST:,} calls in one run")
-            running = self._running(rank.rank) if holders else None
-            note: list[Any] = [verb, rank.rank, running, arguments, *_place(), None]
-            notes.append(note)
-            try:
-                result = note[-1] = acts(rank, *arguments)
-            except BaseException as error:
-                note[-1] = error
-                self.failures += 1
-                self.over = not isinstance(error, PuzzleError) or self.failures > MOST_ERRORS * len(self.ranks)
-                raise
-            return result
-
-        return noting
-
-    def _running(self, rank: int) -> int | None:
-        """Return the number of the coroutine that runs, where a rank has several."""
-        holder = self.holders.get(rank)
-        if holder is None or (running := holder()) is None:
-            return None
-        return self.coroutines.setdefault(running, len(self.coroutines))
 
     def recording(self) -> dict[str, Any]:
         """Return what has been recorded: ``calls`` and ``failed`` as ``Replay.play`` takes them."""
@@ -204,33 +210,27 @@ class Recorder:
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         state = self.simulator.open(rank, layers, batches)
-        cast(RecordedRank, state).recorder = self
+        cast(RecordedRank, state).verbs = self.parts
         self.ranks.append(state)
+        self.notes.errors_left += MOST_ERRORS
         return state
 
-    def compute(
-        self, rank: RankState, kind: str, layer: Any, operands: Sequence[Token], options: Options = NO_OPTIONS
-    ) -> list[TensorState]:
-        return self._compute(rank, kind, layer, operands, options)  # type: ignore[no-any-return]
-
     def wait(self, call: InFlight, waiter: Callable[[], None]) -> bool:
-        self.waiter = waiter
-        return self._wait(call.rank, call)  # type: ignore[no-any-return]
+        return self._wait(call.rank, call, waiter)  # type: ignore[no-any-return,attr-defined]
 
     def fetch(self, call: InFlight) -> object:
-        return self._fetch(call.rank, call, call.peer)
+        return self._fetch(call.rank, call, call.peer)  # type: ignore[attr-defined]
 
     def decide_next(self) -> bool:
-        return self._decide(self.ranks[0])  # type: ignore[no-any-return]
+        return self._decide_next(self.ranks[0])  # type: ignore[no-any-return,attr-defined]
 
     def share(self, rank: RankState, holder: Callable[[], object]) -> None:
-        if rank.rank not in self.holders:
-            self.holders[rank.rank] = holder
-            self._shared(rank)
+        if rank.rank not in self.notes.holders:
+            self.notes.holders[rank.rank] = holder
+            self._share(rank, holder)  # type: ignore[attr-defined]
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
-        act = self._noting("deadlock", lambda rank, lines: self.simulator.deadlock(lines, finished))
-        return act(self.ranks[0], lines)  # type: ignore[no-any-return]
+        return self._deadlock(self.ranks[0], lines, finished)  # type: ignore[no-any-return,attr-defined]
 
 
 def _on_tensor(act: Callable[..., Any]) -> Callable[..., Any]:
@@ -244,7 +244,7 @@ class Writer:
     with the number of calls before, what it did (see ``STORED``), with which tensor, its name, the key, and the place.
     """
 
-    def __init__(self, notes: Sequence[list[Any]]) -> None:
+    def __init__(self, notes: Sequence[tuple[Any, ...]]) -> None:
         self.notes = notes
         self.calls: list[list[Any]] = []
         self.lines: list[int] = []
@@ -261,15 +261,13 @@ class Writer:
         for verb, rank, coroutine, arguments, code, place, result in self.notes:
             line = self._line(code, place)
             if verb not in VERBS:
-                number = self.numbers.get(arguments[0])
+                number = self.numbers.get(arguments)
                 if number is not None:
                     self.kept.append((len(self.calls), verb, number, rank, repr(coroutine)[:LONGEST_KEY], line))
                 continue
-            if isinstance(result, BaseException) and not isinstance(result, PuzzleError):
-                continue  # it was never carried out to its end
             written = [
                 argument if kind.write is None else kind.write(self, argument)
-                for kind, argument in zip(VERBS[verb], arguments, strict=True)
+                for kind, argument in zip(VERBS[verb], (*arguments, NO_OPTIONS), strict=False)
             ]
             self._write([verb, rank, coroutine, *written], line)
             if isinstance(result, PuzzleError) and verb != "deadlock":
