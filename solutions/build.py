@@ -24,7 +24,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,10 +41,6 @@ from lib.course.ideas import IDEAS as KNOWN_IDEAS
 from lib.course.layouts import LAYOUTS, WITH_ADAPTERS
 from lib.course.sizes import SIZES
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
-from lib.grading.advice.holding import holdings
-from lib.grading.advice.lateness import late_messages
-from lib.grading.advice.ordering import order_of
-from lib.grading.advice.slowness import calls_of, chain_efforts, efforts
 from lib.grading.judge import judge
 from lib.grading.notebook import ShownVerdict
 from lib.grading.progress import FOLDER, Progress
@@ -52,7 +48,6 @@ from lib.learner.tensors import Weight
 from lib.real import A100_MEGATRON, GPT_175B, H100_DGX
 from lib.real.hardware import FITS
 from lib.record.figures.chain import chain_of
-from lib.record.figures.score import peak_event
 from lib.record.table import OPERATIONS, grantable
 from tools import foundry
 from tools.published import MEGATRON
@@ -784,7 +779,7 @@ def outline_row(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
     return {
         "at_home": [played.time, math.ceil(played.memory)],
         **as_kept(played.events, played.time),
-        "target": _explained(solution_of(root, puzzle), puzzle, played),
+        "target": _outlined(played),
         **_of_the_star(root, puzzle, others),
     }
 
@@ -826,23 +821,9 @@ def _changed_first(root: Path, found: Sequence[Json]) -> list[Json]:
     )
 
 
-def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> Json:
-    """What is said of a goal's program where another is slower or larger (see ``grading.advice.slowness`` and ``holding``)."""
-    highest = peak_event(played.device_events)
-    assert highest is not None
-    noted = found_by(partial(run, _watched=highest.rank), function, puzzle).peak
-    assert noted is not None
-    chain = chain_of(played.events)
-    late = late_messages(played, {*chain.events})
-    return {
-        "outline": outline_of(played.events, played.time, played.beside),
-        "work": [[*what, *effort] for what, effort in efforts(played).items()],
-        "calls": [[*what, times] for what, times in calls_of(played.events).items()],
-        "chain": [[word, *effort] for word, effort in chain_efforts(chain).items()],
-        "late": sum(one.delay for one in late),
-        "order": order_of(played.events, played.ranks),
-        "peak": [[*group[:-1], math.ceil(group.elements)] for group in holdings(noted.held)],
-    }
+def _outlined(played: Run) -> Json:
+    """What is shown of the program that reaches a goal."""
+    return {"outline": outline_of(played.events, played.time, played.beside)}
 
 
 def _of_the_star(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
@@ -850,10 +831,8 @@ def _of_the_star(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
     of which the star's hint asks."""
     if "star" not in puzzle:
         return {}
-    program, played = max(
-        _with_star(root, puzzle, others), key=lambda one: (one[1].time, -one[1].memory)
-    )
-    return {"star": _explained(program, puzzle, played)}
+    runs = [played for _, played in _with_star(root, puzzle, others)]
+    return {"star": _outlined(max(runs, key=lambda one: (one.time, -one.memory)))}
 
 
 def _with_star(
