@@ -36,11 +36,13 @@ def judge(
     run: Runs,
     recorded: Recorded = lambda size: None,
     references: References = no_references,
+    source: Callable[[], str] = str,
 ) -> Verdict:
-    """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL. ``recorded`` and
-    ``references`` are what the verdict is explained with: the recordings of these runs, and right ones."""
+    """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL. ``recorded``,
+    ``references`` and ``source`` are what the verdict is explained with: the recordings of these runs, right ones, and
+    the text of the program, as far as it is known."""
     with collector_off(cycles=True):
-        return _judged(puzzle, run, lambda size: Reasons(puzzle, size, recorded(size), references))
+        return _judged(puzzle, run, lambda size: Reasons(puzzle, size, recorded(size), references, source()))
 
 
 def _judged(puzzle: Puzzle, run: Runs, reasons: Callable[[Size], Reasons]) -> Verdict:
@@ -51,7 +53,8 @@ def _judged(puzzle: Puzzle, run: Runs, reasons: Callable[[Size], Reasons]) -> Ve
         if not outcome.attempted:
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
             left = f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet"
-            return Verdict(puzzle, TODO, left)
+            known = reasons(puzzle.size)
+            return Verdict(puzzle, TODO, left, explanation=known.of_text(), note=known.trouble)
         parts = time_parts(*outcome.shares, outcome.time)
         idle = float(idle_of(parts))
         time, memory = puzzle.scored(outcome.time, outcome.memory)
@@ -80,14 +83,15 @@ def _failed(verdict: Verdict, error: PuzzleError, outcome: Outcome | None, reaso
     explanation = reasons.explanation(error)
     error = in_unit(error, verdict.puzzle)
     message = f"right at its own size, but not with {verdict.failed_at}\n{error}" if verdict.failed_at else str(error)
-    return replace(verdict, message=message, error=Mistake.of(error), explanation=explanation, right=False)
+    verdict = replace(verdict, message=message, error=Mistake.of(error), right=False)
+    return replace(verdict, explanation=explanation, note=reasons.trouble)
 
 
 def _explained(verdict: Verdict, outcome: Outcome, reasons: Reasons) -> Verdict:
     """Return the verdict on a right run over the target with its longest chain, if it is slow, with what it holds at
     its peak, if it is large, and with what it does otherwise than the target's program."""
     puzzle = verdict.puzzle
-    verdict = replace(verdict, explanation=reasons.explanation(None))
+    verdict = replace(verdict, explanation=reasons.explanation(None), note=reasons.trouble)
     if verdict.time is not None and verdict.time > puzzle.target["time"]:
         verdict = replace(verdict, chain=chain_of(outcome.events).describe(puzzle.unit))
     if verdict.memory is not None and verdict.memory > puzzle.target["memory"]:

@@ -130,7 +130,7 @@ def grade(
     begun = time.perf_counter()
     try:
         runs = Recorded(fn, cost_named(spec.cost), timeout)
-        verdict = judge(spec, runs.run, runs.latest, references_of)
+        verdict = judge(spec, runs.run, runs.latest, references_of, partial(_text_of, named))
         runs.close()
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
@@ -141,7 +141,7 @@ def grade(
     verdict = _with_next(_with_help(replace(verdict, seconds=time.perf_counter() - begun), fn))
     _last[spec.name] = Ending.of(verdict)
     code = _code_of(fn, spec.name) if verdict.status == PASS else ""
-    verdict = replace(verdict, note=keep([verdict], code=code))
+    verdict = replace(verdict, note="; ".join(filter(None, [verdict.note, keep([verdict], code=code)])))
     if "ipykernel" in sys.modules:
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
         verdict = replace(verdict, attempts=f'{first}draw_attempts("{spec.name}")')
@@ -176,10 +176,14 @@ def _with_next(verdict: Verdict) -> Verdict:
     return replace(verdict, following=then.heading if link else f"{then.heading}, in {then.file}.ipynb", link=link)
 
 
+def _text_of(fn: Callable[[Any], object]) -> str:
+    """Return the text of the cell that defines a function."""
+    return "".join(linecache.getlines(getattr(getattr(fn, "__code__", None), "co_filename", "")))
+
+
 def _code_of(fn: Callable[[Any], object], name: str) -> str:
     """Return the code of a puzzle's function from the cell that defines it."""
-    file = getattr(getattr(fn, "__code__", None), "co_filename", "")
-    return answer_in(["".join(linecache.getlines(file))], name)
+    return answer_in([_text_of(fn)], name)
 
 
 class Hint:

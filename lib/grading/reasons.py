@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from ..basics.errors import PuzzleError
+from ..basics.errors import NOWHERE, PuzzleError
 from ..course.layouts import Size
 from ..course.specs import Puzzle, machine_of
 from ..explain.explanation import explain
 from ..explain.notes import Line, noted
 from ..explain.reference import Reference
+from ..explain.spelling import spelled
 from ..explain.statement import Explanation
 from ..machine.check import TRAINED
 from ..machine.lives import Peak, WatchedSimulator
@@ -32,18 +34,39 @@ def no_references(puzzle: Puzzle, size: Size) -> Sequence[Reference]:
 
 
 class Reasons:
-    """The run that decides a verdict. ``recording``: what it has called, or None where that is not known."""
+    """The run that decides a verdict. ``recording``: what it has called, or None where that is not known; ``source``:
+    the text of the program, empty where that is not known; ``trouble``: why there is no explanation, where it fails."""
 
-    def __init__(self, puzzle: Puzzle, size: Size, recording: Recording | None, references: References) -> None:
-        self.puzzle, self.size, self.references = puzzle, size, references
+    def __init__(
+        self, puzzle: Puzzle, size: Size, recording: Recording | None, references: References, source: str = ""
+    ) -> None:
+        self.puzzle, self.size, self.references, self.source = puzzle, size, references, source
         self.recording = recording if is_explained(size) else None
+        self.trouble = ""
 
     def explanation(self, error: PuzzleError | None) -> Explanation | None:
         """Return why the run fails with this error or, without one, is slower or larger than the target's."""
-        if self.recording is None:
+        return self._tried(partial(self._of_run, error)) if self.recording is not None else None
+
+    def of_text(self) -> Explanation | None:
+        """Return what the text of a program shows that does not do anything yet."""
+        return self._tried(self._of_text)
+
+    def _of_run(self, error: PuzzleError | None) -> Explanation:
+        runs, puzzle = self.references(self.puzzle, self.size), self.puzzle
+        return explain(self.recording or {}, error, runs, self.size, puzzle.cost, self.source, puzzle.size)
+
+    def _of_text(self) -> Explanation:
+        said = tuple(spelled(self.source, 0, self.size, self.puzzle.size))
+        return Explanation(NOWHERE, given=said, look_at=said[:1])
+
+    def _tried(self, explained: Callable[[], Explanation]) -> Explanation | None:
+        """Return an explanation; None where it fails, since a verdict does not depend on it."""
+        try:
+            return explained()
+        except Exception as error:
+            self.trouble = f"the explanation has failed ({type(error).__name__}: {error}): please report it"
             return None
-        runs = self.references(self.puzzle, self.size)
-        return explain(self.recording, error, runs, self.size, self.puzzle.cost)
 
     def find_line(self, error: PuzzleError, outcome: Outcome) -> None:
         """Give an error of a whole run, which has none, the learner's line of the operation that it is about: the last

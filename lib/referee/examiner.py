@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 
 from ..course.layouts import Size
@@ -23,6 +24,7 @@ from ..course.specs import Puzzle
 from ..grading.commandline import called
 from ..grading.judge import judge
 from ..grading.references import references_of
+from ..grading.submission import sources
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
 from ..machine.outcome import Outcome
 from ..recording.safe import shown
@@ -100,9 +102,15 @@ def _judged(puzzle: Puzzle, code: Loaded, printed: list[str]) -> Verdict:
         digests.append(digest)
         return outcome
 
-    verdict = judge(puzzle, run, code.recording, references_of)
+    verdict = judge(puzzle, run, code.recording, references_of, partial(_source, code.submission, puzzle.name))
     code.known.right.update(digests[: len(verdict.held_at)])
     return verdict
+
+
+def _source(submission: Submission, name: str) -> str:
+    """Return the text of a file, or the cell of a notebook, that defines a function last; nothing if none does."""
+    texts = [text for _, text in sources(submission.file, submission.text)]
+    return next((text for text in reversed(texts) if f"def {name}(" in text), "")
 
 
 def _file(attempt: Attempt) -> str:
