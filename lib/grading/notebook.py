@@ -100,9 +100,9 @@ class Recorded:
         for one in self.recorders:
             one.notes.clear()
 
-    def latest(self, size: Size) -> Recording:
-        """Return what the latest run has called, which was at this size."""
-        return self.recorders[-1].whole()
+    def latest(self, size: Size) -> Recording | None:
+        """Return what the latest run has called, which was at this size; None where it was refused."""
+        return self.recorders[-1].whole() if self.recorders else None
 
 
 def grade(
