@@ -286,7 +286,7 @@ def shell_grader(figures: Figures) -> None:
     shape, size = Shape.of(4), {"ranks": 4, "layers": 401, "batches": 4}
 
     def recorded() -> Recorder:
-        recorder = recorder_for(shape, 401, 4)
+        recorder = recorder_for(shape)
         dist = Dist.of(shape, recorder.as_simulator)
         execute(fsdp, [Model(rank, dist, 401, 4) for rank in range(4)], None)
         return recorder

@@ -1,7 +1,5 @@
-"""What a run does otherwise than a right one: where operands come from, which call comes once too often or never, what a
-rank could go on with, and the first difference in the order of things.
-
-Each function returns statements, and none where there is nothing to say. Numbers of micro-batches are interchangeable.
+"""What a run does otherwise than a right one: where operands come from, which call comes once too often or never, what
+a rank could go on with, and the first difference in the order of things. Numbers of micro-batches are interchangeable.
 """
 
 from __future__ import annotations
@@ -14,11 +12,11 @@ from typing import NamedTuple
 
 from ..record.kinds import KINDS
 from .lineage import ancestors, is_there, leaves, like, origin, reads, replaced_by, signature, where_kept
-from .notes import FINAL, LOADS, Call, Notes, Tensor
+from .notes import LOADS, Call, Line, Notes, Tensor
 from .statement import Statement, say
 
 CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
-STATE = "OptState"
+STATE, AWAIT = "OptState", "await"
 Key = tuple[object, ...]
 Step = tuple[int, Key, Call]
 
@@ -32,19 +30,6 @@ class Found(NamedTuple):
     right: Tensor
     behind: Tensor | None = None
     parts: tuple[Sequence[Tensor], Sequence[Tensor]] = ((), ())
-
-
-class Difference(NamedTuple):
-    """The first place at which a rank does something else than in a right run. ``own`` and ``right`` are what comes
-    there, or None at the end; ``awaits`` tells whether they are awaited there and not called."""
-
-    tick: float
-    rank: int
-    own: Step | None
-    right: Step | None
-    before: Step | None
-    later: bool  # whether what comes in the right run comes later in this one
-    known: bool  # whether what comes in this run comes later in the right one
 
 
 class Comparison:
@@ -74,7 +59,7 @@ class Comparison:
         steps: list[Step] = [(call.at, ("call", *_key(call, names)), call) for call in notes.work(rank)]
         if awaits:
             steps += [
-                (call.fetched, ("await", *_key(call, names)), call)
+                (call.fetched, (AWAIT, *_key(call, names)), call)
                 for call in notes.work(rank)
                 if call.fetched is not None
             ]
@@ -149,18 +134,13 @@ class Comparison:
         elif how == "not_through":
             assert behind is not None
             yield say("not_through", tensor=own, reader=reader, steps=_steps(own, behind), right=right)
-        elif how == "members":
-            yield say("members", call=own.call, count=len(own.parents), right_count=len(right.parents))
         elif how == "sum":
             yield from self._of_sums(own, reader, parts, others)
-        elif own.how == right.how == "get_activation":
-            yield say("takes", call=own.call, count=len(own.labels.batches), right_count=len(right.labels.batches))
         else:
             yield say("comes_from", tensor=own, reader=reader, right=right)
         if how in ("through", "layer", "other"):
             mine = like(right, self.notes)
             if mine is not None and mine is not own and mine.call.rank == own.call.rank:
-                yield say("made_here", tensor=mine)
                 yield from whereabouts(mine, self.notes)
 
     def _of_sums(
@@ -184,20 +164,12 @@ class Comparison:
             return
         back = {right: own for own, right in self.renamed.items()}
         batch = back.get(lack[0], lack[0])
-        made = [
-            one
-            for one in self.notes.tensors()
-            if (one.labels.kind, one.labels.layer) == (own.labels.kind, own.labels.layer)
-            and one.labels.batches == {batch}
-            and one.call.stream == "compute"
-        ]
+        done = [one for one in self.notes.all_calls() if batch in one.batches and one.stream == "compute"]
+        of = own.labels.kind, own.labels.layer
+        made = [one for call in done for one in call.results if (one.labels.kind, one.labels.layer) == of]
+        yield say("lacks_batch", batch=batch, tensor=made[-1] if made else None, labels=own.labels)
         if made:
-            yield say("lacks_batch", tensor=made[-1], batch=batch)
-            yield from fate(made[-1], self.notes)
-            return
-        done = [call for call in self.notes.all_calls() if batch in call.batches and not call.failed]
-        last = max((call for call in done if call.stream == "compute"), key=lambda call: call.at, default=None)
-        yield say("never_made", labels=own.labels, batch=batch, call=last)
+            yield from whereabouts(made[-1], self.notes)
 
     # -- calls too many, and too few -----------------------------------------------------------------------------------
 
@@ -223,18 +195,10 @@ class Comparison:
         if call.stream != "compute" or not mine:
             return
         for one in self.right.calls.get(call.rank, ()):
-            if one.kind == call.kind and one.layer != call.layer and [*map(signature, one.operands)] == mine:
-                if self._named(call) == one.batches:
-                    yield say("with_layer", call=call, right=one)
-                    return
-
-    def unknown(self, call: Call) -> Iterator[Statement]:
-        """Yield what the right run does with the operand of a call that it does not make."""
-        yield say("no_such_call", call=call)
-        for own in call.operands[:1]:
-            twin = like(own, self.right, call.rank)
-            if twin is not None and twin.readers:
-                yield say("goes_next", tensor=own, right=twin.readers[0])
+            same = one.kind == call.kind and one.batches == self._named(call)
+            if same and one.layer != call.layer and [*map(signature, one.operands)] == mine:
+                yield say("with_layer", call=call, right=one)
+                return
 
     def next_call(self, rank: int, store: str = "") -> Call | None:
         """Return what comes next on a rank in the right run: the first call that it has not made here, and that reads
@@ -250,21 +214,25 @@ class Comparison:
         reading = [call for call in left if store in [KINDS[kind].store for kind in call.carries]]
         return next(iter([*reading, *left]), None)
 
+    def next_on(self, rank: int, store: str = "") -> Iterator[Statement]:
+        """Yield what comes next on a rank in the right run (see ``next_call``), and where is what that reads."""
+        call = self.next_call(rank, store)
+        if call is not None:
+            before = [one for one in self.notes.work(rank) if self.key(one) == _key(call, {}) and not one.failed]
+            yield say("comes_next", rank=rank, right=call, more=bool(before))
+            yield from self.needs(call, store)
+
     def loads(self) -> Iterator[Statement]:
         """Yield that a rank loads other layers than in the right run."""
         for rank in sorted(self.notes.calls):
             own, right = (
-                {call.layer for call in notes.calls.get(rank, ()) if call.kind in LOADS}
+                [call for call in notes.calls.get(rank, ()) if call.kind in LOADS and not call.failed]
                 for notes in (self.notes, self.right)
             )
-            if own != right:
-                first, twin = (
-                    next((call for call in notes.calls.get(rank, ()) if call.kind in LOADS), None)
-                    for notes in (self.notes, self.right)
-                )
-                yield say(
-                    "loads", rank=rank, call=first, layers=_numbers(own), right=twin, right_layers=_numbers(right)
-                )
+            layers, right_layers = (tuple(sorted({int(str(call.layer)) for call in calls})) for calls in (own, right))
+            if layers != right_layers:
+                first, twin = ([*calls, None][0] for calls in (own, right))
+                yield say("loads", rank=rank, call=first, layers=layers, right=twin, right_layers=right_layers)
                 return
 
     def finals(self, rank: int | None, layer: int | None) -> Iterator[Statement]:
@@ -281,48 +249,47 @@ class Comparison:
                 yield from self.told(found, own)
                 yield from self.lacking(found.own, found.right)
                 return
-        for (of, number), own in sorted(self.notes.finals.items()):
-            if (of, number) not in self.right.finals and rank in (None, of):
-                yield say("final_of_other", call=own)
-                return
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
-    def order(self, awaits: bool = False, ended: bool = True) -> list[Difference]:
-        """Return for each rank the first place at which it does something else, the earliest first. ``ended``: whether
-        to do nothing more, where the right run does, is something else."""
+    def order(self, awaits: bool = False) -> list[Statement]:
+        """Return for each rank the first place at which it does something else, the earliest first."""
         found = []
         for rank in sorted(self.right.calls):
             own, right = (self.steps(notes, rank, awaits) for notes in (self.notes, self.right))
-            mine, theirs = [key for _, key, _ in own], [key for _, key, _ in right]
-            pairs = zip(mine, theirs, strict=False)
-            at = next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(mine), len(theirs)))
-            if at < min(len(own), len(right)) and own[at][2].kind == right[at][2].kind == "receive":
-                if not own[at][2].results and own[at][2].peer in (None, right[at][2].peer):
-                    continue  # it waits for the same
-            if at >= len(mine) and (not ended or at >= len(theirs)):
+            pairs = enumerate(zip(own, right, strict=False))
+            at = next((at for at, pair in pairs if not _same_step(*pair)), min(len(own), len(right)))
+            step, other, before = ([*own, None][at], [*right, None][at], own[at - 1] if at else None)
+            if step is None and other is None:
                 continue
-            step, other = (own[at] if at < len(own) else None), (right[at] if at < len(right) else None)
-            before = own[at - 1] if at else None
-            nearest = step or before
-            tick = nearest[2].tick if nearest else 0.0
-            later, known = bool(other) and other[1] in mine[at:], bool(step) and step[1] in theirs[at:]
-            found.append(Difference(tick, rank, step, other, before, later, known))
-        return sorted(found, key=lambda one: (one.own is None, one.tick, one.rank))
+            last = step or before
+            said = say(
+                "departs",
+                rank=rank,
+                line=_line(last) if last else None,
+                call=step and step[2],
+                awaits=bool(step and step[1][0] == AWAIT),
+                before=before and before[2],
+                right=other and other[2],
+                right_awaits=bool(other and other[1][0] == AWAIT),
+                later=other is not None and other[1] in [key for _, key, _ in own[at:]],
+                known=step is not None and step[1] in [key for _, key, _ in right[at:]],
+            )
+            found.append((step is None, last[2].tick if last else 0.0, rank, said))
+        return [one[-1] for one in sorted(found, key=lambda one: one[:3])]
 
     def needs(self, call: Call, store: str = "") -> Iterator[Statement]:
-        """Yield of what a call of the right run reads whether it has been made here, and where it is. ``store``: only of
-        what is kept in that dictionary, if any is."""
+        """Yield of what a call of the right run reads whether it has been made here, and where it is. ``store``: only
+        of what is kept in that dictionary, if any is."""
         wanted = [one for one in call.operands if KINDS[one.labels.kind].store == store]
         for right in wanted or [one for one in call.operands if one.labels.kind != STATE]:
             mine = like(right, self.notes)
             if right.how == "receive" and (mine is None or mine.call.rank != call.rank):
                 yield say("arrives", right=right.call, right_reader=call)
-                yield from fate(mine, self.notes) if mine is not None else ()
+                yield from whereabouts(mine, self.notes) if mine is not None else ()
             elif mine is None:
                 yield say("not_made", right=right, right_reader=call)
             elif wanted or not is_there(mine):
-                yield say("made_here", tensor=mine)
                 yield from whereabouts(mine, self.notes)
 
     def message(self, call: Call) -> Iterator[Statement]:
@@ -341,24 +308,7 @@ class Comparison:
         if mine is None:
             yield say("not_made", right=sent, right_reader=None)
         else:
-            yield say("made_here", tensor=mine)
-            yield from fate(mine, self.notes)
-
-    def could_go_on(self, ranks: Sequence[int]) -> Iterator[Statement]:
-        """Yield of a rank that waits what it could compute with what it has, as the right run does."""
-        for rank in ranks:
-            call = self.next_call(rank)
-            if call is None or call.stream != "compute":
-                continue
-            mine = [like(one, self.notes, rank) for one in call.operands]
-            if mine and all(one is not None for one in mine):
-                yield say("could_go_on", rank=rank, right=call)
-                for one in mine:
-                    if one is not None and one.labels.kind not in ("Weight", STATE):
-                        yield say("made_here", tensor=one)
-                        yield from whereabouts(one, self.notes)
-                        break
-                return
+            yield from whereabouts(mine, self.notes)
 
 
 def difference(own: Tensor, right: Tensor) -> Found | None:
@@ -391,7 +341,7 @@ def _pair(own: Tensor, right: Tensor, seen: set[tuple[int, int]], depth: int) ->
         for parent, twin in zip(own.parents, right.parents, strict=False):
             if found := _difference(parent, twin, seen, depth + 1):
                 return found
-        return Found("members", own, right) if len(own.parents) != len(right.parents) else None
+        return None
     for behind in ancestors(right, CLOSE):
         if one in map(signature, leaves(behind)):
             return Found("through", own, right, behind)
@@ -422,14 +372,8 @@ def _order(tensor: Tensor) -> tuple[str, int]:
 
 def _steps(tensor: Tensor, behind: Tensor) -> list[Call]:
     """Return the calls from one tensor to another that comes of it, in order, without messages."""
-    found: list[Call] = []
-    one = origin(tensor)
-    while one is not behind and len(found) <= CLOSE:
-        found.append(one.call)
-        if not one.parents:
-            break
-        one = origin(one.parents[0])
-    return found[::-1]
+    way = [origin(tensor), *ancestors(origin(tensor), CLOSE)]
+    return [one.call for one in way[: way.index(behind)]][::-1]
 
 
 def _key(call: Call, names: dict[int, int]) -> Key:
@@ -438,6 +382,16 @@ def _key(call: Call, names: dict[int, int]) -> Key:
     carries = tuple(sorted(set(call.carries))) if call.stream == "collective" else ()
     layer = None if call.kind == "receive" else call.layer
     return call.kind, layer, batches, carries, str(call.axis or ""), call.peer
+
+
+def _line(step: Step) -> Line:
+    return step[2].awaited if step[1][0] == AWAIT else step[2].line
+
+
+def _same_step(own: Step, right: Step) -> bool:
+    """Return whether two ranks do the same. A receive to which nothing has come has no sender yet."""
+    waits = own[2].kind == right[2].kind == "receive" and not own[2].results
+    return own[1] == right[1] or (waits and own[2].peer in (None, right[2].peer))
 
 
 def _same(key: Key, call: Call, wanted: tuple[Key, object]) -> bool:
@@ -454,47 +408,27 @@ def _takers(notes: Notes) -> dict[tuple[int, int], int]:
     return found
 
 
-def _numbers(layers: set[object]) -> tuple[int, ...]:
-    return tuple(sorted(one for one in layers if isinstance(one, int)))
-
-
-# -- where a tensor is, and what has become of it, in one run --------------------------------------------------------------
+# -- where a tensor is, and what has become of it, in one run ------------------------------------------------------
 
 
 def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
-    """Yield where a tensor is at the end of what is noted, or how it has gone."""
-    kept = where_kept(tensor)
-    over = replaced_by(tensor, notes)
+    """Yield where a tensor is at the end of what is noted, or how far it has come."""
+    kept, over, read = where_kept(tensor), replaced_by(tensor, notes), reads(tensor)
     if over is not None:
         yield say("stored_over", tensor=tensor, kept=tensor.kept[0], over=over.tensor, line=over.line)
-    elif kept is None:
-        yield say("never_stored", tensor=tensor, reader=(reads(tensor) or [None])[-1])
     elif is_there(tensor):
         yield say("is_in", tensor=tensor, kept=kept, read=bool(tensor.looked_up))
+    elif not read:
+        yield say("unread", tensor=tensor, kept=kept)
     else:
-        last = [call for call in tensor.readers if call.at > kept.at]
-        yield say("taken_out", tensor=tensor, kept=kept, reader=last[0] if last else None)
-
-
-def fate(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
-    """Yield what has become of a tensor that should have come to an end which it has not reached."""
-    read = reads(tensor)
-    if not read:
-        over = replaced_by(tensor, notes)
-        if over is not None:
-            yield say("stored_over", tensor=tensor, kept=tensor.kept[0], over=over.tensor, line=over.line)
-        else:
-            yield say("unread", tensor=tensor, kept=where_kept(tensor))
-        return
-    last = read[-1]
-    results = [one for one in last.results if one.labels.kind == tensor.labels.kind and not one.readers]
-    if results and last.kind not in ("pass_to", FINAL):
-        over = replaced_by(results[0], notes)
+        last = read[-1]
+        left = [one for one in last.results if one.labels.kind == tensor.labels.kind and not one.readers]
+        over = replaced_by(left[0], notes) if left else None
         if over is not None:
             yield say("result_stored_over", tensor=tensor, call=last, over=over.tensor, line=over.line)
-        else:
+        elif left and last.kind != "pass_to":
             yield say("result_unread", tensor=tensor, call=last)
-    elif last.stream == "collective" and last.fetched is None:
-        yield say("not_awaited", tensor=tensor, call=last)
-    else:
-        yield say("read_last", tensor=tensor, call=last)
+        elif last.stream == "collective" and last.fetched is None:
+            yield say("not_awaited", tensor=tensor, call=last)
+        else:
+            yield say("read_last", tensor=tensor, call=last, kept=kept)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from ..basics.errors import NOWHERE, Deadlock, Place
 from ..record.kinds import STORES
@@ -13,7 +14,8 @@ _KEY = re.compile(r"(\w+)\[(.*)\]$")
 _IN_FLIGHT = re.compile(r"<(\w+)\b[^<>]*, in flight>")
 
 
-class Wrong(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Wrong:
     """The facts of an error. ``store`` and ``key``: where a dictionary was asked for what it has not. ``flying``: the
     verb of the communication that came in the place of its result. ``stuck``: by rank the line at which it waits, of a
     machine in which nobody can go on."""
@@ -42,8 +44,8 @@ def facts_of(error: Any) -> Wrong:
         key = key if key[:1] in "'\"" or "," not in key else f"({key})"  # a pair is written without parentheses
     stuck = {rank: number_of(line) for rank, line in error.lines.items()} if isinstance(error, Deadlock) else None
     flying = _IN_FLIGHT.search(texts["got"] or texts["problem"])
-    came = {"store": store, "key": key, "flying": flying[1] if flying else "", "stuck": stuck}
-    return Wrong(place, line=number_of(getattr(error, "line", "")), **texts, **came)
+    texts |= {"store": store, "key": key, "flying": flying[1] if flying else ""}
+    return Wrong(place=place, line=number_of(getattr(error, "line", "")), stuck=stuck, **texts)
 
 
 def number_of(line: object) -> int:

@@ -12,11 +12,11 @@ from typing import Any
 from ..basics.errors import NOWHERE
 from ..course.layouts import Size
 from ..recording.lines import STORED
-from .compare import Comparison, Difference, whereabouts
+from .compare import Comparison, whereabouts
 from .costs import larger, slower
 from .error import Wrong, facts_of
 from .lineage import is_gone, out_of
-from .notes import FINAL, PARTS, STORE, Call, Notes, noted
+from .notes import FINAL, STORE, Call, Notes, noted
 from .reference import Reference, nearest
 from .spelling import spelled
 from .statement import Explanation, Statement, fact, say
@@ -33,7 +33,7 @@ def explain(
     source: str = "",
     own_size: Size | None = None,
 ) -> Explanation:
-    """Return why a recorded run is wrong or, where there is no ``error``, why it is slower or larger than the reference.
+    """Return why a recorded run is wrong or, where there is no ``error``, why it is slower or larger than another.
 
     ``references``: right runs at this size; without any, less is said. ``size`` and ``cost`` are those of the run,
     ``own_size`` is the puzzle's own. ``source``: the text of the program, as far as it is known.
@@ -46,7 +46,9 @@ def explain(
     wrong = facts_of(error)
     found = Explaining(notes, wrong, name, comparison).explanation()
     text = [*spelled(source, wrong.line, size, own_size or size)] if source else []
-    return found._replace(look_at=found.look_at or tuple(text[:1]), given=(*found.given, *text))
+    return found._replace(
+        look_at=found.look_at or tuple(text[:1]), given=(*found.given, *text[0 if found.look_at else 1 :])
+    )
 
 
 def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
@@ -57,33 +59,12 @@ def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
     said: list[Statement] = []
     if own is not None and right is not None and own.time > right.time:
         said += slower(comparison)
-        looks += [say("departs", **_departure(one)) for one in comparison.order(awaits=True)[:1]]
+        looks += comparison.order(awaits=True)[:1]
     if own is not None and right is not None and own.memory > right.memory:
         held = [*larger(comparison)]
         (said if looks else looks).extend(held[:1])
         said += held[1:]
     return Explanation(NOWHERE, look_at=tuple(looks), difference=tuple(said), reference=name)
-
-
-def _departure(difference: Difference) -> dict[str, Any]:
-    """Return the facts of a first difference in the order of things."""
-    own, right, before = difference.own, difference.right, difference.before
-
-    def line(step: Any) -> Any:
-        return step[2].awaited if step[1][0] == "await" else step[2].line
-
-    shown = own or before
-    return {
-        "rank": difference.rank,
-        "line": line(shown) if shown else None,
-        "call": own and own[2],
-        "awaits": bool(own and own[1][0] == "await"),
-        "right": right and right[2],
-        "right_awaits": bool(right and right[1][0] == "await"),
-        "before": before and before[2],
-        "later": difference.later,
-        "known": difference.known,
-    }
 
 
 class Explaining:
@@ -128,8 +109,6 @@ class Explaining:
             if self.said:
                 self._look_at_operand(failed)
                 return
-        elif failed.works or failed.kind in (*PARTS, FINAL):
-            self.said += comparison.unknown(failed)
         self.looks += [said for said in self.given if said.name == "taken_before_wait"][:1]
         self.said += comparison.loads()
         self._next(failed.rank)
@@ -223,18 +202,11 @@ class Explaining:
         """Say what comes next on a rank in the right run, and where this one first does something else."""
         comparison = self.comparison
         assert comparison is not None
-        call = comparison.next_call(rank, self.wrong.store)
-        if call is not None:
-            self.said.append(say("comes_next", rank=rank, right=call))
-            self.said += [*comparison.needs(call, self.wrong.store)][:MOST]
+        self.said += [*comparison.next_on(rank, self.wrong.store)][: MOST + 1]
         if self.looks:
             return
-        first = [one for one in comparison.order() if one.rank == rank][:1]
-        if first and (first[0].own is not None or rank in self.notes.finished):
-            self._departs(first)
-
-    def _departs(self, found: Sequence[Difference]) -> None:
-        self.looks += [say("departs", **_departure(one)) for one in found]
+        first = [one for one in comparison.order() if one.facts["rank"] == rank][:1]
+        self.looks += [one for one in first if one.facts["call"] is not None or rank in self.notes.finished]
 
     def _deadlock(self, stuck: Mapping[int, int]) -> None:
         """Explain that no rank can go on."""
@@ -242,18 +214,14 @@ class Explaining:
         comparison = self.comparison
         if comparison is None:
             return
-        for said in self.given:
-            rank = said.facts.get("rank")
-            if rank in self.notes.waits and self.notes.waits[rank][0].kind == "receive" and not self.said:
-                self.said += comparison.message(self.notes.waits[rank][0])
-        self.said += comparison.could_go_on(sorted(stuck))
         order = comparison.order()
-        self._departs(order[:1])
-        others = [one for one in order[1:] if one.rank != order[0].rank]
-        others = [one for one in others if one.rank not in stuck] or [one for one in others if one.rank in stuck]
-        self.said += [say("departs", **_departure(one)) for one in others[:1]]
-        if order and order[0].right is not None:
-            self.said += [*comparison.needs(order[0].right[2])][:2]
+        self.looks += order[:1]
+        waits = [self.notes.waits[said.facts["rank"]][0] for said in self.given if said.name == "waits"]
+        for call in [call for call in waits if call.kind == "receive"][:1]:
+            self.said += comparison.message(call)
+        ended = [one for one in order[1:] if one.facts["rank"] not in stuck]
+        self.said += [*ended, *order[1:]][:1]
+        self.said += [*comparison.next_on(order[0].facts["rank"])][:MOST] if order else []
 
     def _waits(self, stuck: Mapping[int, int]) -> Iterator[Statement]:
         """Yield who waits for whom: of each line one rank, those first that wait for each other."""

@@ -1,4 +1,4 @@
-"""The lineage of tensors: what has made one, what it is a sum of, what has read it, and where it is now or has stopped."""
+"""The lineage of tensors: what has made one, what it is a sum of, what has read it, and where it is or has stopped."""
 
 from __future__ import annotations
 
@@ -68,12 +68,13 @@ def like(tensor: Tensor, notes: Notes, rank: int | None = None) -> Tensor | None
 
 
 def ancestors(tensor: Tensor, steps: int) -> Iterator[Tensor]:
-    """Yield the first parent of a tensor, that one's first parent, and so on."""
+    """Yield what a tensor comes from, a few steps back: of what was given to a call that of its kind, or the first."""
     one = tensor
     for _ in range(steps):
         if not one.parents:
             return
-        one = origin(one.parents[0])
+        same = [parent for parent in one.parents if parent.labels.kind == one.labels.kind]
+        one = origin((same or one.parents)[0])
         yield one
 
 

@@ -1,14 +1,14 @@
 """Notes of a run, from its recording: each call with its line, and where each tensor comes from and goes to.
 
-A recording is carried out once more, on a simulator of its own, and nothing but that is believed: only lines and keys are
-taken from what was written down beside it (see ``recording.lines``). No line of a learner's code runs.
+A recording is carried out once more, on a simulator of its own, and nothing but that is believed: only lines and keys
+are taken from what was written down beside it (see ``recording.lines``). No line of a learner's code runs.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ from ..machine.rank_state import RankState
 from ..machine.simulator import LocalSimulator
 from ..record.labels import Labels
 from ..record.table import SEND, stream_of
-from ..recording.lines import READ
+from ..recording.lines import READ, ReadDiary, read_diary
 from ..recording.replay import Replay
 from ..recording.wire import ProtocolError
 
@@ -33,7 +33,6 @@ SHARD, COMBINE, ADD = "shard", "combine", "add"
 PARTS = (SHARD, COMBINE, ADD)
 """What is done with tensors beside the operations: they are cut, joined and added up."""
 LOADS = ("load_weights", "load_adapter")
-TAKEN_IN = (*LOADS, "get_activation", "fake_grad")
 FINAL, STORE = "set_final_weight", "store"
 
 
@@ -139,9 +138,9 @@ class Notes:
         """Return the calls of a rank that stand in its log."""
         return [call for call in self.calls.get(rank, ()) if call.works]
 
-    def tensors(self, rank: int | None = None) -> Iterator[Tensor]:
-        """Yield the tensors that a rank, or all of them, have made or got."""
-        for call in self.all_calls() if rank is None else self.calls.get(rank, ()):
+    def tensors(self, rank: int) -> Iterator[Tensor]:
+        """Yield the tensors that a rank has made or got."""
+        for call in self.calls.get(rank, ()):
             yield from call.results
 
     def failed(self, rank: int | None) -> Call | None:
@@ -155,7 +154,7 @@ def noted(recording: Mapping[str, Any], size: Size, cost: str, seconds: float = 
     what is no recording."""
     notes = Notes(size)
     simulator = LocalSimulator(machine_of(size, cost), graded=True)
-    replay = NotedReplay(simulator, size, notes, recording.get("diary") or {})
+    replay = NotedReplay(simulator, size, notes, read_diary(recording.get("diary")))
     with suppress(TimeoutError):  # then what is noted so far is explained
         replay.play({part: recording[part] for part in ("calls", "failed")}, time.monotonic() + seconds)
     replay.link()
@@ -172,13 +171,12 @@ def noted(recording: Mapping[str, Any], size: Size, cost: str, seconds: float = 
 class NotedReplay(Replay):
     """A replay that notes each call before it is carried out, and what comes of it afterwards."""
 
-    def __init__(self, simulator: LocalSimulator, size: Size, notes: Notes, diary: Mapping[str, Any]) -> None:
+    def __init__(self, simulator: LocalSimulator, size: Size, notes: Notes, diary: ReadDiary) -> None:
         super().__init__(simulator, size["layers"], size["batches"], size.get("train", TRAINED[0]))
         self.notes = notes
         self.place = -1  # of the call among those of the recording
-        self.lines: Sequence[int] = diary.get("lines", ())
-        self.places = [Line(*place) for place in diary.get("places", ())]
-        self.diary = diary.get("kept", ())
+        self.lines, places, self.kept = diary
+        self.places = [Line(*place) for place in places]
         self.noted: list[Tensor] = []  # by the numbers of the replay's tensors
         self.made_by: dict[InFlight, Call] = {}
         self.waiting: dict[int, InFlight] = {}
@@ -188,10 +186,8 @@ class NotedReplay(Replay):
         """Carry a call out as ``Replay`` does, and note it."""
         self.place += 1
         verb, arguments = call[0], call[3:]
-        if verb == "fetch":
-            return self._fetch_noted(state, call)
-        if verb == "wait":
-            self.waiting[state.rank] = self.calls[call[3]]
+        if verb in ("wait", "fetch"):
+            return self._note_wait(state, call)
         if verb not in _READS:
             return super().act(state, call)
         made = self._noted(state, verb, arguments)
@@ -220,44 +216,41 @@ class NotedReplay(Replay):
         known = dict(named)
         numbers = [one for name, argument in named if name == OPERANDS for one in _listed(argument)]
         operands = [self.noted[one] for one in numbers if type(one) is int and 0 <= one < len(self.noted)]
-        layer: Any = known.get(
-            "layer", operands[0].labels.layer if operands and verb in (*PARTS, SEND.kind, STORE) else None
-        )
-        if verb == "compute" and layer is None and operands:
+        kind, layer, batches, axis = (known.get(name) for name in ("kind", "layer", "batches", "axis"))
+        if layer is None and operands:
             layer = operands[0].labels.layer
-        batches = known.get("batches")
-        if batches is None and stream_of(known.get("kind", verb)) in ("compute", SEND.stream):
-            batches = next((one.labels.batches for one in operands if one.labels.batches), ())
-        axis = known.get("axis")
+        if batches is None and stream_of(kind or verb) in ("compute", SEND.stream):
+            batches = next((one.labels.batches for one in operands if one.labels.batches), None)
         return Call(
             at=self.place,
             rank=state.rank,
-            kind=known.get("kind", verb),
+            kind=kind or verb,
             layer=tuple(layer) if isinstance(layer, list) else layer,
-            line=self._line(self.place),
+            line=self._line(),
             tick=state.tick,
             entry=len(state.log),
             operands=operands,
-            batches=frozenset(batches or ()) if _all_numbers(batches) else frozenset(),
+            batches=frozenset(batches or ()),
             axis=tuple(axis) if isinstance(axis, list) else axis,
             peer=known.get("peer"),
         )
 
-    def _line(self, place: int) -> Line:
-        return self.places[self.lines[place]] if place < len(self.lines) else NO_LINE
+    def _line(self) -> Line:
+        return self.places[self.lines[self.place]] if self.place < len(self.lines) else NO_LINE
 
-    def _fetch_noted(self, state: RankState, call: list[Any]) -> Any:
-        handle, before = self.calls[call[3]], len(self.tensors)
-        self.waiting.pop(state.rank, None)
-        made = self.made_by.get(handle)
-        if made is not None and made.fetched is None:
-            made.fetched, made.awaited = self.place, self._line(self.place)
+    def _note_wait(self, state: RankState, call: list[Any]) -> Any:
+        """Carry out that a rank waits for a communication, or fetches what it has brought."""
+        before = len(self.tensors)
         result = super().act(state, call)
-        if made is not None:
+        handle = self.calls[call[3]]
+        made = self.made_by[handle]
+        self.waiting[state.rank] = handle
+        if call[0] == "fetch":
+            del self.waiting[state.rank]
+            made.fetched, made.awaited = self.place, self._line()
             self._made(made, before)
             if made.kind == "receive" and made.results:
-                made.layer = made.results[0].labels.layer
-                made.batches = made.results[0].labels.batches
+                made.layer, made.batches = made.results[0].labels.layer, made.results[0].labels.batches
         return result
 
     def _made(self, call: Call, before: int) -> None:
@@ -268,17 +261,17 @@ class NotedReplay(Replay):
             call.results.append(tensor)
 
     def link(self) -> None:
-        """Join what the ranks of a collective have brought, and what was sent with what was received; and note who waits
-        for whom."""
-        for at, way, number, store, key, place in self.diary:
-            if 0 <= number < len(self.noted):
+        """Join what the ranks of a collective have brought, and what was sent with what was received; and note what
+        dictionaries have done, and who waits for whom."""
+        for at, way, number, store, key, place in self.kept:
+            if number < len(self.noted):
                 tensor = self.noted[number]
                 kept = Kept(at - 0.5, way, store, key, self.places[place], tensor)
                 (tensor.looked_up if way == READ else tensor.kept).append(kept)
                 if way != READ:
                     self.notes.kept[tensor.call.rank, store, key].append(kept)
         for rank, handle in self.waiting.items():
-            if handle in self.made_by and not handle.over and rank not in self.finished:
+            if not handle.over and rank not in self.finished:
                 self.notes.waits[rank] = self.made_by[handle], tuple(handle.wait().others)
         groups: dict[int, list[Call]] = defaultdict(list)
         sends: dict[object, Call] = {}
@@ -288,15 +281,11 @@ class NotedReplay(Replay):
             elif handle.sends and handle.op:
                 sends[handle.op] = call
         for calls in groups.values():
-            for call in calls:
-                others = [one for one in calls if one is not call]
-                for result in call.results:
-                    result.parents = [
-                        operand
-                        for one in (call, *sorted(others, key=lambda one: one.rank))
-                        for operand in one.operands
-                        if isinstance(call.layer, int) or operand.labels.layer == result.labels.layer
-                    ]
+            for own in calls:
+                brought = [one for call in _own_first(own, calls) for one in call.operands]
+                for result in own.results:
+                    layers = own.layer if isinstance(own.layer, int) else result.labels.layer
+                    result.parents = [one for one in brought if one.labels.layer == layers] or brought
         for handle, call in self.made_by.items():
             sent = sends.get(handle.op) if call.kind == "receive" else None
             if sent is not None:
@@ -326,9 +315,9 @@ _READS: Mapping[str, tuple[str, ...]] = {
 """What the arguments of a verb are, in the order of ``recording.verbs.VERBS``: of those of which notes are taken."""
 
 
+def _own_first(call: Call, calls: Sequence[Call]) -> list[Call]:
+    return sorted(calls, key=lambda one: (one is not call, one.rank))
+
+
 def _listed(operands: object) -> list[Any]:
     return operands if isinstance(operands, list) else [operands]
-
-
-def _all_numbers(batches: object) -> bool:
-    return isinstance(batches, Iterable) and all(type(one) is int for one in batches)

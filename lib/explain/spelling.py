@@ -46,11 +46,9 @@ def _never_awaited(tree: ast.Module, at: Any) -> Iterator[Statement]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             name = node.value.func.id if isinstance(node.value.func, ast.Name) else ""
-            verb = _verb(node.value)
-            if name in coroutines:
-                yield say("never_run", line=at(node), name=name)
-            elif verb and stream_of(verb) in ("collective", "message"):
-                yield say("without_await", line=at(node), name=verb)
+            name = name if name in coroutines else _verb(node.value)
+            if name in coroutines or stream_of(name) in ("collective", "message"):
+                yield say("without_await", line=at(node), call=name)
 
 
 def _without_value(tree: ast.Module, line: int, at: Any) -> Iterator[Statement]:
@@ -75,9 +73,9 @@ def _without_value(tree: ast.Module, line: int, at: Any) -> Iterator[Statement]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.lineno == line and isinstance(node.ctx, ast.Load):
             if node.id not in given and not hasattr(builtins, node.id):
-                yield say("no_value", line=at(node), name=node.id)
+                yield say("no_value", line=at(node), given=node.id)
             elif min(given.get(node.id, [0])) > line:
-                yield say("no_value_yet", line=at(node), name=node.id, later=min(given[node.id]))
+                yield say("no_value_yet", line=at(node), given=node.id, later=min(given[node.id]))
 
 
 def _exchanged(tree: ast.Module, line: int, at: Any) -> Iterator[Statement]:
@@ -90,7 +88,7 @@ def _exchanged(tree: ast.Module, line: int, at: Any) -> Iterator[Statement]:
         for place, (name, argument) in enumerate(zip(wanted, node.args, strict=False)):
             given = argument.id if isinstance(argument, ast.Name) else ""
             if given != name and given in wanted[: len(node.args)]:
-                yield say("exchanged", line=at(node), name=verb, given=given, wanted=name, place=place + 1)
+                yield say("exchanged", line=at(node), call=verb, given=given, wanted=name, place=place + 1)
                 return
 
 
@@ -100,7 +98,7 @@ def _written_out(tree: ast.Module, size: Size, own: Size, at: Any) -> Iterator[S
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) is int and node.value in known:
             name = known[node.value]
-            yield say("written_out", line=at(node), number=node.value, name=SIZES[name], here=size.get(name))
+            yield say("written_out", line=at(node), number=node.value, size=SIZES[name], here=size.get(name))
             return
 
 

@@ -30,8 +30,8 @@ class CallFact(NamedTuple):
 
 
 class TensorFact(NamedTuple):
-    """A tensor of a run, as data: its labels, the call that has made it, and where it came from before it was sent, cut,
-    joined or added up, if it was. ``summed``: of how many tensors it is a sum made by hand."""
+    """A tensor of a run, as data: its labels, the call that has made it, and where it came from before it was sent,
+    cut, joined or added up, if it was. ``summed``: of how many tensors it is a sum made by hand."""
 
     run: str
     labels: Labels
@@ -75,10 +75,10 @@ class Explanation(NamedTuple):
         return (*self.look_at, *self.given, *self.difference)
 
 
-def say(name: str, run: str = OWN, **things: Any) -> Statement:
-    """Return a statement on calls and tensors, which are of this run, or of right ones where their name begins with
+def say(name: str, /, **things: Any) -> Statement:
+    """Return a statement on calls and tensors, which are of this run, or of a right one where their name begins with
     ``right``."""
-    return Statement(name, {key: fact(thing, RIGHT if key.startswith(RIGHT) else run) for key, thing in things.items()})
+    return Statement(name, {key: fact(one, RIGHT if key.startswith(RIGHT) else OWN) for key, one in things.items()})
 
 
 def fact(thing: Any, run: str = OWN) -> Any:
@@ -112,29 +112,20 @@ def _lines(things: Iterable[Any]) -> Iterable[Line]:
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as values that JSON can carry."""
-    return {
-        "rank": explanation.place.rank,
-        "operation": explanation.place.operation,
-        "layer": explanation.place.layer,
-        **{
-            part: [{"name": one.name, **{key: _plain(thing) for key, thing in one.facts.items()}} for one in said]
-            for part, said in (
-                ("given", explanation.given),
-                ("look_at", explanation.look_at),
-                ("difference", explanation.difference),
-            )
-        },
-        "reference": explanation.reference,
-    }
+    place = explanation.place
+    parts = {part: getattr(explanation, part) for part in ("look_at", "given", "difference")}
+    said = {part: [{"name": one.name, **_plain(one.facts)} for one in some] for part, some in parts.items()}
+    where = {"rank": place.rank, "operation": place.operation, "layer": place.layer}
+    return {**where, **said, "reference": explanation.reference}
 
 
 def _plain(thing: Any) -> Any:
-    if isinstance(thing, Line):
-        return thing.number
-    if isinstance(thing, Labels):
-        return str(thing)
     if isinstance(thing, (CallFact, TensorFact, KeptFact)):
-        return {key: _plain(value) for key, value in thing._asdict().items() if value not in (None, ())}
-    if isinstance(thing, (tuple, list)):
+        return _plain({key: one for key, one in thing._asdict().items() if one not in (None, ())})
+    if isinstance(thing, dict):
+        return {key: _plain(one) for key, one in thing.items()}
+    if isinstance(thing, (Line, Labels)):
+        return thing.number if isinstance(thing, Line) else str(thing)
+    if isinstance(thing, (tuple, frozenset)):
         return [_plain(one) for one in thing]
-    return thing if thing is None or isinstance(thing, (int, float, bool)) else str(thing)
+    return thing

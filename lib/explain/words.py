@@ -26,152 +26,115 @@ SHORT = 25  # words of a problem that is told beside a line to look at
 
 
 class Sentence(NamedTuple):
-    """How a statement is told. ``look``: how, where it is the place to look at; ``note``: a short one that teaches."""
+    """How a statement is told. ``look``: how, where it is the place to look at; ``note``: what it teaches."""
 
     text: str
     look: str = ""
     note: str = ""
 
 
+ONE_KEY = "A key holds one tensor: what was there before is gone."
 SENTENCES: Mapping[str, Sentence] = {
-    # -- what the run shows by itself --------------------------------------------------------------------------------
+    # -- what the run shows by itself
     "given": Sentence("{call} is given {tensor}, made by {tensor:made}[; it {out:how}]"),
     "taken_before_wait": Sentence(
-        "{kept:how}, and {line} has waited for {call} before {tensor} was used",
-        "{line}, which takes {tensor} out and waits before it is used",
-        "Python takes the arguments from left to right: put the `await` on a line of its own, above.",
-    ),
+        "{tensor} {kept:how}, and {line} has waited for {call} before it was used",
+        "{line}, which takes {tensor} out, and waits before it is used",
+        "Python takes the arguments from left to right: put the `await` on a line of its own, above."),
     "unawaited": Sentence(
-        "{call} of {call:line} has not been awaited",
-        "{call:line}, whose {call} has not been awaited",
-        "A communication gives its result to `await`, and a call until then.",
-    ),
-    "is_in": Sentence("{tensor} {kept:how}", "{kept:line}, which stores {tensor} in {kept:where}"),
-    "taken_out": Sentence("{tensor} {kept:how}[, before {reader} of {reader:line}]"),
+        "{call} of {call:line} has not been awaited", "{call:line}, whose {call} has not been awaited",
+        "A communication gives its result to `await`, and a call until then."),
+    "is_in": Sentence(
+        "{tensor}, made by {tensor:made}, {kept:how}", "{kept:line}, which stores {tensor} in {kept:where}"),
     "stored_over": Sentence(
-        "{tensor} {kept:how}, and {line} has stored {over} over it before anything read it",
-        "{line}, which stores {over} over {tensor}",
-        "A key holds one tensor: what was there before is gone.",
-    ),
-    "never_stored": Sentence(
-        "{tensor} was never stored[; {reader} of {reader:line} has read it]",
-        note="A tensor that is in no dictionary is gone after the next operation.",
-    ),
-    "unread": Sentence("nothing has read {tensor} of {tensor:line}[; it {kept:how}]"),
+        "{tensor}, made by {tensor:made}, was in {kept:where}; {line} has stored {over} over it, before it was read",
+        "{line}, which stores {over} over {tensor}", ONE_KEY),
+    "unread": Sentence("nothing has read {tensor}, made by {tensor:made}[; it {kept:how}]"),
     "result_stored_over": Sentence(
-        "{tensor} went into {call} of {call:line}, and {line} has stored {over} over its result",
-        note="A key holds one tensor: what was there before is gone.",
-    ),
+        "{tensor} went into {call} of {call:line}, and {line} has stored {over} over its result", note=ONE_KEY),
     "result_unread": Sentence("{tensor} went into {call} of {call:line}, and nothing has read its result"),
     "not_awaited": Sentence("{tensor} went into {call} of {call:line}, which was never awaited"),
-    "read_last": Sentence("{tensor} was read last by {call} of {call:line}"),
-    "made_here": Sentence("here {tensor} was made by {tensor:made}"),
+    "read_last": Sentence(
+        "{tensor}, made by {tensor:made}, was read last by {call} of {call:line}[!kept: , and never stored]",
+        note="A tensor that is in no dictionary is gone after the next operation."),
     "key_gone": Sentence(
         "{tensor} was there: it {kept:how}[, before {reader} of {reader:line}]",
-        "{kept:line}, where {tensor} goes from {kept:where}",
-    ),
-    "key_unknown": Sentence("rank {rank} has never stored anything in {store}\\[{key:key}][; there were {keys:list}]"),
+        "{kept:line}, where {tensor} goes from {kept:where}"),
+    "key_unknown": Sentence("rank {rank} has stored nothing in {store} under {key:key}[; there were {keys:list}]"),
     "waits": Sentence(
         "rank {rank} waits at {call:line} in {call}[, for {ranks:ranks}]",
-        note="Every rank of a group calls a collective, and all in one order; a receive needs a send.",
-    ),
+        note="Every rank of a group calls a collective, and all in one order; a receive needs a send."),
     "returned": Sentence("{ranks:ranks} returned"),
-    "lacks_batch": Sentence("the part of micro-batch {batch} is lacking: it was made by {tensor:made}"),
-    "never_made": Sentence(
-        "no rank has made the {labels:kind} of micro-batch {batch}"
-        "[: the last that has worked on it is {call} of {call:line}, on rank {call:rank}]"
-    ),
-    # -- beside a right run ------------------------------------------------------------------------------------------
+    "lacks_batch": Sentence(
+        "the part of micro-batch {batch} is lacking[: it was made by {tensor:made}]"
+        "[!tensor: : no rank has made the {labels:kind} of it]"),
+    # -- beside a right run
     "look_at_operand": Sentence(
         "{call} of {call:line} is given {tensor}",
-        "[{out:line}, where {call} gets {tensor}][!out: {tensor:line}, which makes {tensor}]",
-    ),
-    "first_through": Sentence(
-        "in a right run {tensor}[, before {reader},] first goes through {right_steps:steps}",
-    ),
+        "[{out:line}, where {call} gets {tensor}][!out: {tensor:line}, which makes {tensor}]"),
+    "first_through": Sentence("in a right run {tensor}[, before {reader},] goes through {right_steps:steps}"),
     "not_through": Sentence("{tensor} has gone through {steps:steps}; in a right run it has not"),
-    "members": Sentence("{call} of {call:line} brings {count} tensors together; in a right run {right_count}"),
     "sum_lacks": Sentence(
-        "{tensor}[, which goes into {reader},] is a sum of {count}; in a right run of {right_count}, and what is "
-        "missing is made by {right:made}"
-    ),
+        "{tensor}[, which goes into {reader},] adds up {count:parts}; in a right run {right_count}, and what is "
+        "missing is made by {right:made}"),
     "sum_has": Sentence(
-        "{tensor}[, which goes into {reader},] has in it what {part:made} has made[ too often {often:}]"
-        "[!often: , which in a right run it has not]"
-    ),
-    "takes": Sentence("{call} of {call:line} takes {count} micro-batches; in a right run {right_count} at a time"),
+        "{tensor}[, which goes into {reader},] has in it what {part:made} has made[ {often:}too often]"
+        "[!often: , which in a right run it has not]"),
     "comes_from": Sentence(
-        "[{reader} is given ]{tensor}, made by {tensor:made}; in a right run that is {right}, made by {right:made}"
-    ),
+        "[{reader} is given ]{tensor}, made by {tensor:made}; in a right run that is {right}, made by {right:made}"),
     "other_tensor": Sentence("{call} is given {tensor}; in a right run {right}"),
     "other_peer": Sentence("{call} of {call:line} names rank {call:peer}; in a right run that is rank {right:peer}"),
     "takes_again": Sentence(
         "{call} of {call:line} takes {batches:batches}, which {earlier:line} has taken on rank {earlier:rank}",
         "{call:line}, which takes {batches:batches} again, after {earlier:line}",
-        "The input of each micro-batch is taken once, and kept until its last use.",
-    ),
+        "The input of each micro-batch is taken once, and kept until its last use."),
     "again": Sentence(
         "{call} of {earlier:line} comes again at {call:line}; in a right run {right_count:times}",
-        "{call:line}, which makes {call} again, after {earlier:line}",
-    ),
+        "{call:line}, which makes {call} again, after {earlier:line}"),
     "with_layer": Sentence(
-        "in a right run {right} is given this",
-        "{call:line}, where {call} is given what belongs to another layer",
-    ),
-    "no_such_call": Sentence("a right run has no {call} on rank {call:rank}"),
-    "goes_next": Sentence("there {tensor} goes into {right}"),
-    "comes_next": Sentence("what a right run has on rank {rank}, and this one has not come to: {right}"),
+        "in a right run {right} is given this", "{call:line}, where {call} is given what belongs to another layer"),
+    "comes_next": Sentence(
+        "what a right run has on rank {rank}, and this one has not come to: {right}[ once {more:}more]"),
     "arrives": Sentence("in a right run {right_reader} reads what {right} has brought"),
-    "not_made": Sentence("{right} has not been made here[; in a right run {right_reader} reads it]"),
+    "not_made": Sentence(
+        "{right}, in a right run made by {right:made}[ and read by {right_reader}], is not made so here"),
     "would_bring": Sentence("in a right run {right_send} of rank {right_send:rank} sends {right} there"),
-    "could_go_on": Sentence("rank {rank} has what {right} needs, which a right run does next"),
-    "loads": Sentence("rank {rank} loads {layers:layers}[, at {call:line}]; in a right run {right_layers:layers}, by {right:verb}"),
+    "loads": Sentence(
+        "rank {rank} loads {layers:layers}[, at {call:line}]; in a right run {right_layers:layers}[, by {right:verb}]"),
     "no_final": Sentence("rank {rank} never calls set_final_weight for layer {layer}; a right run does"),
-    "final_of_other": Sentence("{call} of {call:line} is not called on rank {call:rank} in a right run"),
     "departs": Sentence(
-        "rank {rank}[, after {before} of {before:line}]: [{awaits:}awaits ][{call} comes][!call: nothing more comes]"
-        "; in a right run [{right_awaits:}the end of ][{right}][!right: nothing more] comes there[{later:}, which "
-        "comes later here][{known:}, and this later]",
-        "{line}, on rank {rank}[{call:}, from where the order is another one: {call}]"
-        "[!call: , after which nothing more comes]",
-    ),
-    # -- what the text shows -----------------------------------------------------------------------------------------
-    "never_run": Sentence("{line} calls {name}(...) without `await`: nothing of it runs", "{line}: await {name}(...)"),
-    "without_await": Sentence("{line} calls {name} without `await`", "{line}, which calls {name} without `await`"),
-    "no_value": Sentence("no line gives `{name}`, of {line}, a value", "{line}: nothing gives `{name}` a value"),
+        "rank {rank}[, after {before} of {before:line}]: [{awaits:}the end of ][{call}][!call: nothing more] comes; in "
+        "a right run [{right_awaits:}the end of ][{right}][!right: nothing more] comes there[{later:}, which comes later "
+        "here][{known:}, and this later]",
+        "{line}, on rank {rank}[, from where the order is another one: {call}][!call: , after which nothing comes]"),
+    # -- what the text shows
+    "without_await": Sentence("{line} calls {call} without `await`", "{line}, which calls {call} without `await`"),
+    "no_value": Sentence("no line gives `{given}`, of {line}, a value", "{line}: nothing gives `{given}` a value"),
     "no_value_yet": Sentence(
-        "`{name}`, of {line}, gets a value at line {later} first",
-        "line {later}, the first that gives `{name}` a value",
-    ),
+        "`{given}`, of {line}, gets a value at line {later} first", "line {later}, the first to give `{given}` a value"),
     "exchanged": Sentence(
-        "{line} gives `{given}` to {name} as argument {place}, which is its `{wanted}`",
-        "{line}, which gives `{given}` to {name} in the place of its `{wanted}`",
-    ),
+        "{line} gives `{given}` to {call} as argument {place}, which is its `{wanted}`",
+        "{line}, which gives `{given}` to {call} in the place of its `{wanted}`"),
     "written_out": Sentence(
-        "{line} has {number} written out: {name} is {number} at the puzzle's own size, and {here} at this one",
-        "{line}, where {number} is written out: {name} is {here} at this size",
-    ),
-    # -- what it costs -----------------------------------------------------------------------------------------------
-    "more_often": Sentence(
-        "{call} and the like, {call:kind}, come {count} times more often than in the run of the target[, as at {lines:lines}]"
-    ),
-    "less_often": Sentence("{right:kind} comes {count} times less often than in the run of the target"),
+        "{line} has {number} written out: {size} is {number} at the puzzle's own size, and {here} at this one",
+        "{line}, where {number} is written out: {size} is {here} at this size"),
+    # -- what it costs
+    "more_often": Sentence("{call:kind} comes {count} times more often than in the target's run, at {lines:lines}"),
+    "less_often": Sentence("{right:kind} comes {count} times less often than in the target's run"),
     "held": Sentence(
-        "at the peak, {call} of {call:line} on rank {call:rank}, {count} more of the kind of {tensor} are stored than "
-        "at that of the target's run: this one {kept:how}[, was last read at {out:line}][, is next read by {reader} of "
-        "{reader:line}][!reader:  and is not read any more]",
+        "at the peak, {call} of {call:line} on rank {call:rank}, {count} more like {tensor} are stored than at that of "
+        "the target's run: this one in {kept:where}, since {kept:line}[, was last read at {out:line}]"
+        "[, is next read by {reader} of {reader:line}][!reader: , and is not read any more]",
         "{kept:line}, which stores {tensor}[: it is there at the peak, and last read at {out:line}]",
-        "`pop` takes a tensor out of its dictionary: its memory is free after its last use.",
-    ),
+        "`pop` takes a tensor out of its dictionary: its memory is free after its last use."),
     "flying": Sentence(
-        "at the peak, {peak} of {peak:line}, {count} communications are not awaited yet, at that of the target's run "
+        "at the peak, {peak} of {peak:line}, {count} communications are not awaited yet, in the target's run "
         "{right_count}: the first is {call} of {call:line}",
         "{call:line}, whose {call} is not awaited yet at the peak",
-        "What a communication carries is in memory until it is awaited.",
-    ),
+        "What a communication carries is in memory until it is awaited."),
 }  # fmt: skip
 """By the name of a statement how it is told."""
-_PART = re.compile(r"(?<!\\)\[(?:!(\w+): )?([^\[\]]*(?:\\\[[^\]]*\][^\[\]]*)?)\]")
+_PART = re.compile(r"\[(?:!(\w+): )?([^\[\]]*)\]")
 _FACT = re.compile(r"\{(\w+)(?::(\w*))?\}")
 
 
@@ -187,8 +150,7 @@ def sentence(statement: Statement, look: bool = False) -> str:
             return "" if _is_there(facts[unless]) else inner
         return inner if all(_is_there(facts[name]) for name, _ in _FACT.findall(inner)) else ""
 
-    text = _PART.sub(part, text).replace("\\[", "[")
-    return _FACT.sub(lambda found: _told(facts[found[1]], found[2]), text)
+    return _FACT.sub(lambda found: _told(facts[found[1]], found[2]), _PART.sub(part, text))
 
 
 def _is_there(thing: Any) -> bool:
@@ -196,18 +158,8 @@ def _is_there(thing: Any) -> bool:
 
 
 def _told(thing: Any, how: str | None) -> str:
-    """Return a fact in words, in the way that a sentence asks for."""
-    if how == "":
-        return ""  # it only decides whether its part is said
-    if isinstance(thing, CallFact):
-        return _OF_CALLS[how](thing)
-    if isinstance(thing, TensorFact):
-        return _OF_TENSORS[how](thing)
-    if isinstance(thing, KeptFact):
-        return _OF_KEPT[how](thing)
-    if isinstance(thing, Line):
-        return line_words(thing)
-    return str(thing) if how is None else _OF_OTHERS[how](thing)
+    """Return a fact in words, in the way that a sentence asks for; no words where it only decides what is said."""
+    return "" if how == "" else str(_WAYS.get((type(thing), how), _WAYS.get(how, str))(thing))
 
 
 def line_words(line: Line) -> str:
@@ -219,9 +171,8 @@ def call_words(call: CallFact) -> str:
     """Return a call as text: ``forward(layer 3, micro-batch 0)``, ``receive(from rank 1)``."""
     if call.kind in PARTS:
         return {SHARD: "the cut", COMBINE: "the joint", ADD: "the sum (+)"}[call.kind]
-    if call.kind in ("pass_to", "receive"):
-        what = f"{'from' if call.kind == 'receive' else 'to'} rank {call.peer}" if call.peer is not None else ""
-        return f"{call.kind}({what})"
+    if stream_of(call.kind) == "message":
+        return f"{call.kind}({f'rank {call.peer}' if call.peer is not None else ''})"
     layer = list(call.layer) if isinstance(call.layer, tuple) else call.layer
     inside = show_call("", layer)[1:-1] if layer is not None else ""
     by_batch = stream_of(call.kind) == "compute" or call.kind == "get_activation"
@@ -265,6 +216,11 @@ def _of_kept(kept: KeptFact) -> str:
     return f"was in {there} until {line_words(kept.line)} stored another over it"
 
 
+def _of_what(call: CallFact) -> str:
+    """Return what a collective carries, as the end of its name."""
+    return f" of {KINDS[call.carries[0]].words}" if stream_of(call.kind) == "collective" and call.carries else ""
+
+
 def _where(kept: KeptFact) -> str:
     return f"{kept.store}[{key_words(kept.key)}]"
 
@@ -274,39 +230,31 @@ def key_words(key: str) -> str:
     return key[1:-1] if key[:1] == "(" and "," in key else key
 
 
-def _layers(layers: tuple[int, ...]) -> str:
-    return numbered("layer", layers) if layers else "no layers"
-
-
-_OF_CALLS: Mapping[str | None, Callable[[CallFact], str]] = {
-    None: call_words,
-    "line": lambda call: line_words(call.line),
-    "rank": lambda call: str(call.rank),
-    "peer": lambda call: str(call.peer),
-    "verb": lambda call: call.kind,
-    "kind": lambda call: call.kind + (f" of {KINDS[call.carries[0]].words}" if stream_of(call.kind) == "collective" and call.carries else ""),
-}  # fmt: skip
-_OF_KEPT: Mapping[str | None, Callable[[KeptFact], str]] = {
+_WAYS: Mapping[Any, Callable[[Any], object]] = {
+    (Line, None): line_words,
+    (CallFact, None): call_words,
+    (CallFact, "kind"): lambda call: call.kind + _of_what(call),
+    (TensorFact, None): lambda tensor: tensor_words(tensor.labels),
+    (TensorFact, "line"): lambda tensor: line_words(tensor.maker.line),
+    "made": _made,
     "how": _of_kept,
     "where": _where,
-    "line": lambda kept: line_words(kept.line),
-}
-_OF_TENSORS: Mapping[str | None, Callable[[TensorFact], str]] = {
-    None: lambda tensor: tensor_words(tensor.labels),
-    "made": _made,
-    "line": lambda tensor: line_words(tensor.maker.line),
-}
-_OF_OTHERS: Mapping[str, Callable[[Any], str]] = {
+    "line": lambda thing: line_words(thing.line),
+    "rank": lambda call: call.rank,
+    "peer": lambda call: call.peer,
+    "verb": lambda call: call.kind,
     "ranks": lambda ranks: numbered("rank", ranks),
     "batches": lambda batches: numbered("micro-batch", batches),
-    "layers": _layers,
+    "layers": lambda layers: numbered("layer", layers) if layers else "no layers",
     "key": key_words,
     "list": lambda keys: ", ".join(map(key_words, keys)),
     "lines": lambda lines: " and ".join(map(line_words, lines)),
     "steps": lambda steps: " and then ".join(map(call_words, steps)),
+    "parts": lambda count: f"{count} tensor{'s' * (count != 1)}",
     "times": lambda count: "once" if count == 1 else f"{count} times",
     "kind": lambda labels: tensor_words(labels._replace(batches=frozenset())).removeprefix("the "),
 }
+"""How facts are told, by the way that a sentence asks for, and where it matters by their type."""
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------

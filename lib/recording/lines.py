@@ -13,9 +13,39 @@ from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.cost import Shape
 from ..running.execution import execute, left_over
-from .recorder import READ, REPLACED, STORED, TAKEN, recorder_for
+from .recorder import LONGEST_KEY, LONGEST_LINE, READ, REPLACED, STORED, TAKEN, recorder_for
+from .safe import shown
+from .wire import ProtocolError
 
-__all__ = ["READ", "REPLACED", "STORED", "TAKEN", "recorded_run"]
+__all__ = ["NO_DIARY", "READ", "REPLACED", "STORED", "TAKEN", "ReadDiary", "read_diary", "recorded_run"]
+
+ReadDiary = tuple[list[int], list[list[Any]], list[list[Any]]]
+NO_DIARY: ReadDiary = ([], [], [])
+
+
+def read_diary(diary: object) -> ReadDiary:
+    """Return the lines, the places and what dictionaries did (see ``recorder.Writer``), of what may come from anybody; nothing for
+    None. Raise ProtocolError for what no recorder has written."""
+    if diary is None:
+        return NO_DIARY
+    if type(diary) is not list or [*map(type, diary)] != [list, list, list]:
+        raise ProtocolError("no diary")
+    lines, places, kept = diary
+    numbered = [type(line) is int and 0 <= line < len(places) for line in lines]
+    written = [_is_row(row, int, str, str) for row in places]
+    done = [_is_row(row, int, str, int, str, str, int) and row[5] < len(places) and row[2] >= 0 for row in kept]
+    if not all([*numbered, *written, *done]):
+        raise ProtocolError("no diary")
+    places = [[number, *(shown(text, LONGEST_LINE) for text in texts)] for number, *texts in places]
+    kept = [
+        [at, shown(way, 20), tensor, shown(store, 20), shown(key, LONGEST_KEY), place]
+        for at, way, tensor, store, key, place in kept
+    ]
+    return lines, places, kept
+
+
+def _is_row(row: object, *types: type) -> bool:
+    return type(row) is list and tuple(map(type, row)) == types
 
 
 def recorded_run(

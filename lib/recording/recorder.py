@@ -26,7 +26,7 @@ from ..running.limits import TimeIsUp
 from .replay import MOST, MOST_ERRORS
 from .verbs import VERBS
 
-LONGEST_KEY = 80  # characters of a key as it is written
+LONGEST_KEY, LONGEST_LINE = 80, 400  # characters of a key as it is written, and of a line
 STORED, REPLACED, TAKEN, READ = "stored", "replaced", "taken", "read"
 """What a dictionary does with a tensor: it is stored, another one is stored over it, it is taken out, it is read."""
 
@@ -196,11 +196,12 @@ class Recorder:
         """Return what has been recorded: ``calls`` and ``failed`` as ``Replay.play`` takes them."""
         return Writer(self.notes).written()
 
-    def diary(self) -> dict[str, Any]:
-        """Return the lines of these calls, and the keys of dictionaries (see ``Writer``), as JSON can carry them."""
+    def diary(self) -> list[Any]:
+        """Return the lines of these calls, their places, and what dictionaries have done (see ``Writer``), as JSON can
+        carry them."""
         writer = Writer(self.notes)
         writer.written()
-        return {"lines": writer.lines, "places": writer.places, "kept": writer.kept}
+        return [writer.lines, writer.places, writer.kept]
 
     def whole(self) -> dict[str, Any]:
         """Return the recording with its diary."""
@@ -248,8 +249,8 @@ class Writer:
         self.notes = notes
         self.calls: list[list[Any]] = []
         self.lines: list[int] = []
-        self.places: list[tuple[int, str, str]] = []
-        self.kept: list[tuple[int, str, int, str, str, int]] = []
+        self.places: list[list[Any]] = []
+        self.kept: list[list[Any]] = []
         self.numbers: dict[object, int] = {}  # of tensors
         self.numbers_of_calls: dict[object, int] = {}
         self.known: dict[tuple[int, int], int] = {}  # by code and the place in it the number of the line
@@ -263,7 +264,7 @@ class Writer:
             if verb not in VERBS:
                 number = self.numbers.get(arguments)
                 if number is not None:
-                    self.kept.append((len(self.calls), verb, number, rank, repr(coroutine)[:LONGEST_KEY], line))
+                    self.kept.append([len(self.calls), verb, number, rank, repr(coroutine)[:LONGEST_KEY], line])
                 continue
             written = [
                 argument if kind.write is None else kind.write(self, argument)
@@ -303,8 +304,8 @@ class Writer:
             self.known[key] = self.numbers_of_lines.setdefault((file, number), len(self.places))
             if self.known[key] == len(self.places):
                 first = next((name for name, _ in self.numbers_of_lines if name), "")
-                text = linecache.getline(file, number).strip() if file else ""
-                self.places.append((number, text, "" if file in ("", first) else Path(file).name))
+                text = linecache.getline(file, number).strip()[:LONGEST_LINE] if file else ""
+                self.places.append([number, text, "" if file in ("", first) else Path(file).name])
         return self.known[key]
 
 

@@ -9,7 +9,6 @@ from .wire import CHARACTER, ProtocolError
 
 TEXTS = ("expected", "got", "line")  # the parts of an error that are texts, besides what its rule says
 LONGEST_TEXT = 4000  # characters of each, of what a rule says and of what a place says
-LONGEST_LINE = 300  # characters of a line of a program, as an explanation shows it
 MOST_FACTS = 8  # of one error
 LONGEST_ERROR = (len(TEXTS) + 3 + 2 * MOST_FACTS) * LONGEST_TEXT * CHARACTER  # bytes of all these in JSON
 
@@ -66,24 +65,6 @@ def _unpack_place(packed: object) -> Place:
         raise ProtocolError("no place")
     rank, layer = (None if value is None else number(value) for value in (rank, layer))
     return shown_place(Place(rank, operation, layer, None if batches is None else numbers(batches), tick, detail))
-
-
-def unpack_diary(diary: object) -> dict[str, Any]:
-    """Return the diary of a recording (see ``recorder.Writer``), safe to show. Raise ProtocolError for another."""
-    match diary:
-        case {"lines": list() as lines, "places": list() as places, "kept": list() as kept}:
-            known = [_of_types(place, int, str, str) for place in places]
-            rows = [_of_types(row, int, str, int, str, str, int) for row in kept]
-            if all(type(one) is int and 0 <= one < len(known) for one in [*lines, *(row[-1] for row in rows)]):
-                return {"lines": lines, "places": known, "kept": rows}
-    raise ProtocolError("no diary")
-
-
-def _of_types(values: object, *types: type) -> list[Any]:
-    """Return values of these types, numbers of a sensible size and texts that are safe to show."""
-    if type(values) is not list or [*map(type, values)] != [*types]:
-        raise ProtocolError("no diary")
-    return [shown(one, LONGEST_LINE) if type(one) is str else number(one) for one in values]
 
 
 def number(value: object) -> int:

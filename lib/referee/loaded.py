@@ -15,8 +15,9 @@ from ..grading.submission import AWAITS, LONGEST_SUMMARY
 from ..machine.check import TRAINED
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
+from ..recording.lines import read_diary
 from ..recording.replay import MOST_BYTES, Replay
-from ..recording.safe import LONGEST_ERROR, presentable, shown, unpack_diary, unpack_error
+from ..recording.safe import LONGEST_ERROR, presentable, shown, unpack_error
 from ..recording.wire import CHARACTER, LONGEST, ProtocolError, parse
 from ..running.execution import cause
 from ..running.limits import collector_off, room, watchdog
@@ -152,17 +153,18 @@ class Loaded:
             pass
         return None
 
-    def _diary(self, recorded: Recorded) -> dict[str, Any]:
-        """Return the diary of a run; nothing where the worker does not tell it."""
+    def _diary(self, recorded: Recorded) -> object:
+        """Return the diary of a run; None where the worker does not tell it."""
         seconds = self._seconds(recorded.size)
         try:
             with self._timed(recorded.name):
                 self._hear_ahead(seconds, False)
                 self._send({"diary": recorded.number})
                 answer = self._answer(recorded.name, seconds, time.monotonic() + seconds + GRACE, MOST_BYTES)
-                return unpack_diary(parse(answer))
+                read_diary(diary := parse(answer))
+                return diary
         except PuzzleError:
-            return {}
+            return None
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
