@@ -90,16 +90,16 @@ real: $(STAMP) ## have PyTorch, for run(..., engine="local") and "processes" (TO
 	@$(PIP) -c $(PINS) cloudpickle numpy
 
 colab: $(STAMP) ## notebooks for Colab, each complete by itself, in dist/
-	@$(RUN) -m solutions.colab
+	@$(RUN) -m solutions.build.elsewhere.colab
 
 lite: $(STAMP) ## a site that plays the puzzles in the browser alone, in dist/lite, and a test of it
 	@$(PIP) -c $(PINS) --editable ".[lite]"
-	@$(RUN) -m solutions.lite
+	@$(RUN) -m solutions.build.elsewhere.lite
 	@SLOW_TESTS=none $(RUN) -m pytest -q tests/test_lite.py
 
 site: $(STAMP) ## the gallery, the course in the browser and these pages, in dist/site, for any server of static files
 	@$(PIP) -c $(PINS) --editable ".[site]"
-	@$(RUN) -m solutions.site
+	@$(RUN) -m solutions.build.elsewhere.site
 	@SLOW_TESTS=none $(RUN) -m pytest -q tests/test_site.py
 
 wheel: $(STAMP) ## what can be installed: a wheel and a source distribution, in dist/

@@ -1,8 +1,9 @@
 """The source of every notebook: text, puzzle, targets, hints and solution.
 
-It is never installed. To import a source as a module defines what it defines, and runs nothing.
+What makes the notebooks is in ``build``. To import a source as a module defines what it
+defines, and runs nothing. This package is never installed.
 """
 
-from . import definitions
+from .build.sources import definitions
 
 definitions.use()

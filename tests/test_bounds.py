@@ -49,13 +49,13 @@ TABLE = {
     "zero_bubble": ("19.5", None),
     "ddp": ("5", None),
     "hierarchical": ("28", None),
-    "lora": ("12.3", None),
+    "lora": ("10.05", None),
     "context_parallel": ("28", None),
     "ring_attention": ("28", None),
     "expert_parallel": ("33.28", None),
     "two_batch_overlap": ("55", None),
     "zbv": ("51.5", None),
-    "dualpipe": ("44", None),
+    "dualpipe": ("42.5", None),
 }
 PIPELINES = [puzzle for puzzle in puzzles().values() if bounds_of(puzzle)]
 SOME = some(PIPELINES, 3)
@@ -146,7 +146,7 @@ def test_no_honest_program_is_below_the_bound(puzzle: Puzzle) -> None:
 
 # -- experts ------------------------------------------------------------------------------------------------
 
-EXPERTS, STAY = ["as_many_each", "experts_stay"], "dense_weights_stay"
+EXPERTS = ["as_many_each", "weights_stay"]
 
 
 @pytest.mark.parametrize("loads", [(), (4, 2, 2, 2, 2, 2, 1, 1), (9, 0, 0, 0, 1, 2, 0, 1)])
@@ -181,20 +181,19 @@ def test_where_sums_and_updates_take_no_time_the_plain_program_meets_the_bound(
     assert found is not None and run(experts.plain, **size, cost=cost).time == float(found.time)
 
 
-def test_a_rank_has_the_dense_layers_of_its_micro_batches_only_if_all_have_as_many() -> None:
-    """Twice the hottest rank's experts and as much of dense layers as any, or an equal share of all."""
+def test_a_rank_has_its_experts_and_the_dense_layers_of_its_micro_batches() -> None:
+    """Twice the hottest rank's experts and as much of dense layers as any."""
     size: Size = {"ranks": 2, "layers": 2, "batches": 8, "experts": 8}
     cost = ExpertCost(forward=1, backward=2, update=0, collective=0, loads=(3, 3, 3, 3, 1, 1, 1, 1))
     assert bounds("experts_sharded", EXPERTS, size, cost) == Bounds(Fraction(4 * 3 + 8 * 3 * 3, 4) + 9)
-    assert bounds("experts_sharded", EXPERTS[1:], size, cost) == Bounds(Fraction(24))
+    assert bounds("experts_sharded", EXPERTS[1:], size, cost) is None
 
 
 def test_where_dense_layers_stay_each_rank_makes_their_updates() -> None:
     size: Size = {"ranks": 2, "layers": 4, "batches": 8, "experts": 8}
     cost = ExpertCost(forward=1, backward=2, update=1, collective=0, loads=(3, 3, 3, 3, 1, 1, 1, 1))
     work = 4 * 3 * 2 + 8 * 3 * Fraction(12 + 10, 16)  # of dense layers, and of the first experts, turned by one
-    ours, all_ranks = (bounds("experts_sharded", rules, size, cost) for rules in ([*EXPERTS, STAY], EXPERTS))
-    assert all_ranks == Bounds(work + 2) and ours == Bounds(work + 4)
+    assert bounds("experts_sharded", EXPERTS, size, cost) == Bounds(work + 4)
 
 
 # -- against formulas ---------------------------------------------------------------------------------------
@@ -275,9 +274,8 @@ def test_elsewhere_there_is_none(layout: str, rules: list[str], size: Size) -> N
     assert bounds(layout, rules, size, Cost()) is None
 
 
-@pytest.mark.parametrize("rule", ["states_stay", "dense_weights_stay"])
-def test_where_states_stay_a_rank_has_its_share_of_the_work_and_all_updates(rule: str) -> None:
-    size, stay = {"ranks": 4, "layers": 6, "batches": 8}, [rule]
+def test_where_weights_stay_a_rank_has_its_share_of_the_work_and_all_updates() -> None:
+    size, stay = {"ranks": 4, "layers": 6, "batches": 8}, ["weights_stay"]
     assert bounds("whole", stay, size, Cost(loss=0.5)) == Bounds(Fraction(2 * (12 + Fraction(1, 2)) + 3))
     assert bounds("whole", [], size, Cost()) is None  # a rank may get new weights and states from others
     assert bounds("whole", stay, size | {"hosts": 1}, Cost()) is None  # hosts update meanwhile
@@ -285,11 +283,13 @@ def test_where_states_stay_a_rank_has_its_share_of_the_work_and_all_updates(rule
 
 
 def test_with_frozen_shards_nobody_computes_before_the_first_gather() -> None:
-    size, stay = {"ranks": 4, "layers": 6, "batches": 4, "train": "adapters"}, ["states_stay"]
-    assert bounds("frozen_shards", stay, size, Cost()) == Bounds(Fraction(123, 10))
-    assert bounds("frozen_shards", stay, size, Cost(backward_input=1)) == Bounds(Fraction(153, 10))
-    assert bounds("frozen_shards", stay, size | {"ranks": 1}, Cost()) == Bounds(Fraction(4 * 9 + 3))
-    assert bounds("frozen_shards", [], size, Cost()) is None
+    """And the updates of six adapters are shared out, since adapters may travel."""
+    size = {"ranks": 4, "layers": 6, "batches": 4, "train": "adapters"}
+    assert bounds("frozen_shards", [], size, Cost()) == Bounds(Fraction(123 - 30, 10) + Fraction(6, 2) / 4)
+    assert bounds("frozen_shards", [], size, Cost(backward_input=1)) == Bounds(
+        Fraction(153 - 30, 10) + Fraction(6, 2) / 4
+    )
+    assert bounds("frozen_shards", [], size | {"ranks": 1}, Cost()) == Bounds(Fraction(4 * 9 + 3))
 
 
 def test_of_links_between_boxes_it_counts_the_quickest() -> None:
@@ -630,7 +630,7 @@ def test_breadth_first_is_above_the_bound_by_no_more_than_updates(p: int, n: int
 
 
 def test_a_rank_that_updates_for_another_is_faster_than_the_bound_of_those_that_do_not() -> None:
-    """So that bound says what it is of, and the puzzle that everybody updates what is its own. The other is kept."""
+    """So that bound says what it is of. The other is kept."""
     puzzle = puzzles()["one_f_one_b"]
     owner, found = [layer // 2 for layer in range(8)], bounds_of(puzzle)
     order = [(what, layer, mb) for what, way in (("F", 1), ("B", -1)) for mb in range(8) for layer in range(8)[::way]]
@@ -640,9 +640,8 @@ def test_a_rank_that_updates_for_another_is_faster_than_the_bound_of_those_that_
     order.remove(("U", 1, 0))
     order.insert(order.index(("B", 0, 7)), ("U", 1, 0))  # what it takes goes to the last rank, which has time now
     helped = run(lambda model: follow(model, owner, order, helper=3), **puzzle.size, cost=free)
-    check(at_home, puzzle, puzzle.size)
-    with pytest.raises(PuzzleError, match="it updates layer 1, whose weight it has not loaded"):
-        check(helped, puzzle, puzzle.size)
+    for right in (at_home, helped):
+        check(right, puzzle, puzzle.size)
     assert found is not None and found.one_stage is not None
     assert exact(at_home.time) == found.one_stage == Fraction("47.4")
     assert exact(helped.time) == found.one_stage - Fraction(1, 2) > found.time

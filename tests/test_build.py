@@ -19,19 +19,42 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import lib
 from lib.basics import saving
 from lib.course import layouts, sizes, specs
 from lib.course.ideas import IDEAS
 from lib.course.specs import COSTS
 from lib.lab import copies
 from lib.lab import shell as front
-from solutions import build, colab
+from solutions.build import __main__, products
+from solutions.build.__main__ import main
+from solutions.build.elsewhere import colab
+from solutions.build.notebooks.around import BEGIN as BEGIN_CELL
+from solutions.build.notebooks.notebook import FIRST_CELL, notebook_of
+from solutions.build.pictures.in_texts import check_pictures, with_pictures
+from solutions.build.runs.course import Course
+from solutions.build.sources.blanks import BLOCK, blanked, check_markers
+from solutions.build.sources.files import (
+    FOLDER,
+    ROOT,
+    BuildError,
+    Cell,
+    Json,
+    is_puzzle,
+    notebook_name,
+    read_cells,
+    sources,
+)
+from solutions.build.sources.files import REPAIRS as REPAIRS_SOURCE
+from solutions.build.sources.overview import opened as opened_after
+from solutions.build.sources.specs import specs_of
+from solutions.build.tables.outlined import outline_row
+from solutions.build.tables.puzzles import table_of_puzzles, with_hints
 from tests.programs import COURSE, REPAIRS, SMALLER
 from tests.slow import some
 
-ROOT = build.ROOT
-SOURCES = build.sources(ROOT / "solutions")
-PUZZLES = [path for path in SOURCES if build.is_puzzle(path)]
+SOURCES = sources()
+PUZZLES = [path for path in SOURCES if is_puzzle(path)]
 
 TOUR = """\
 # %% [markdown]
@@ -100,7 +123,7 @@ def tree(tmp_path: Path) -> Path:
         (root / folder).mkdir(parents=True)
     (root / "solutions" / "tour.py").write_text(TOUR, encoding="utf-8")
     (root / "solutions" / "p04_fsdp.py").write_text(PUZZLE, encoding="utf-8")
-    assert build.main([], root) == 0
+    assert main([], root) == 0
     return root
 
 
@@ -108,7 +131,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def code(notebook: build.Json) -> list[str]:
+def code(notebook: Json) -> list[str]:
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
@@ -117,8 +140,8 @@ def code(notebook: build.Json) -> list[str]:
 
 def test_building_again_changes_nothing(tree: Path) -> None:
     before = contents(tree)
-    assert build.main([], tree) == 0
-    assert build.main(["--check"], tree) == 0
+    assert main([], tree) == 0
+    assert main(["--check"], tree) == 0
     assert contents(tree) == before
     assert sorted(p.name for p in (tree / "puzzles").iterdir()) == ["machine_tour.ipynb", "p04_fsdp.ipynb"]
 
@@ -129,7 +152,7 @@ def test_check_names_each_file_that_differs_and_writes_nothing(tree: Path, capsy
     (tree / "lib" / "specs.json").unlink()
     (tree / "puzzles" / "p09_old.ipynb").write_text("{}", encoding="utf-8")
     before = contents(tree)
-    assert build.main(["--check"], tree) == 1
+    assert main(["--check"], tree) == 1
     assert contents(tree) == before
     said = capsys.readouterr().err.splitlines()
     assert f"differs: {Path('puzzles', 'p04_fsdp.ipynb')}" in said
@@ -141,30 +164,30 @@ def test_check_names_each_file_that_differs_and_writes_nothing(tree: Path, capsy
 @pytest.mark.parametrize("arguments", [[], ["--check"]])
 def test_no_source_at_all_fails(tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "solutions").mkdir()
-    assert build.main(arguments, tmp_path) == 2
+    assert main(arguments, tmp_path) == 2
     assert "nothing to build from" in capsys.readouterr().err
 
 
 def test_a_blank_has_neither_solution_nor_spec(tree: Path) -> None:
-    cells = code(build.notebook(tree / "solutions" / "p04_fsdp.py"))
-    assert cells[0] == build.FIRST_CELL.read_text(encoding="utf-8").strip()
+    cells = code(notebook_of(tree / "solutions" / "p04_fsdp.py"))
+    assert cells[0] == FIRST_CELL
     assert cells[1:] == [
         "import math",
         'def fsdp(model):\n    """Train."""\n    # Your code here.\n    return model',
-        build.BEGIN.format(number=3, names='"wsdp"'),
+        BEGIN_CELL.format(number=3, names='"wsdp"'),
         "fsdp(None)",
     ]
 
 
 def test_a_solved_notebook_has_the_solution_and_no_spec(tree: Path) -> None:
-    cells = code(build.notebook(tree / "solutions" / "p04_fsdp.py", solved=True))
+    cells = code(notebook_of(tree / "solutions" / "p04_fsdp.py", solved=True))
     assert any("math.sqrt(layer)" in cell for cell in cells)
     assert "faster = fsdp" in cells
     assert not any("PUZZLE =" in cell for cell in cells)
 
 
 def test_the_first_cell_comes_folded_before_other_code_and_after_the_title(tree: Path) -> None:
-    cells = build.notebook(tree / "solutions" / "p04_fsdp.py")["cells"]
+    cells = notebook_of(tree / "solutions" / "p04_fsdp.py")["cells"]
     assert [cell["cell_type"] for cell in cells] == ["markdown", *["code"] * 5, "markdown"]
     folded = [at for at, cell in enumerate(cells) if cell["metadata"] == {"jupyter": {"source_hidden": True}}]
     assert folded == [1] and cells[1]["source"][0].startswith("# Finds lib and drawing")
@@ -219,11 +242,14 @@ BROKEN = {
         changed(other_sizes="any"),
         f"""PUZZLE["other_sizes"] has 'any', not one of {", ".join(sizes.SIZES)}""",
     ),
-    "no such rule": (
-        changed(rules=["own_layers", "no_peeking"]),
+    "no such idea": (
+        changed(ideas=["one_micro_batch", "no_peeking"]),
         f"""PUZZLE["ideas"] has 'no_peeking', not one of {", ".join(IDEAS)}""",
     ),
-    "a rule that is no word": (changed(rules=[["own_layers"]]), """PUZZLE["ideas"] has ['own_layers'], not one of"""),
+    "an idea that is no word": (
+        changed(ideas=[["one_micro_batch"]]),
+        """PUZZLE["ideas"] has ['one_micro_batch'], not one of""",
+    ),
     "no such program": (
         changed(frontier=[{"time": 0.0, "memory": 0, "by": "busy"}]),
         "the frontier of fsdp names busy, which no source has",
@@ -258,7 +284,7 @@ def test_a_broken_source_is_refused(tree: Path, text: str, message: str, capsys:
     assert text != PUZZLE
     (tree / "solutions" / "p04_fsdp.py").write_text(text, encoding="utf-8")
     before = contents(tree)
-    assert build.main([], tree) == 2
+    assert main([], tree) == 2
     said = capsys.readouterr().err
     assert message in said
     assert "p04_fsdp.py" in said
@@ -269,16 +295,16 @@ def test_one_number_twice_is_refused(tree: Path, capsys: pytest.CaptureFixture[s
     text = changed(name="other").replace("def fsdp", "def other")
     (tree / "solutions" / "p04_other.py").write_text(text, encoding="utf-8")
     before = contents(tree)
-    assert build.main([], tree) == 2
+    assert main([], tree) == 2
     said = capsys.readouterr().err
     assert "p04_other.py: two puzzles have the same number, 4: the other is in p04_fsdp.py" in said
     assert contents(tree) == before
 
 
 def test_a_spec_may_name_a_cost_and_its_solution_is_played_at_it(tree: Path) -> None:
-    def built(text: str) -> tuple[build.Json, build.Json]:
+    def built(text: str) -> tuple[Json, Json]:
         (tree / "solutions" / "p04_fsdp.py").write_text(text, encoding="utf-8")
-        assert build.main([], tree) == 0
+        assert main([], tree) == 0
         tables = (json.loads((tree / "lib" / name).read_text()) for name in ("specs.json", "outlines.json"))
         spec, sketch = (table["fsdp"] for table in tables)
         return spec, sketch
@@ -299,7 +325,7 @@ def test_a_program_that_fails_is_told_with_its_puzzle_and_size(tree: Path, capsy
     text = PUZZLE.replace("math.sqrt(layer)", "model.forward(layer, None, None)")
     (tree / "solutions" / "p04_fsdp.py").write_text(text, encoding="utf-8")
     before = contents(tree)
-    assert build.main([], tree) == 2
+    assert main([], tree) == 2
     said = capsys.readouterr().err
     assert "build: p04_fsdp.py: a program of fsdp fails at ranks=4, layers=6, batches=4: " in said
     assert "forward" in said and contents(tree) == before
@@ -320,18 +346,19 @@ def changes_everything(tree: Path) -> dict[str, bytes]:
     return contents(tree)
 
 
-@pytest.mark.parametrize("step", ["checked", "tables", "notebook", "_front", "write_all"])
+@pytest.mark.parametrize("step", ["checked", "tables", "notebook_of", "documents", "write_all"])
 def test_a_build_that_stops_leaves_everything_as_it_was(tree: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, done = changes_everything(tree), getattr(build, step)
+    module = __main__ if step == "write_all" else products
+    before, done = changes_everything(tree), getattr(module, step)
 
     def stops(*given: object) -> None:
-        if step != "notebook" or given[0] == tree / "solutions" / "p04_fsdp.py":
+        if step != "notebook_of" or given[0] == tree / "solutions" / "p04_fsdp.py":
             raise Broken
         return done(*given)
 
-    monkeypatch.setattr(build, step, stops)
+    monkeypatch.setattr(module, step, stops)
     with pytest.raises(Broken):
-        build.main([], tree)
+        main([], tree)
     assert contents(tree) == before
 
 
@@ -349,47 +376,46 @@ def test_a_build_on_a_disk_that_fills_up_leaves_everything_as_it_was(
 
     monkeypatch.setattr(saving.tempfile, "mkstemp", full)
     with pytest.raises(OSError, match="No space left"):
-        build.main([], tree)
+        main([], tree)
     assert contents(tree) == before and len(made) == written
     monkeypatch.undo()
-    assert build.main([], tree) == 0
+    assert main([], tree) == 0
     assert contents(tree) != before
 
 
 def test_what_needs_no_run_is_looked_at_before_anything_runs(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(build, "run", None)
-    monkeypatch.setattr(build.figures.lib, "run", None)
+    monkeypatch.setattr(lib, "run", None)
     (tree / "solutions" / "index.py").write_text("# %% [markdown]\n# # All\n", encoding="utf-8")
-    assert build.main([], tree) == 2
+    assert main([], tree) == 2
     assert capsys.readouterr().err == "build: index.py: a line with a link is needed for fsdp\n"
     (tree / "solutions" / "index.py").unlink()
     for name, said in (("priced", "exactly one cell with tags"), ("sketch", "it defines no sketch()")):
         text = PUZZLE.replace("# # Fully", f"# ![so](picture:{name})\n# # Fully")
         (tree / "solutions" / "p04_fsdp.py").write_text(text, encoding="utf-8")
-        assert build.main([], tree) == 2
+        assert main([], tree) == 2
         assert said in capsys.readouterr().err
 
 
 def test_puzzles_that_have_changed_are_run_first(tree: Path) -> None:
     other = {**SPEC, "number": 5, "name": "other"}
     found = [json.loads((tree / "lib" / "specs.json").read_text(encoding="utf-8"))["fsdp"], other]
-    assert [puzzle["name"] for puzzle in build._changed_first(tree, found)] == ["other", "fsdp"]
-    assert [puzzle["name"] for puzzle in build._changed_first(tree / "new", found)] == ["fsdp", "other"]
+    assert [puzzle["name"] for puzzle in products.changed_first(tree, found)] == ["other", "fsdp"]
+    assert [puzzle["name"] for puzzle in products.changed_first(tree / "new", found)] == ["fsdp", "other"]
 
 
 def test_notebooks_are_made_from_the_tables_of_the_same_build(tree: Path) -> None:
-    own = build.BEGIN.format(number=3, names='"wsdp"')
+    own = BEGIN_CELL.format(number=3, names='"wsdp"')
     notebook = tree / "puzzles" / "p04_fsdp.ipynb"
-    assert own in code(build.notebook(tree / "solutions" / "p04_fsdp.py"))  # of the course
+    assert own in code(notebook_of(tree / "solutions" / "p04_fsdp.py"))  # of the course
     assert not any("start_from" in cell for cell in code(json.loads(notebook.read_text(encoding="utf-8"))))
     (tree / "solutions" / "p04_fsdp.py").write_text(changed(begins_with="idle_before"), encoding="utf-8")
     source = PUZZLE.replace(repr(SPEC), repr(SPEC | {"number": 2, "name": "idle_before"}))
     (tree / "solutions" / "p02_idle_before.py").write_text(source.replace(" fsdp", " idle_before"), "utf-8")
-    assert build.main([], tree) == 0
+    assert main([], tree) == 0
     cells = code(json.loads(notebook.read_text(encoding="utf-8")))
-    assert build.BEGIN.format(number=2, names='"idle_before"') in cells
+    assert BEGIN_CELL.format(number=2, names='"idle_before"') in cells
     assert "idle_before" not in specs.puzzles()
 
 
@@ -401,31 +427,32 @@ SOME = [pytest.param(name, marks=pytest.mark.slow if name in SMALLER else ()) fo
 
 
 @pytest.fixture(scope="module")
-def all_specs() -> list[build.Json]:
-    return build.checked(ROOT)
+def all_specs() -> list[Json]:
+    return products.checked(ROOT)
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_files_in_the_project_are_what_the_build_makes() -> None:
-    assert list(build.differences(ROOT, build.products(ROOT))) == []
+    assert list(products.differences(ROOT, products.products(ROOT))) == []
 
 
 @pytest.mark.long
-def test_all_but_the_outlines_is_what_the_build_makes(all_specs: list[build.Json]) -> None:
+def test_all_but_the_outlines_is_what_the_build_makes(all_specs: list[Json]) -> None:
     """That the programs of the frontier take what it says is in test_passes.py."""
-    table = {Path("lib", "specs.json"): build.table_of_puzzles(ROOT, all_specs)}
-    assert list(build.differences(ROOT, table | build.shown_with_tables(ROOT, all_specs))) == []
+    table = {Path("lib", "specs.json"): table_of_puzzles(FOLDER, all_specs)}
+    assert list(products.differences(ROOT, table | products.shown_with_tables(ROOT, all_specs))) == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SOME)
-def test_the_outlines_are_what_the_build_makes(name: str, all_specs: list[build.Json]) -> None:
+def test_the_outlines_are_what_the_build_makes(name: str, all_specs: list[Json]) -> None:
     """With what a solution holds at its peak, what costs it time, and what it takes at all other sizes."""
     kept = json.loads((ROOT / "lib" / "outlines.json").read_text(encoding="utf-8"))
     assert [*kept] == [spec["name"] for spec in all_specs]
-    [own] = [spec for spec in all_specs if spec["name"] == name]
-    assert json.loads(json.dumps(build.outline_row(ROOT, own, all_specs))) == kept[name]
+    course = Course([specs.Puzzle(**spec) for spec in all_specs])
+    [own] = [puzzle for puzzle in course.puzzles if puzzle.name == name]
+    assert json.loads(json.dumps(outline_row(course, own))) == kept[name]
 
 
 def test_the_course_is_complete() -> None:
@@ -436,14 +463,14 @@ def test_the_course_is_complete() -> None:
     assert of_repairs[0] == 1 and of_repairs == sorted({*of_repairs})
     assert [puzzle.repair for puzzle in puzzles] == sorted(puzzle.repair for puzzle in puzzles)
     assert [puzzle.name for puzzle in puzzles] == [*COURSE, *REPAIRS] and COURSE and REPAIRS
-    assert [path.stem for path in SOURCES if not build.is_puzzle(path)] == ["index", "tour", "laboratory", "for_real"]
+    assert [path.stem for path in SOURCES if not is_puzzle(path)] == ["index", "tour", "laboratory", "for_real"]
 
 
 @pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
 def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
-    for spec in build.specs(path):
+    for spec in specs_of(path):
         known = specs.find(spec["name"])
-        own = specs.Puzzle(**build._with_hints(ROOT, spec))
+        own = specs.Puzzle(**with_hints(FOLDER, spec))
         assert known == own._replace(teaches=known.teaches, idea=known.idea, comes_after=known.comes_after)
         assert known.idea and (known.comes_after is not None) == known.repair
         assert spec["layout"] in {*layouts.LAYOUTS, *layouts.WITH_ADAPTERS}
@@ -455,28 +482,28 @@ def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_each_notebook_is_valid_short_and_has_fixed_ids(path: Path) -> None:
-    notebook = build.notebook(path)
-    assert notebook == json.loads((ROOT / "puzzles" / build.notebook_name(path)).read_text(encoding="utf-8"))
+    notebook = notebook_of(path)
+    assert notebook == json.loads((ROOT / "puzzles" / notebook_name(path)).read_text(encoding="utf-8"))
     ids = [cell["id"] for cell in notebook["cells"]]
     assert len(set(ids)) == len(ids)
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         nbformat.validate(notebook)
-    assert len(ids) <= (12 + 12 * len(build.specs(path)) if build.is_puzzle(path) else 30)
+    assert len(ids) <= (12 + 12 * len(specs_of(path)) if is_puzzle(path) else 30)
 
 
 @pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
 def test_each_notebook_says_how_hard_its_puzzles_are(path: Path) -> None:
-    said = "\n".join("".join(cell["source"]) for cell in build.notebook(path)["cells"])
-    effort = [f"*{spec['difficulty'].capitalize()}, about {spec['minutes']} minutes.*" for spec in build.specs(path)]
+    said = "\n".join("".join(cell["source"]) for cell in notebook_of(path)["cells"])
+    effort = [f"*{spec['difficulty'].capitalize()}, about {spec['minutes']} minutes.*" for spec in specs_of(path)]
     assert re.findall(r"^\*\w+, about \d+ minutes\.\*$", said, re.MULTILINE) == effort
 
 
 @pytest.mark.long
 def test_what_is_to_be_repaired_is_offered_where_it_opens() -> None:
-    opened = dict(build._opened(ROOT / "solutions"))
+    opened = dict(opened_after(ROOT / "solutions"))
     assert list(opened) == [puzzle.number for puzzle in specs.puzzles().values() if puzzle.repair]
     for path in PUZZLES:
-        last = "".join(build.notebook(path)["cells"][-1]["source"])
+        last = "".join(notebook_of(path)["cells"][-1]["source"])
         own = [number for number, after in opened.items() if path.stem.startswith(f"p{after:02}_")]
         assert re.findall(r"\bR\d+\b", last) == own and ("to be repaired](repairs.ipynb)" in last) == bool(own)
 
@@ -484,20 +511,20 @@ def test_what_is_to_be_repaired_is_offered_where_it_opens() -> None:
 def test_the_overview_leads_to_every_notebook() -> None:
     text = (ROOT / "solutions" / "index.py").read_text(encoding="utf-8")
     links = re.findall(r"\]\((\w+\.ipynb)\)", text)
-    assert links == [build.notebook_name(path) for path in SOURCES[1:]]
+    assert links == [notebook_name(path) for path in SOURCES[1:]]
 
 
-@pytest.mark.parametrize("path", [path for path in PUZZLES if path.stem != build.REPAIRS], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in PUZZLES if path.stem != REPAIRS_SOURCE], ids=lambda path: path.stem)
 def test_each_puzzle_hides_its_solution(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    block = build.BLOCK.search(text)
+    block = BLOCK.search(text)
     assert block is not None
     hidden = {line.strip() for line in block.group(0).splitlines() if len(line.strip()) > 12}
-    [learners] = [cell for cell in code(build.notebook(path)) if "# Your code here." in cell]
+    [learners] = [cell for cell in code(notebook_of(path)) if "# Your code here." in cell]
     assert hidden
     assert not hidden & {line.strip() for line in learners.splitlines()}
     ast.parse(learners)
-    assert len(build.blank(block.group(0)).splitlines()) == 1
+    assert len(blanked(block.group(0)).splitlines()) == 1
 
 
 # --- programs to be repaired ---------------------------------------------------------------------
@@ -523,15 +550,15 @@ def fsdp(model):
 
 
 def test_a_blank_has_the_mistake_in_place_of_the_solution() -> None:
-    assert build.blank(WRONG) == (
+    assert blanked(WRONG) == (
         "def fsdp(model):\n    x = 1\n    while x:\n    \n        x = 0\n    y = 2\n    return x\n"
     )
 
 
 def test_all_blocks_of_a_program_to_be_repaired_say_what_is_wrong(tree: Path) -> None:
-    cells = [build.Cell("code", WRONG.replace("    ### BROKEN\n    # return x\n", ""))]
-    with pytest.raises(build.BuildError, match="exactly one solution block"):
-        build.check_markers(tree / "repairs.py", cells, [SPEC])
+    cells = [Cell("code", WRONG.replace("    ### BROKEN\n    # return x\n", ""))]
+    with pytest.raises(BuildError, match="exactly one solution block"):
+        check_markers(tree / "repairs.py", cells, [SPEC])
 
 
 def test_a_source_of_repairs_has_many_puzzles(tree: Path) -> None:
@@ -545,7 +572,7 @@ def test_a_source_of_repairs_has_many_puzzles(tree: Path) -> None:
     (tree / "solutions" / "p04_fsdp.py").unlink()
     (tree / "solutions" / "repairs.py").write_text(text, encoding="utf-8")
     (tree / "puzzles" / "p04_fsdp.ipynb").unlink()
-    assert build.main([], tree) == 0
+    assert main([], tree) == 0
     assert list(json.loads((tree / "lib" / "specs.json").read_text(encoding="utf-8"))) == ["fsdp", "other"]
     assert (tree / "puzzles" / "repairs.ipynb").exists()
     [_, name, *_] = REPAIRS
@@ -557,15 +584,15 @@ def test_a_source_of_repairs_has_many_puzzles(tree: Path) -> None:
 def test_programs_to_be_repaired_have_numbers_of_their_own(tree: Path, number: object) -> None:
     path = tree / "solutions" / "repairs.py"
     path.write_text(PUZZLE.replace(repr(SPEC), repr(SPEC | {"number": number})), encoding="utf-8")
-    with pytest.raises(build.BuildError, match='programs to be repaired have "R1", "R2" and so on'):
-        build.specs(path)
+    with pytest.raises(BuildError, match='programs to be repaired have "R1", "R2" and so on'):
+        specs_of(path)
 
 
 def test_a_puzzle_has_a_number(tree: Path) -> None:
     path = tree / "solutions" / "p04_fsdp.py"
     path.write_text(PUZZLE.replace(repr(SPEC), repr(SPEC | {"number": "R4"})), encoding="utf-8")
-    with pytest.raises(build.BuildError, match="number R4 and name fsdp need another file name"):
-        build.specs(path)
+    with pytest.raises(BuildError, match="number R4 and name fsdp need another file name"):
+        specs_of(path)
 
 
 # --- where the project is published --------------------------------------------------------------
@@ -576,7 +603,7 @@ README = "# It\n\n<!-- links, made by the build -->\n<!-- end of links -->\n\nMo
 def published(tree: Path, value: str) -> int:
     (tree / "pyproject.toml").write_text(f"[tool.llm-training-puzzles]\naddress = {value}\n", encoding="utf-8")
     (tree / "README.md").write_text(README, encoding="utf-8")
-    return build.main([], tree)
+    return main([], tree)
 
 
 def first_text(tree: Path) -> str:
@@ -588,7 +615,7 @@ def test_readme_has_a_row_for_each_puzzle(tree: Path) -> None:
     index = "# %% [markdown]\n# # All\n#\n# 4. [Fully sharded](p04_fsdp.ipynb): all\n#    in pieces\n"
     (tree / "solutions" / "index.py").write_text(index, encoding="utf-8")
     (tree / "README.md").write_text("Before\n<!-- puzzles, made -->\nold\n<!-- end of puzzles -->\n", encoding="utf-8")
-    assert build.main([], tree) == 0
+    assert main([], tree) == 0
     assert (tree / "README.md").read_text(encoding="utf-8").splitlines() == [
         "Before",
         "<!-- puzzles, made -->",
@@ -597,7 +624,7 @@ def test_readme_has_a_row_for_each_puzzle(tree: Path) -> None:
         "| 4 | [`fsdp`](puzzles/p04_fsdp.ipynb) | all in pieces |",
         "<!-- end of puzzles -->",
     ]
-    assert build.main(["--check"], tree) == 0
+    assert main(["--check"], tree) == 0
 
 
 def test_without_an_address_there_are_no_links(tree: Path) -> None:
@@ -611,8 +638,8 @@ def test_one_address_makes_the_links_of_all(tree: Path) -> None:
     colab = "[Open in Colab](https://colab.research.google.com/github/me/it/blob/colab/"
     assert f"{colab}index.ipynb) · [The project](https://github.com/me/it)\n" in (tree / "README.md").read_text()
     assert first_text(tree).startswith(f"# Fully sharded — data parallel\n\n{colab}p04_fsdp.ipynb) · [The project](")
-    assert build.main(["--check"], tree) == 0
-    assert "](" not in "".join(build.notebook(tree / "solutions" / "p04_fsdp.py", first="1")["cells"][0]["source"])
+    assert main(["--check"], tree) == 0
+    assert "](" not in "".join(notebook_of(tree / "solutions" / "p04_fsdp.py", first="1")["cells"][0]["source"])
     assert published(tree, '""') == 0  # and they go again
     assert (tree / "README.md").read_text(encoding="utf-8") == README
 
@@ -652,10 +679,10 @@ def test_building_again_leaves_copies_alone(tree: Path) -> None:
     source = tree / "solutions" / "p04_fsdp.py"
     source.write_text(PUZZLE.replace("Train.", "Train well."), encoding="utf-8")
     before = contents(own.parent)
-    assert build.main(["--check"], tree) == 1
-    assert build.main([], tree) == 0
+    assert main(["--check"], tree) == 1
+    assert main([], tree) == 0
     assert contents(own.parent) == before
-    assert build.main(["--check"], tree) == 0
+    assert main(["--check"], tree) == 0
 
 
 def test_reset_keeps_every_old_file(tree: Path) -> None:
@@ -754,7 +781,7 @@ def clone(tmp_path: Path) -> Path:
 
 def run_first_cell(folder: Path, before: str = "", times: int = 1) -> subprocess.CompletedProcess[str]:
     """Run the cell as a kernel would, but without installed packages, and print which lib it found."""
-    cell = build.FIRST_CELL.read_text(encoding="utf-8")
+    cell = FIRST_CELL
     program = "\n".join(["import sys; sys.path.insert(0, '')", before, *[cell] * times, "print(lib.__file__)"])
     return subprocess.run(
         [sys.executable, "-I", "-S", "-c", program], cwd=folder, capture_output=True, text=True, check=False
@@ -866,6 +893,6 @@ def test_a_source_may_draw_a_picture_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "p00_basic.py"
     path.write_text("# %%\nfrom drawing import draw_primitive\n\n\ndef mine(static=False):\n"
                     "    return draw_primitive('allreduce', static=static)\n")  # fmt: skip
-    assert "<img" in build.with_pictures(path, "![so](picture:mine)")
-    with pytest.raises(build.BuildError, match=r"p00_basic.py: it defines no yours\(\)"):
-        build.check_pictures(path, [*build.read_cells(path), build.Cell("markdown", "![so](picture:yours)")])
+    assert "<img" in with_pictures(path, "![so](picture:mine)")
+    with pytest.raises(BuildError, match=r"p00_basic.py: it defines no yours\(\)"):
+        check_pictures(path, [*read_cells(path), Cell("markdown", "![so](picture:yours)")])

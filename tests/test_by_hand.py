@@ -10,7 +10,7 @@ import pytest
 
 from drawing import draw, draw_group
 from lib import Deadlock, Dist, Model, PuzzleError, Weight, WeightGrad, run
-from solutions.build import ROOT
+from solutions.build.sources.files import ROOT
 
 
 def test_a_tour_by_hand(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from lib.course.specs import puzzles
-from solutions import build
+from solutions.build.sources.files import ROOT, source_of
 from tests.corpus.forgeries import SOLUTION, WRONG
 
-KIT = build.ROOT / "tools" / "classroom"
+KIT = ROOT / "tools" / "classroom"
 COMMAND = Path(sys.executable).parent / "training-puzzles"
-GPIPE = build.source("p06_gpipe")
+GPIPE = source_of("p06_gpipe")
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_gradescopes_autograder_writes_its_results(student: Path, tmp_path: Path
 
 @pytest.mark.process
 def test_lib_alone_grades_every_puzzle_and_shows_no_solution(tmp_path: Path) -> None:
-    shutil.copytree(build.ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
     work = tmp_path / "work"
     work.mkdir()
     (work / "fsdp.py").write_text(SOLUTION)
@@ -108,6 +108,6 @@ def test_lib_alone_grades_every_puzzle_and_shows_no_solution(tmp_path: Path) -> 
 
 
 def test_the_assistants_page_names_what_is_there() -> None:
-    text = (build.ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    text = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
     assert {"solutions/", "lib/outlines.json", "progress.json"} <= {*re.findall(r"`([^`]+)`", text)}
     assert {*re.findall(r'(?:hint|solution)\("(\w+)"', text)} <= puzzles().keys()

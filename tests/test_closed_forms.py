@@ -18,7 +18,7 @@ from lib.grading.submission import load
 from lib.machine.mesh import Mesh
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.labels import of_batches
-from solutions import build
+from solutions.build.sources.files import ROOT
 
 WEIGHT = Cost().weight_elements
 HALVES = Cost(allreduce=0.6, allreduce_across=3.0)
@@ -29,7 +29,7 @@ SHARES = {"Weight": 2, "OptState": 12}
 
 @cache
 def program(file: str, name: str) -> Callable[[Model], Any]:
-    text = (build.ROOT / "solutions" / f"{file}.py").read_text(encoding="utf-8")
+    text = (ROOT / "solutions" / f"{file}.py").read_text(encoding="utf-8")
     return load(f"{file}.py", text)[0][name]  # type: ignore[no-any-return]
 
 

@@ -19,7 +19,10 @@ from typing import NamedTuple
 import nbformat
 import pytest
 
-from solutions import build, colab
+from solutions.build.elsewhere import colab
+from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.sources.files import REPAIRS, ROOT, Json, as_text, is_puzzle, sources
+from solutions.build.sources.specs import specs_of
 from tests.kernels import Outputs, complaints, kernel_in, run_twice, shows_a_picture, text
 from tests.slow import some
 from tools.pythons import python_of
@@ -36,16 +39,16 @@ THERE = (
     "importlib_metadata",
 )
 """Packages of Colab that a kernel and ours meet; the other 600 are in the pins."""
-SOURCES = build.sources(build.ROOT / "solutions")
+SOURCES = sources()
 SOME = some(SOURCES, 3)
-EXECUTED = [path for at, path in enumerate(SOURCES) if at % 3 == 0 or not build.is_puzzle(path)]
+EXECUTED = [path for at, path in enumerate(SOURCES) if at % 3 == 0 or not is_puzzle(path)]
 """What is run on Colab's packages. The first cell is that of all notebooks, all others are run by test_notebooks.py."""
 
 
 @pytest.fixture(scope="module")
 def first() -> str:
     """The first cell of all notebooks."""
-    return colab.first_cell(build.ROOT)
+    return colab.first_cell(ROOT)
 
 
 # -- the notebooks themselves ---------------------------------------------------------------
@@ -53,15 +56,15 @@ def first() -> str:
 
 def test_the_same_sources_make_the_same_notebook(first: str) -> None:
     """The archive of all that is taken along is in the first cell."""
-    assert colab.notebook(SOURCES[0], build.ROOT) == colab.notebook(SOURCES[0], build.ROOT, first=first)
+    assert colab.notebook(SOURCES[0], ROOT) == colab.notebook(SOURCES[0], ROOT, first=first)
 
 
 @pytest.mark.parametrize("path", SOME, ids=lambda path: path.stem)
 def test_a_notebook_is_complete_and_small(path: Path, first: str) -> None:
-    made = colab.notebook(path, build.ROOT, first=first)
+    made = colab.notebook(path, ROOT, first=first)
     nbformat.validate(nbformat.from_dict(made))
     assert len(json.dumps(made)) < 1_200_000  # Colab has no such limit: lib is in each, and a page has to load fast
-    plain = build.notebook(path)
+    plain = notebook_of(path)
     both = [[cell["source"] for cell in one["cells"] if cell["cell_type"] == "code"][1:] for one in (made, plain)]
     assert both[0] == both[1] and len(made["cells"]) == len(plain["cells"])
     assert "".join(made["cells"][1]["source"]) == first
@@ -77,7 +80,7 @@ def test_all_of_lib_and_drawing_that_a_notebook_needs_is_taken_along_and_nothing
     packed = zipfile.ZipFile(io.BytesIO(lzma.decompress(base64.b85decode(archive[1]))))
     names = packed.namelist()
     tracked = ["git", "ls-files", "lib", "drawing", "solutions/p[0-9][0-9]_*.py", "solutions/repairs.py"]
-    there = subprocess.run(tracked, cwd=build.ROOT, capture_output=True, text=True, check=True).stdout.split()
+    there = subprocess.run(tracked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     left = [name for name in there if not name.startswith(("lib/lab/", "lib/referee/")) and name != "lib/__main__.py"]
     assert sorted(names) == sorted(left) and len(left) > 100
     packed.extractall(tmp_path)
@@ -89,20 +92,20 @@ def test_all_of_lib_and_drawing_that_a_notebook_needs_is_taken_along_and_nothing
     subprocess.run([sys.executable, "-c", tried], cwd=tmp_path, check=True)
 
 
-def texts(notebook: build.Json) -> str:
+def texts(notebook: Json) -> str:
     return "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
 
 
 def test_links_to_other_notebooks_work_in_colab(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
-    path = build.ROOT / "solutions" / "p03_wsdp.py"
-    unpublished = texts(colab.notebook(path, build.ROOT, first=first))
+    path = ROOT / "solutions" / "p03_wsdp.py"
+    unpublished = texts(colab.notebook(path, ROOT, first=first))
     assert ".ipynb)" not in unpublished.replace("`p04_fsdp.ipynb`)", "")
     assert "Next: Puzzle 4: Fully sharded data parallel (`p04_fsdp.ipynb`)" in unpublished
-    monkeypatch.setattr(build, "published", lambda root: "https://github.com/me/it")
+    monkeypatch.setattr(colab, "published", lambda root: "https://github.com/me/it")
     there = "https://colab.research.google.com/github/me/it/blob/colab/"
-    assert "](" + there + "p04_fsdp.ipynb)" in texts(colab.notebook(path, build.ROOT, first=first))
-    assert f'NOTEBOOKS = "{there}"' in colab.first_cell(build.ROOT)
-    overview = texts(colab.notebook(SOURCES[0], build.ROOT, first=first))
+    assert "](" + there + "p04_fsdp.ipynb)" in texts(colab.notebook(path, ROOT, first=first))
+    assert f'NOTEBOOKS = "{there}"' in colab.first_cell(ROOT)
+    overview = texts(colab.notebook(SOURCES[0], ROOT, first=first))
     for name in ("machine_tour", "repairs", "laboratory", "for_real"):  # the map leads to the puzzles
         assert f"]({there}{name}.ipynb)" in overview
     assert not re.search(r"\]\(\w+\.ipynb\)", overview)  # no link is left that leads nowhere there
@@ -140,10 +143,10 @@ def test_the_command_writes_notebooks_and_an_archive(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = SOURCES[1::6]  # it takes a second to make one
-    monkeypatch.setattr(build, "sources", lambda folder: [folder / path.name for path in some])
+    monkeypatch.setattr(colab, "sources", lambda folder: [folder / path.name for path in some])
     for name in ("lib", "drawing", "solutions"):
-        shutil.copytree(build.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(build.ROOT / "pyproject.toml", tmp_path)
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     assert colab.main(tmp_path) == 0
     assert len(list((tmp_path / "dist" / "colab").glob("*.ipynb"))) == len(some)
     assert f"{len(some)} notebooks in dist/colab" in capsys.readouterr().out
@@ -160,17 +163,17 @@ def test_a_notebook_of_colab_is_graded_at_a_shell_like_any_other(
     answer: str, lacks: bool, first: str, tmp_path: Path
 ) -> None:
     """From the repository, and from its own folder. Its first cell, which may call pip, hinders nothing."""
-    path = build.ROOT / "solutions" / "p04_fsdp.py"
+    path = ROOT / "solutions" / "p04_fsdp.py"
     if lacks:
         first = first.replace("REQUIREMENTS = [", "REQUIREMENTS = ['no-such-package==1', ")
-    made = colab.notebook(path, build.ROOT, first=first)
+    made = colab.notebook(path, ROOT, first=first)
     [function] = re.findall(r"(?ms)^async def fsdp\(.*?^    return model\n", path.read_text(encoding="utf-8"))
     [cell] = [cell for cell in made["cells"] if "".join(cell["source"]).startswith("async def fsdp(")]
     cell["source"] = [function if answer == "right" else "async def fsdp(model):\n    nothing_of_that_name\n"]
-    (tmp_path / "mine.ipynb").write_text(build.as_text(made, indent=1), encoding="utf-8")
+    (tmp_path / "mine.ipynb").write_text(as_text(made, indent=1), encoding="utf-8")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LLM_")}
-    environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(build.ROOT)}
-    for here, file in ((build.ROOT, tmp_path / "mine.ipynb"), (tmp_path, "mine.ipynb")):
+    environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    for here, file in ((ROOT, tmp_path / "mine.ipynb"), (tmp_path, "mine.ipynb")):
         command = [sys.executable, "-m", "lib", "grade", str(file), "--json", str(tmp_path / "a.json")]
         done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (int(answer == "wrong"), ""), done.stdout
@@ -228,7 +231,7 @@ def executed(machine: Machine, first: str, tmp_path_factory: pytest.TempPathFact
     async def both(path: Path) -> dict[str, Outputs]:
         folder = tmp_path_factory.mktemp(path.stem)
         async with kernel_in(folder, "colab", env=environment) as kernel:
-            shipped, solved = (colab.notebook(path, build.ROOT, solved, first) for solved in (False, True))
+            shipped, solved = (colab.notebook(path, ROOT, solved, first) for solved in (False, True))
             return await run_twice(shipped, solved, kernel, folder)
 
     async def everything() -> dict[str, dict[str, Outputs]]:
@@ -252,16 +255,16 @@ def executed(machine: Machine, first: str, tmp_path_factory: pytest.TempPathFact
 def test_it_runs_solves_grades_and_draws(executed: dict[str, dict[str, Outputs]], path: Path) -> None:
     for which, outputs in executed[path.stem].items():
         wrong = complaints(outputs)
-        if path.stem == build.REPAIRS and which == "blank":  # programs that are wrong are drawn as they are
+        if path.stem == REPAIRS and which == "blank":  # programs that are wrong are drawn as they are
             assert wrong and all(one.pop("ename", "") in ("PuzzleError", "Deadlock") for one in wrong)
         else:
             assert wrong == []
-    if build.is_puzzle(path):
-        asked = "FAIL" if path.stem == build.REPAIRS else "not attempted yet"
+    if is_puzzle(path):
+        asked = "FAIL" if path.stem == REPAIRS else "not attempted yet"
         assert asked in text(executed[path.stem]["blank"])
         assert "PASS" in text(executed[path.stem]["solved"])
-    if build.is_puzzle(path) and path.stem != build.REPAIRS:
-        assert shows_a_picture(executed[path.stem]["solved"], build.specs(path)[0]["name"])
+    if is_puzzle(path) and path.stem != REPAIRS:
+        assert shows_a_picture(executed[path.stem]["solved"], specs_of(path)[0]["name"])
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lib import Dist
-from solutions import build
-from solutions.definitions import definitions
+from solutions.build.sources.definitions import definitions
+from solutions.build.sources.files import sources
 from tests.programs import SOLUTIONS
 
 SOURCE = '''
@@ -54,7 +54,7 @@ def test_what_runs_something_and_what_needs_its_outcome_is_left_out() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", build.sources(build.ROOT / "solutions"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)
 def test_importing_a_source_prints_nothing_and_runs_nothing(
     path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

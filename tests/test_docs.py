@@ -22,13 +22,12 @@ import pytest
 from lib import Cost, Dist, Model, Run
 from lib.course.specs import puzzles
 from lib.course.variants import TABLES
-from solutions import build
+from solutions.build.sources.files import ROOT
 from tests.marks import NO_TORCH, needs_torch
 from tests.programs import COURSE
 from tests.slow import some
 from tests.test_imports import MODULES, described
 
-ROOT = build.ROOT
 TOP = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "THREATS.md")
 PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").glob("*.md"))]
 EVERY = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -16,7 +16,7 @@ from lib.course.outlines import half_schedule, outline, solution_peak
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.notebook import Hint
 from lib.record.events import MARKS, Event
-from solutions.outlined import MOST, outline_of
+from solutions.build.tables.outlines import MOST, outline_of
 from tests.programs import slack, solutions
 
 SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}
@@ -204,6 +204,6 @@ def test_who_is_too_slow_is_told_what_to_look_at(monkeypatch: pytest.MonkeyPatch
 def test_a_schedule_in_seconds_stands_beside_its_target() -> None:
     fn, spec = SOLUTIONS["compose"]
     figure = beside_target(run(fn, **spec["size"], cost=cost_named(spec["cost"])))
-    assert "Yours: 13.94 s, 11% idle. The target: 13.94 s, 11% idle." in figure.summary
+    assert "Yours: 13.91 s, 11% idle. The target: 13.91 s, 11% idle." in figure.summary
     with pytest.raises(PuzzleError, match="for another size"):
         beside_target(run(fn, **spec["size"], node_size=2, cost=cost_named(spec["cost"])))

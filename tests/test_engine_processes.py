@@ -24,7 +24,7 @@ import pytest
 
 from lib import Deadlock, Model, PuzzleError, run
 from lib.record.events import Event
-from solutions import build
+from solutions.build.sources.files import ROOT
 from tests.corpus import function
 from tests.kernels import complaints, in_a_kernel, text
 from tests.marks import MISSING, needs_processes
@@ -430,7 +430,7 @@ def test_a_function_that_cannot_travel_is_refused() -> None:
 
 def test_functions_of_cells_and_the_stop_button(tmp_path: Path) -> None:
     cells = [
-        f"import os, signal, sys, threading\nsys.path.insert(0, {str(build.ROOT)!r})\nfrom lib import run\nSHARDS = 4",
+        f"import os, signal, sys, threading\nsys.path.insert(0, {str(ROOT)!r})\nfrom lib import run\nSHARDS = 4",
         "def mine(model, layer):\n    return model.load_weights(layer, model.rank, SHARDS)",
         "async def program(model):\n    model.weights[0], _ = mine(model, 0)\n"
         "    w = await model.allgather(model.weights[0], 0)\n    print(sorted(w.shards))\n"
@@ -455,9 +455,9 @@ def test_functions_of_cells_and_the_stop_button(tmp_path: Path) -> None:
 
 
 def test_at_a_shell(tmp_path: Path) -> None:
-    file = build.ROOT / "solutions" / "p02_ddp.py"
+    file = ROOT / "solutions" / "p02_ddp.py"
     command = [sys.executable, "-m", "lib", "run", f"{file}:ddp", "--engine", "processes", "--dtype", "float64"]
-    done = subprocess.run(command, cwd=build.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "ddp on 4 ranks: time 5.6 ticks" in done.stdout and "Correct! With real tensors" in done.stdout
 
@@ -465,13 +465,13 @@ def test_at_a_shell(tmp_path: Path) -> None:
 def under_torchrun(file: Path, function: str, ranks: int = 4, *more: str) -> subprocess.CompletedProcess[str]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     worker = [*torchrun, "-m", "lib", "worker", f"{file}:{function}", *more]
-    return subprocess.run(worker, cwd=build.ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(worker, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("right", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_under_torchrun(right: bool, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    source = (build.ROOT / "solutions" / "p02_ddp.py").read_text(encoding="utf-8")
+    source = (ROOT / "solutions" / "p02_ddp.py").read_text(encoding="utf-8")
     file.write_text(source if right else source.replace("model.allreduce(grad, layer)", "model.receive()"))
     done = under_torchrun(file, "ddp")
     if right:
@@ -497,7 +497,7 @@ def test_what_is_measured_waits_for_no_import() -> None:
     """Under torchrun, too: there a first update took a hundred times as long as the others."""
     command = [sys.executable, "-W", "ignore", "-c", FIRST]
     late, none = (
-        int(subprocess.check_output([*command, said], cwd=build.ROOT, text=True)) for said in ("not loaded", "loaded")
+        int(subprocess.check_output([*command, said], cwd=ROOT, text=True)) for said in ("not loaded", "loaded")
     )
     assert none < 10 < late
 
@@ -590,7 +590,7 @@ def a_worker_alone(folder: Path, function: str, **more: str) -> subprocess.Compl
     meeting = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | meeting | more
     worker = [sys.executable, "-m", "lib", "worker", f"{folder / 'mine.py'}:{function}"]
-    return subprocess.run(worker, cwd=build.ROOT, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(worker, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_what_a_worker_has_said_before_a_wrong_result_is_not_lost(tmp_path: Path) -> None:
@@ -614,7 +614,7 @@ def script(folder: Path, body: str) -> list[str]:
     works = (
         "async def works(model):\n    await model.allreduce(model.fake_grad(0, []), 0)\n    print('up', flush=True)\n"
     )
-    file.write_text(f"import sys\nsys.path.insert(0, {str(build.ROOT)!r})\nfrom lib import run\n{works}{body}\n")
+    file.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom lib import run\n{works}{body}\n")
     return [sys.executable, str(file)]
 
 

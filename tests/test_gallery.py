@@ -17,13 +17,18 @@ from lib import Cost, Model, run
 from lib.basics.units import show_elements, show_ticks
 from lib.course.outlines import solution_figures
 from lib.course.specs import puzzles
-from solutions import build, gallery
-from solutions.schedules import draw_schedule
+from solutions.build.__main__ import main
+from solutions.build.pages import gallery
+from solutions.build.pages.families import families
+from solutions.build.pictures import hero
+from solutions.build.pictures.schedules import draw_schedule
+from solutions.build.sources.files import ROOT
+from solutions.build.sources.overview import sentences
 from tests.browser import Browser, Scheme, keep, rgb
 from tests.drawing_events import SVG, corners, staged_run, texts
 from tests.test_build import PUZZLE, TOUR
 
-FOLDER = build.ROOT / "puzzles"
+FOLDER = ROOT / "puzzles"
 SHEETS = {False: FOLDER / gallery.LIGHT, True: FOLDER / gallery.DARK}
 LARGEST = 1_500_000
 """Bytes of the page."""
@@ -47,7 +52,7 @@ def schedules(page: str) -> dict[str, str]:
 
 
 def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str) -> None:
-    shown, said = schedules(page), gallery.sentences(build.ROOT / "solutions")
+    shown, said = schedules(page), sentences(ROOT / "solutions")
     assert sorted(shown) == sorted(puzzle.name for puzzle in SOLVED)
     for puzzle in SOLVED:
         home = solution_figures(puzzle)
@@ -61,10 +66,10 @@ def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str) ->
 
 
 def test_every_puzzle_is_in_one_family_and_a_family_has_one_scale(page: str) -> None:
-    own = [(family, puzzle) for family, its in gallery.families(SOLVED) for puzzle in its]
+    own = [(family, puzzle) for family, its in families(SOLVED) for puzzle in its]
     assert sorted(puzzle.name for _, puzzle in own) == sorted(puzzle.name for puzzle in SOLVED)
     shown = schedules(page)
-    for family, its in gallery.families(SOLVED):
+    for family, its in families(SOLVED):
         assert f"<h3>{family.title}</h3>" in page and len(its) > 1
         scales = {
             re.findall(r'<text x="([\d.]+)"[^>]*>([\d.]+)</text>', shown[one.name])[-1]
@@ -87,7 +92,7 @@ def test_it_shows_a_run_one_that_fails_and_its_cure(page: str) -> None:
     assert "<script" not in page.replace(frame[0], "")
     assert "deadlock: no rank can ever go on" in page and "instead:" in page
     wrong, right = re.search("<del>(.*?)</del><ins>(.*?)</ins>", page).groups()  # type: ignore[union-attr]
-    source = (build.ROOT / "solutions" / "shown.py").read_text(encoding="utf-8")
+    source = (ROOT / "solutions" / "build" / "pages" / "shown.py").read_text(encoding="utf-8")
     assert wrong[0] == "-" and right[0] == "+" and wrong[1:] in source and right[1:] in source and wrong != right
     assert "PASS" in page and "Puzzle 6: GPipe" in page
 
@@ -116,20 +121,20 @@ def test_a_sheet_has_the_colors_of_its_page_whatever_the_system_prefers() -> Non
         written = [element.text for element in root.iter(SVG + "text")]
         inks = {element.get("fill") for element in root.iter(SVG + "text") if (element.text or "").startswith("rank ")}
         assert ROLES["ink"][dark] in inks
-        assert {*gallery.HERO_TITLES} <= {*written}
-        for name in gallery.HERO:
+        assert {*hero.TITLES} <= {*written}
+        for name in hero.HERO:
             assert show_ticks(solution_figures(puzzles()[name]).time) in written
-        assert show_ticks(puzzles()[gallery.HERO[-1]].frontier[0]["time"]) in written
+        assert show_ticks(puzzles()[hero.HERO[-1]].frontier[0]["time"]) in written
     light, dark_ = (re.sub('"#[0-9a-f]{6}"', "", text) for text in texts_.values())
     assert light == dark_
 
 
 def test_readme_shows_the_hero_in_both_colors() -> None:
-    readme = (build.ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     dark = r'<source media="\(prefers-color-scheme: dark\)" srcset="(.*?)">'
     shown = re.search(rf'<picture>\n{dark}\n<img alt="(.*?)" src="(.*?)">', readme)
     assert shown is not None and readme.index("<picture>") < readme.index("## Begin")
-    assert (build.ROOT / shown[1], build.ROOT / shown[3]) == (SHEETS[True], SHEETS[False])
+    assert (ROOT / shown[1], ROOT / shown[3]) == (SHEETS[True], SHEETS[False])
     assert len(shown[2]) > 40 and f"puzzles/{gallery.PAGE}" in readme
 
 
@@ -202,11 +207,11 @@ def test_a_puzzle_without_its_line_in_the_overview_is_named(tmp_path: Path, caps
     sources = {"tour.py": TOUR, "p04_fsdp.py": PUZZLE, "index.py": "# %% [markdown]\n# # It\n"}
     for name, text in sources.items():
         (tmp_path / "solutions" / name).write_text(text, encoding="utf-8")
-    assert build.main([], tmp_path) == 2
+    assert main([], tmp_path) == 2
     assert "index.py: a line with a link is needed for fsdp" in capsys.readouterr().err
     line = "# 4. [FSDP](p04_fsdp.ipynb): no GPU has\n#    a *whole* gradient\n#\n# More.\n"
     (tmp_path / "solutions" / "index.py").write_text(sources["index.py"] + line, encoding="utf-8")
-    assert build.main([], tmp_path) == 0
+    assert main([], tmp_path) == 0
     known = json.loads((tmp_path / "lib" / "specs.json").read_text(encoding="utf-8"))
     assert known["fsdp"]["idea"] == "no GPU has a *whole* gradient"
 

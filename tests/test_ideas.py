@@ -13,7 +13,7 @@ from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import check_features, over_target
 from lib.machine.check import TRAINED, check_finals
 from lib.record.training import UPDATE
-from solutions import build
+from solutions.build.sources.files import ROOT
 from tests.corpus import changed
 from tests.corpus.mistakes import MISTAKES
 from tests.test_corpus import function
@@ -59,7 +59,7 @@ def test_every_idea_is_used_and_a_puzzle_has_at_most_three() -> None:
 
 def test_the_pages_say_them() -> None:
     for puzzle in puzzles().values():
-        notebook = json.loads((build.ROOT / "puzzles" / f"{puzzle.file}.ipynb").read_text(encoding="utf-8"))
+        notebook = json.loads((ROOT / "puzzles" / f"{puzzle.file}.ipynb").read_text(encoding="utf-8"))
         text = " ".join(" ".join("".join(cell["source"]) for cell in notebook["cells"]).split())
         assert " ".join(f"*{IDEAS[name].sentence}*" for name in puzzle.ideas) in text, puzzle.name
 

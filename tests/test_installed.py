@@ -29,13 +29,13 @@ from lib.course.specs import puzzles
 from lib.grading.commandline import COMMANDS, PROGRAMS
 from lib.lab import server
 from lib.lab import shell as front
-from solutions import build
+from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.sources.files import ROOT, as_text
 from tests.kernels import SHORT, complaints, kernel_in, run_cells, text
 from tests.marks import MISSING
 from tests.test_lab import address_of, end
 
 pytestmark = pytest.mark.process
-ROOT = build.ROOT
 COURSE = sum(not puzzle.repair for puzzle in puzzles().values())
 SHIPPED = sorted(path.name for path in (ROOT / "puzzles").glob("*.ipynb"))
 LEFT = {
@@ -203,7 +203,7 @@ def test_a_source_distribution_is_the_project_and_makes_the_same_wheel(built: Bu
     [root] = tmp_path.iterdir()
     inside = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
     assert not inside & {*LEFT}
-    assert {"Makefile", "README.md", "docs/install.md", "solutions/build.py", "tests/test_installed.py"} < inside
+    assert {"Makefile", "README.md", "docs/install.md", "solutions/build/ruff.toml", "tests/test_installed.py"} < inside
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(built.source)], check=True)
     [again] = tmp_path.glob("*.whl")
@@ -359,7 +359,7 @@ def test_notebooks_of_ones_own(installed: Installed, desk: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (folder / "p04_fsdp.old1.ipynb").read_text(encoding="utf-8") == "my work"
     assert work.read_bytes() == (ROOT / "puzzles" / "p04_fsdp.ipynb").read_bytes()
-    solved = build.as_text(build.notebook(ROOT / "solutions" / "p04_fsdp.py", solved=True), indent=1)
+    solved = as_text(notebook_of(ROOT / "solutions" / "p04_fsdp.py", solved=True), indent=1)
     work.write_text(solved, encoding="utf-8")
     done = installed(desk, "training-puzzles", "grade", "fsdp")
     assert done.returncode == 0 and "PASS  puzzle 4" in done.stdout, done.stdout + done.stderr
@@ -391,7 +391,7 @@ def test_a_notebook_in_a_kernel_beside_modules_of_our_names(
     assert installed(desk, "training-puzzles", "lab", str(desk / "mine"), "--copy-only").returncode == 0
     copied = nbformat.read(desk / "mine" / "p00_basic.ipynb", 4)
     blank = [cell.source for cell in copied.cells if cell.cell_type == "code"][:3]
-    made = json.dumps(build.notebook(ROOT / "solutions" / "p00_basic.py", solved=True))
+    made = json.dumps(notebook_of(ROOT / "solutions" / "p00_basic.py", solved=True))
     solved = nbformat.reads(made, 4)
     cells = [*map(nbformat.v4.new_code_cell, blank), *solved.cells, nbformat.v4.new_code_cell(WHERE)]
     if not MISSING:

@@ -21,7 +21,8 @@ import pytest
 
 from drawing import draw, theme
 from lib.lab.server import SETTINGS
-from solutions import build
+from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.sources.files import ROOT, as_text, notebook_name
 from tests.browser import Browser, axe, keep, rgb
 from tests.drawing_events import staged_run
 from tests.kernels import SHORT
@@ -79,15 +80,15 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """JupyterLab on a learner's folder, with no setting of this machine's user."""
     root = tmp_path_factory.mktemp("a course")
     for name in ("lib", "drawing"):
-        shutil.copytree(build.ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     folder = root / "puzzles" / "mine"
     folder.mkdir(parents=True)
-    for shipped in (build.ROOT / "puzzles").glob("*.ipynb"):
+    for shipped in (ROOT / "puzzles").glob("*.ipynb"):
         shutil.copy(shipped, folder)
     for name in ("p04_fsdp", "p05_pipeline"):
-        path = build.ROOT / "solutions" / f"{name}.py"
-        solved = build.as_text(build.notebook(path, solved=True), indent=1)
-        (folder / build.notebook_name(path)).write_text(solved, encoding="utf-8")
+        path = ROOT / "solutions" / f"{name}.py"
+        solved = as_text(notebook_of(path, solved=True), indent=1)
+        (folder / notebook_name(path)).write_text(solved, encoding="utf-8")
     settings = {f"JUPYTER_{name}": str(root / name) for name in ("CONFIG_DIR", "DATA_DIR")}
     settings |= {f"JUPYTERLAB_{name}": str(root / name) for name in ("SETTINGS_DIR", "WORKSPACES_DIR")}
     environment = {**os.environ, **settings, "IPYTHONDIR": str(root / "ipython")}

@@ -24,7 +24,7 @@ from lib.record.labels import Labels
 from lib.record.table import OPERATIONS
 from lib.recording.replay import Replay
 from lib.recording.wire import ProtocolError
-from solutions.outlined import as_kept
+from solutions.build.tables.outlines import half_of
 from tests.corpus.mistakes import MISTAKES
 from tests.drawing_events import event, trace
 from tests.marks import needs_torch
@@ -759,7 +759,7 @@ def test_many_ranks_share_a_row_only_with_the_same_lists() -> None:
 
 
 def test_a_sketch_keeps_the_layers() -> None:
-    rows = as_kept(run(fsdp_of(), ranks=2, layers=3, batches=2).events, 1e9)["sketch"]["events"]
+    rows = half_of(run(fsdp_of(), ranks=2, layers=3, batches=2).events, 1e9)["events"]
     of_all = [row for row in rows if len(row) > 8]
     assert [row[8:] for row in of_all] == [[0, 1, 2], [2, 1, 0]] * 2
     assert all(len(row) == 8 for row in rows if row[1] not in ("allgather", "scatterreduce"))

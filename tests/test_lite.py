@@ -14,8 +14,9 @@ import pytest
 
 from lib import run
 from lib.course.specs import cost_named, puzzles
-from solutions import build
-from solutions.lite import Handler
+from solutions.build.elsewhere.lite import Handler
+from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.sources.files import ROOT, as_text, notebook_name, sources
 from tests.browser import Browser, keep
 from tests.programs import COURSE
 from tests.test_lab import NOTEBOOK, READY
@@ -23,8 +24,8 @@ from tests.test_lab import NOTEBOOK, READY
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SITE = build.ROOT / "dist" / "lite"
-SOURCES = {build.notebook_name(path): path for path in build.sources(build.ROOT / "solutions")}
+SITE = ROOT / "dist" / "lite"
+SOURCES = {notebook_name(path): path for path in sources()}
 ERRORS_ON_PURPOSE = "raises-exception"
 """The tag of cells that show an error."""
 OPEN_ALONE = """name => { window.opened = false; window.opening = (async () => { const app = window.jupyterapp;
@@ -51,7 +52,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip("NOT TRIED IN THE BROWSER ALONE: there is no site (make lite builds one)")
     solved = tmp_path_factory.mktemp("solved")
     for name, path in SOURCES.items():
-        text = build.as_text(build.notebook(path, solved=True), indent=1)
+        text = as_text(notebook_of(path, solved=True), indent=1)
         (solved / name).write_text(text, encoding="utf-8")
 
     class Solved(Handler):
@@ -150,7 +151,7 @@ def test_progress_goes_to_another_browser_as_a_file(browser: Browser, address: s
 def test_the_whole_course_is_played_and_all_figures_are_those_of_this_machine(browser: Browser, address: str) -> None:
     """All notebooks, each in a kernel of its own, one after the other, in one browser that keeps the progress."""
     faults: dict[str, list[str]] = {}
-    notebooks = sorted(path.name for path in (build.ROOT / "puzzles").glob("*.ipynb"))
+    notebooks = sorted(path.name for path in (ROOT / "puzzles").glob("*.ipynb"))
 
     def work(page: Page) -> Any:
         page.set_default_timeout(600_000)

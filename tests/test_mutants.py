@@ -20,9 +20,9 @@ def test_every_file_of_tests_that_is_named_is_there() -> None:
 
 
 def test_near_are_the_tests_that_know_a_module_without_the_corpus() -> None:
-    rules, rows = mutants.path_of("lib.course.rules"), mutants.path_of("lib.schedules.rows")
-    named = ["tests/test_whole_gradient.py", "tests/test_grading.py", "tests/test_repairs.py"]
-    assert mutants.order(rules, near=True) == [*named, "lib/course/rules.py"]
+    rules, rows = mutants.path_of("lib.course.ideas"), mutants.path_of("lib.schedules.rows")
+    named = [f"tests/test_{one}.py" for one in ("ideas", "whole_gradient", "grading")]
+    assert mutants.order(rules, near=True) == [*named, "lib/course/ideas.py"]
     assert mutants.order(rules)[:4] == [*named, "tests/test_corpus.py"]
     assert mutants.order(rows, near=True) == ["tests/test_schedules.py", "lib/schedules/rows.py"]
 

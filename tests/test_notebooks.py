@@ -14,15 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from solutions import build
+from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.sources.files import REPAIRS as REPAIRS_SOURCE
+from solutions.build.sources.files import ROOT, is_puzzle, notebook_name, sources
+from solutions.build.sources.specs import specs_of
 from tests.kernels import Outputs, complaints, htmls, in_a_kernel, kernel_in, run_twice, shows_a_picture, text
 from tests.programs import COURSE, QUIET, REPAIRS
 from tests.slow import some
 
-PUZZLES_FOLDER = build.ROOT / "puzzles"
-SOURCES = build.sources(build.ROOT / "solutions")
-SOME = some([path for path in SOURCES if build.is_puzzle(path) and path.stem != build.REPAIRS], 8)
-SOURCES = [path for path in SOURCES if path in SOME or not build.is_puzzle(path) or path.stem == build.REPAIRS]
+PUZZLES_FOLDER = ROOT / "puzzles"
+SOURCES = sources()
+SOME = some([path for path in SOURCES if is_puzzle(path) and path.stem != REPAIRS_SOURCE], 8)
+SOURCES = [path for path in SOURCES if path in SOME or not is_puzzle(path) or path.stem == REPAIRS_SOURCE]
 CRASH = [name for name in REPAIRS if name not in QUIET]
 """Programs to be repaired that stop with an error; the others run to their end."""
 
@@ -30,8 +33,8 @@ CRASH = [name for name in REPAIRS if name not in QUIET]
 async def both(path: Path) -> dict[str, Outputs]:
     """A notebook as shipped and then solved."""
     async with kernel_in(PUZZLES_FOLDER) as kernel:
-        shipped = json.loads((PUZZLES_FOLDER / build.notebook_name(path)).read_text(encoding="utf-8"))
-        return await run_twice(shipped, build.notebook(path, solved=True), kernel, PUZZLES_FOLDER)
+        shipped = json.loads((PUZZLES_FOLDER / notebook_name(path)).read_text(encoding="utf-8"))
+        return await run_twice(shipped, notebook_of(path, solved=True), kernel, PUZZLES_FOLDER)
 
 
 async def run_all() -> dict[str, dict[str, Outputs]]:
@@ -59,7 +62,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dic
 @pytest.mark.parametrize("state", ["blank", "solved"])
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_runs_to_its_end(executed: dict[str, dict[str, Outputs]], path: Path, state: str) -> None:
-    wrong = len(CRASH) if (path.stem, state) == (build.REPAIRS, "blank") else 0  # drawn as they are
+    wrong = len(CRASH) if (path.stem, state) == (REPAIRS_SOURCE, "blank") else 0  # drawn as they are
     assert [output["output_type"] for output in complaints(executed[path.stem][state])] == ["error"] * wrong
     assert executed[path.stem][state]
 
@@ -74,26 +77,26 @@ def test_solved_reports_success_and_shows_a_picture(executed: dict[str, dict[str
     said = text(executed[path.stem]["solved"])
     assert "not attempted yet" not in said
     assert "PASS" in said
-    name = build.specs(path)[0]["name"]
+    name = specs_of(path)[0]["name"]
     assert shows_a_picture(executed[path.stem]["solved"], name)
 
 
 def test_programs_to_be_repaired_fail_as_shipped_and_pass_repaired(
     executed: dict[str, dict[str, Outputs]],
 ) -> None:
-    said = {state: text(outputs) for state, outputs in executed[build.REPAIRS].items()}
-    for puzzle in build.specs(build.ROOT / "solutions" / "repairs.py"):
+    said = {state: text(outputs) for state, outputs in executed[REPAIRS_SOURCE].items()}
+    for puzzle in specs_of(ROOT / "solutions" / "repairs.py"):
         head = f" puzzle {puzzle['number']}  {puzzle['name']}  "
         assert f"FAIL {head}" in said["blank"] and f"PASS {head}" in said["solved"]
-        assert all(shows_a_picture(outputs, puzzle["name"]) for outputs in executed[build.REPAIRS].values())
-    drawn = {state: "".join(htmls(outputs)) for state, outputs in executed[build.REPAIRS].items()}
+        assert all(shows_a_picture(outputs, puzzle["name"]) for outputs in executed[REPAIRS_SOURCE].values())
+    drawn = {state: "".join(htmls(outputs)) for state, outputs in executed[REPAIRS_SOURCE].items()}
     failed = {state: html.count("ticks, until it failed") for state, html in drawn.items()}
     assert failed == {"blank": 2 * len(CRASH), "solved": 0}  # each has a second head, for narrow places
 
 
 def test_cells_that_may_fail_are_tagged_so_that_those_below_are_run() -> None:
-    path = build.ROOT / "solutions" / "repairs.py"
-    cells = build.notebook(path)["cells"]
+    path = ROOT / "solutions" / "repairs.py"
+    cells = notebook_of(path)["cells"]
     tagged = ["".join(cell["source"]) for cell in cells if cell["metadata"] == {"tags": ["raises-exception"]}]
     assert len(tagged) == len(CRASH) and all(re.search(r"^draw\(", source, re.M) for source in tagged)
     assert all(any(name in source for source in tagged) for name in CRASH)
@@ -112,7 +115,7 @@ ENDLESS = [
 @pytest.mark.process
 def test_what_never_ends_is_graded_and_the_kernel_stays_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LLM_TRAINING_PUZZLES_PROGRESS", raising=False)
-    setup = f"import sys\nsys.path.insert(0, {str(build.ROOT)!r})\nfrom lib import grade, hint, progress"
+    setup = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom lib import grade, hint, progress"
     graded = [f"{program}\n\ngrade(fsdp, timeout=1)" for program in ENDLESS]
     outputs = asyncio.run(in_a_kernel(tmp_path, [setup, *graded, "progress()", "print(6 * 7)"]))
     assert [complaints(cell) for cell in outputs] == [[]] * len(outputs)

@@ -11,7 +11,13 @@ import pytest
 
 import lib
 from lib import Cost
-from solutions import build, figures
+from solutions.build.figures import words, writing
+from solutions.build.figures.pages import check_figures
+from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.runs import programs
+from solutions.build.sources.files import BuildError, read_cells, sources
+from solutions.build.sources.specs import specs_of
+from solutions.build.tables.puzzles import with_hints
 
 SPEC = """\
 # %% tags=["spec"]
@@ -24,7 +30,7 @@ PUZZLE = {
     "target": {"time": 17.0, "memory": 2621440},
     "frontier": [{"time": 17.0, "memory": 1, "by": "basic"}],
     "layout": "whole",
-    "rules": [],
+    "ideas": [],
     "difficulty": "easy",
     "minutes": 5,
     "hints": ["Here are 4 micro-batches.", "second", "third"],
@@ -68,32 +74,32 @@ def page(tmp_path: Path, text: str, cell: str = "done = run(basic, **size)") -> 
 
 
 def text_of(path: Path) -> str:
-    return "".join(build.notebook(path)["cells"][0]["source"])
+    return "".join(notebook_of(path)["cells"][0]["source"])
 
 
 def refused(path: Path) -> str:
-    with pytest.raises(build.BuildError) as raised:
-        build.check_figures(path, build.read_cells(path))
+    with pytest.raises(BuildError) as raised:
+        check_figures(path)
         text_of(path)
     return str(raised.value)
 
 
 def test_the_examples_hold() -> None:
-    assert doctest.testmod(figures).failed == 0
+    assert [doctest.testmod(module).failed for module in (words, writing)] == [0, 0]
 
 
 def test_a_text_has_the_figures_of_the_run_that_it_names(tmp_path: Path) -> None:
     path = page(tmp_path, "It takes {{done.time}} ticks, {{done.time / target.time:percent}} of {{target.time}}.")
     assert "It takes 4 ticks, 24 percent of 17." in text_of(path)
-    build.check_figures(path, build.read_cells(path))
+    check_figures(path)
 
 
 def test_neither_a_notebook_nor_a_module_has_the_cell_of_figures(tmp_path: Path) -> None:
     path = page(tmp_path, "text", "absurd = run(no_such_program)")
-    assert "no_such_program" not in str(build.read_cells(path)[:-1])
+    assert "no_such_program" not in str(read_cells(path)[:-1])
     assert "p00_basic.py: its figures: NameError: name 'no_such_program'" in refused(path)
     for solved in (False, True):
-        assert "done" not in str(build.notebook(page(tmp_path, "text"), solved)["cells"])
+        assert "done" not in str(notebook_of(page(tmp_path, "text"), solved)["cells"])
 
 
 @pytest.mark.parametrize(
@@ -125,7 +131,7 @@ def test_a_figure_that_nothing_computes_is_refused(tmp_path: Path, text: str, sa
 )
 def test_names_code_and_sizes_are_no_figures(tmp_path: Path, text: str) -> None:
     path = page(tmp_path, text)
-    build.check_figures(path, build.read_cells(path))
+    check_figures(path)
 
 
 @pytest.mark.parametrize(
@@ -158,15 +164,15 @@ def test_a_picture_shows_a_run_that_the_page_names(tmp_path: Path) -> None:
 def test_prices_in_a_text_are_those_of_the_puzzle(tmp_path: Path) -> None:
     assert "Cost(send=0.1) is not what basic costs" in refused(page(tmp_path, "Use `cost=Cost(send=0.1)`."))
     path = page(tmp_path, "Use `cost=Cost(forward=1,\nsend=0.2)`.")
-    build.check_figures(path, build.read_cells(path))
+    check_figures(path)
 
 
 def test_hints_have_figures_too(tmp_path: Path) -> None:
     path = page(tmp_path, "text")
     said = path.read_text(encoding="utf-8").replace('"second"', '"It takes {{done.time}} ticks."')
     path.write_text(said, encoding="utf-8")
-    [puzzle] = build.specs(path)
-    assert build._with_hints(tmp_path, puzzle)["hints"][1] == "It takes 4 ticks."
+    [puzzle] = specs_of(path)
+    assert with_hints(path.parent, puzzle)["hints"][1] == "It takes 4 ticks."
     path.write_text(said.replace("{{done.time}}", "9"), encoding="utf-8")
     assert "It takes 9 ticks." in refused(path)
 
@@ -184,40 +190,39 @@ def test_hints_have_figures_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_figure_is_written_as_asked(value: float, way: str, said: str) -> None:
-    assert figures.show(value, way) == said
+    assert writing.show(value, way) == said
 
 
 def test_a_sum_shows_its_parts_and_its_value() -> None:
     names = {"m": 8, "f": 1, "b": 0.5, "u": 0.5}
-    assert figures.shown("m * (f + b + b) + u:=", names) == "8 x (1 + 0.5 + 0.5) + 0.5 = 16.5"
-    assert figures.shown("m - (f - b):=.0f", names) == "8 - (1 - 0.5) = 8"
-    assert figures.shown("m / (f * u):=", names) == "8 / (1 x 0.5) = 16"
+    assert writing.shown("m * (f + b + b) + u:=", names) == "8 x (1 + 0.5 + 0.5) + 0.5 = 16.5"
+    assert writing.shown("m - (f - b):=.0f", names) == "8 - (1 - 0.5) = 8"
+    assert writing.shown("m / (f * u):=", names) == "8 / (1 x 0.5) = 16"
 
 
 @pytest.mark.parametrize("parts", [[1, 1, 1], [1, 2, 3], [0.1, 0.2, 0.05, 7], [5], [664, 335, 1]])
 def test_shares_of_one_whole_add_up(parts: list[float]) -> None:
-    found = figures.shares(parts)
+    found = words.shares(parts)
     assert sum(found) == 1
     for share, part in zip(found, parts, strict=True):
         assert abs(share - Fraction(str(part)) / sum(map(Fraction, map(str, parts)))) < Fraction(1, 100)
 
 
 def test_a_program_runs_once_at_one_size(tmp_path: Path) -> None:
-    names = figures.program("p.py", PROGRAM)
-    first = figures.once(names["basic"], layers=2, batches=4, cost=Cost())
-    assert figures.once(names["basic"], batches=4, cost=Cost(), layers=2) is first
-    assert figures.once(names["basic"], batches=4, cost=Cost(forward=2), layers=2) is not first
+    names = programs.program("p.py", PROGRAM)
+    first = programs.once(names["basic"], layers=2, batches=4, cost=Cost())
+    assert programs.once(names["basic"], batches=4, cost=Cost(), layers=2) is first
+    assert programs.once(names["basic"], batches=4, cost=Cost(forward=2), layers=2) is not first
 
 
 def test_every_page_is_checked() -> None:
-    paths = build.sources(build.ROOT / "solutions")
+    paths = sources()
     assert len(paths) >= 30
     for path in paths:
-        build.check_figures(path, build.read_cells(path))
+        check_figures(path)
 
 
 def test_no_page_depends_on_how_fast_a_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lib, "run", lambda *_, timeout, **__: SimpleNamespace(time=timeout, memory=0))
-    assert figures.once(lambda model: model, 2).time == figures.PATIENCE
-    assert figures.taken(lambda model: model, ranks=2) == (figures.PATIENCE, 0)
-    assert figures.once(lambda model: model, 2, timeout=1).time == 1
+    monkeypatch.setattr(lib, "run", lambda *_, timeout, **__: SimpleNamespace(time=timeout))
+    assert programs.once(lambda model: model, 2).time == programs.PATIENCE
+    assert programs.once(lambda model: model, 2, timeout=1).time == 1

@@ -21,7 +21,7 @@ from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import judge
 from lib.grading.submission import load
 from lib.grading.verdict import PASS, Verdict
-from solutions import build
+from solutions.build.sources.files import ROOT, is_puzzle, sources
 from tests.programs import SMALLER
 from tests.slow import EVERYTHING, some
 
@@ -142,7 +142,7 @@ MEANT = {
 def programs() -> dict[str, tuple[str, Callable[[Model], Any]]]:
     """Every function of one model in solutions/, and every partial of one, by its name, with its file."""
     found: dict[str, tuple[str, Callable[[Model], Any]]] = {}
-    for path in filter(build.is_puzzle, build.sources(build.ROOT / "solutions")):
+    for path in filter(is_puzzle, sources()):
         for name, fn in load(path.name, path.read_text(encoding="utf-8"))[0].items():
             own = inspect.isfunction(fn) and fn.__module__ == "submission"
             if isinstance(fn, partial) or (own and list(inspect.signature(fn).parameters) == ["model"]):
@@ -247,7 +247,7 @@ def test_the_star_takes_more_than_the_solution_and_can_be_had(puzzle: Puzzle) ->
     assert any(puzzle.has_star(point["time"], point["memory"]) for point in puzzle.frontier)
     home = solution_figures(puzzle)
     assert puzzle.has_star(*puzzle.scored(home.time, home.memory)) == (puzzle.name in ("grad_accum", "pipeline"))
-    notebook = json.loads((build.ROOT / "puzzles" / f"{puzzle.file}.ipynb").read_text(encoding="utf-8"))
+    notebook = json.loads((ROOT / "puzzles" / f"{puzzle.file}.ipynb").read_text(encoding="utf-8"))
     text = " ".join(" ".join("".join(cell["source"]) for cell in notebook["cells"]).split())
     for figures in filter(None, (puzzle.target, puzzle.star)):  # named in the notebook, beside each other
         time, memory = puzzle.describe(figures["time"], figures["memory"])

@@ -264,22 +264,6 @@ def test_the_verdict_at_a_shell_has_the_same_list_with_lines(puzzle: str, name: 
     assert all(row["made"]["line"] for row in there.peak if row["made"])
 
 
-def test_what_is_too_large_at_another_size_is_told_with_what_it_holds_there() -> None:
-    """Right at the puzzle's own size; elsewhere it keeps what grows with the micro-batches."""
-    source = functions()["one_f_one_b"]
-    kept = r"(\1.pop if model.RANKS == 4 else \1.__getitem__)(\2)"
-    found = [
-        Program("one_f_one_b", f"kept {match[0]}", HEAD + source.replace(match[0], match.expand(kept)) + "\n")
-        for match in re.finditer(r"(model\.activations)\.pop\((\([^()]*\))\)", source)
-    ]
-    there = [grade(function(program), "one_f_one_b").verdict for program in found]  # type: ignore[arg-type]
-    assert there and all(verdict.failed_at and "it takes" in verdict.message for verdict in there)
-    for verdict in there:
-        assert verdict.error is not None
-        assert re.match(r"rank \d+ holds .*\d+ activations", verdict.error.got), verdict.message
-        assert re.match(r"it holds \d+ activation.* that nothing reads again: take each", verdict.error.fix)
-
-
 def test_of_a_program_that_does_something_else_each_time_nothing_is_said() -> None:
     times = []  # notes are taken of rank 0, and in another run of the rank whose peak is largest
 

@@ -20,7 +20,8 @@ from lib.grading import page
 from lib.grading.points import assignment, nearness, score_of
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from lib.referee import files, leaderboard, shell
-from solutions import build
+from solutions.build.runs.programs import defined_by
+from solutions.build.sources.files import source_of
 
 EVERY = pytest.mark.parametrize("puzzle", puzzles().values(), ids=puzzles().keys())
 FSDP = puzzles()["fsdp"]
@@ -70,8 +71,7 @@ def test_what_does_not_pass_has_none_and_right_is_never_null(status: str, right:
 
 
 def test_a_notebook_tells_the_score() -> None:
-    source = build.source("p04_fsdp")
-    fsdp = build.figures.program(source.name, source.read_text(encoding="utf-8"))["fsdp"]
+    fsdp = defined_by(source_of("p04_fsdp"))["fsdp"]
     verdict = grade(fsdp)
     assert verdict.score == score_of(FSDP, 20.4, 1966080) == 0.7338 and verdict.points is None
     assert grade(lambda model: None, "fsdp").score == 0
@@ -194,7 +194,7 @@ def test_an_assignment_at_a_shell(
     monkeypatch.chdir(tmp_path)
     for name, file in (("anna", "p04_fsdp"), ("bob", "p06_gpipe")):
         (tmp_path / "class" / name).mkdir(parents=True)
-        (tmp_path / "class" / name / "work.py").write_text(build.source(file).read_text(encoding="utf-8"))
+        (tmp_path / "class" / name / "work.py").write_text(source_of(file).read_text(encoding="utf-8"))
     board = ["--leaderboard", "board.html", "--csv", "c.csv", "--json", "c.json"]
     assert shell.main(["grade", "--each", "class", "--points", "fsdp=20,gpipe=10", *board]) == 1
     assert "anna: 1 of 2 puzzles pass, 14.68 of 30 points" in capsys.readouterr().out

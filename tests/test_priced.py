@@ -13,44 +13,43 @@ from lib import run
 from lib.course.specs import cost_named
 from lib.real import A100_MEGATRON, GPT_2_XL, LLAMA_3_8B, RTX_4090
 from lib.real.prices import RealCost
-from solutions import build, priced
+from solutions.build.pictures.in_texts import check_pictures, with_pictures
+from solutions.build.runs import priced
+from solutions.build.sources.files import ROOT, BuildError, Cell, notebook_name, read_cells, sources
+from solutions.build.sources.specs import specs_of
 from solutions.p01_grad_accum import grad_accum
 from solutions.p23_lora import lora
 
 PRICED_ITSELF = "p24_compose"
 """The one puzzle that is in seconds from the beginning."""
-SOURCES = [
-    path
-    for path in build.sources(build.ROOT / "solutions")
-    if re.match(r"p(0[2-9]|[1-9]\d)_", path.stem) and path.stem != PRICED_ITSELF
-]
+SOURCES = [path for path in sources() if re.match(r"p(0[2-9]|[1-9]\d)_", path.stem) and path.stem != PRICED_ITSELF]
 NOT_FITTING = {"ddp", "pipeline", "gpipe"}
 """What these take too much of is what the puzzles after them save."""
 
 
 def cells(path: Path) -> list[str]:
-    return [cell.source for cell in build.read_cells(path) if priced.TAG in cell.tags]
+    return [cell.source for cell in read_cells(path) if priced.TAG in cell.tags]
 
 
 def texts(path: Path, kind: str) -> list[str]:
     """The cells of a notebook as it is shipped."""
-    notebook = json.loads((build.ROOT / "puzzles" / build.notebook_name(path)).read_text(encoding="utf-8"))
+    notebook = json.loads((ROOT / "puzzles" / notebook_name(path)).read_text(encoding="utf-8"))
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == kind]
 
 
 def test_every_puzzle_from_2_on_has_its_price() -> None:
     assert len(SOURCES) >= 22
-    own = build.specs(build.ROOT / "solutions" / f"{PRICED_ITSELF}.py")[0]
+    own = specs_of(ROOT / "solutions" / f"{PRICED_ITSELF}.py")[0]
     assert isinstance(cost_named(own["cost"]), RealCost)
     assert [path.stem for path in SOURCES if len(cells(path)) != 1] == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_a_notebook_says_what_the_run_of_its_solution_takes(path: Path) -> None:
-    [cell] = cells(path)
-    done = priced.run_of(path.name, path.read_text(encoding="utf-8"), cell)
-    name = build.specs(path)[0]["name"]
-    assert done.name == name and done.train == build.specs(path)[0]["size"].get("train", "weights")
+    [cell], done = cells(path), priced.priced_run(path)
+    assert done is not None
+    name = specs_of(path)[0]["name"]
+    assert done.name == name and done.train == specs_of(path)[0]["size"].get("train", "weights")
     assert done.fits == (name not in NOT_FITTING)
     [said] = [text for text in texts(path, "markdown") if "Priced:" in text]
     words = said.partition("Priced:")[2].partition("\n")[0]
@@ -99,12 +98,12 @@ SOURCE = "from lib import Model, run\n\ndef idle(model):\n    return model\n"
 def test_a_cell_that_prices_nothing_is_refused(tmp_path: Path, cell: str, said: str) -> None:
     source = tmp_path / "p02_ddp.py"
     source.write_text(f'# %%\n{SOURCE}\n# %% tags=["priced"]\n{cell}\n', encoding="utf-8")
-    with pytest.raises(build.BuildError, match=said):
-        build.with_pictures(source, "![x](picture:priced)")
+    with pytest.raises(BuildError, match=said):
+        with_pictures(source, "![x](picture:priced)")
 
 
 def test_a_source_without_such_a_cell_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "p02_ddp.py"
     source.write_text(f"# %%\n{SOURCE}", encoding="utf-8")
-    with pytest.raises(build.BuildError, match=r'exactly one cell with tags=\["priced"\] is needed, 0 found'):
-        build.check_pictures(source, [*build.read_cells(source), build.Cell("markdown", "![x](picture:priced)")])
+    with pytest.raises(BuildError, match=r'exactly one cell with tags=\["priced"\] is needed, 0 found'):
+        check_pictures(source, [*read_cells(source), Cell("markdown", "![x](picture:priced)")])

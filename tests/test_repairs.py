@@ -15,15 +15,16 @@ import pytest
 from drawing import draw
 from lib import Model, PuzzleError, grade, hint, run, solution
 from lib.course.layouts import check_layout
-from lib.course.sizes import SIZES
+from lib.course.sizes import other_sizes
 from lib.course.specs import cost_named, find, puzzles
 from lib.grading.progress import Progress
 from lib.grading.submission import load
 from lib.referee.shell import main
-from solutions import build
+from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.sources.files import ROOT, as_text
 from tests.programs import COURSE, QUIET, REPAIRS, TOO_MUCH
 
-SOURCE = build.ROOT / "solutions" / "repairs.py"
+SOURCE = ROOT / "solutions" / "repairs.py"
 SAYS = {
     "repair_local": r"WeightGrad\(layer=1.*was not stored when rank 0 issued backward\(layer 0\)",
     "repair_skip": r"deadlock.*allreduce\(layer 1\) of all ranks, since.*; missing: rank 3.*rank 3 has finished",
@@ -41,7 +42,7 @@ SAYS = {
 
 
 def broken() -> dict[str, Callable[[Model], Any]]:
-    text = build.as_text(build.notebook(SOURCE), indent=1)
+    text = as_text(notebook_of(SOURCE), indent=1)
     return load("repairs.ipynb", text)[0]
 
 
@@ -57,7 +58,9 @@ def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in REPAIRS if name not in TOO_MUCH])
 def test_the_mistake_is_one_at_any_size(name: str) -> None:
     wrong, puzzle = broken()[name], puzzles()[name]
-    several = [size for size in SIZES[puzzle.other_sizes](puzzle.size) if size["ranks"] > (puzzle.size["ranks"] > 1)]
+    several = [
+        size for size in other_sizes(puzzle.other_sizes, puzzle.size) if size["ranks"] > (puzzle.size["ranks"] > 1)
+    ]
     sizes = Random(5).sample(several, 10)
     fails = 0
     for size in sizes:
@@ -81,7 +84,7 @@ def test_a_quiet_mistake_lets_the_program_train_the_model(name: str) -> None:
 
 
 def test_each_says_after_which_puzzle_it_comes() -> None:
-    cells = ["".join(cell["source"]) for cell in build.notebook(SOURCE)["cells"]]
+    cells = ["".join(cell["source"]) for cell in notebook_of(SOURCE)["cells"]]
     known = [puzzles()[name] for name in REPAIRS]
     texts = [next(cell for cell in cells if cell.startswith(f"## {one.number}. {one.title}\n")) for one in known]
     after = [re.findall(r"\*Take it after puzzle (\d+)", text) for text in texts]

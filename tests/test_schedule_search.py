@@ -13,7 +13,7 @@ from lib.schedules.figures import SENT, Prices, figures
 from lib.schedules.moves import Rule, by_rule, look, moved, sent_later, with_another_send
 from lib.schedules.sent import written
 from lib.schedules.task import PLACEMENTS, Rows, Task
-from solutions import build
+from solutions.build.sources.files import ROOT
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p16_zero_bubble import zb_h1, zb_in_20, zero_bubble
 from tests.marks import compares_with_torch
@@ -135,7 +135,7 @@ def test_it_finds_what_is_known_in_its_own_memory() -> None:
     assert found.bound == found.run.time == known.time
     caps = [1_179_648, 1_310_720, 1_441_792, 1_572_864, 1_703_936, 1_966_080]
     search_run = search("line", cost=FREE, tries=1500, memory=caps)
-    page = (build.ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
     assert str(search_run) in page
     for program in (zb_h1, zb_in_20, zero_bubble):
         known = run(program, **SIZE, cost=FREE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from fractions import Fraction
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from drawing import draw, perfetto
 from lib import Cost, Model, PuzzleError, run, schedule
 from lib.course.specs import cost_named, puzzles
 from lib.schedules.task import Task
-from solutions import build, pipelines
+from solutions.build.pages import pipelines
+from solutions.build.sources.files import ROOT
 from solutions.p00_basic import basic
 from solutions.p02_ddp import ddp
 from solutions.p05_pipeline import pipeline
@@ -584,7 +584,7 @@ def test_dualpipev_has_the_bubble_of_its_paper(saved: float, F: int, B: int, W: 
 
 def test_the_rows_that_a_search_has_found_are_in_the_docs() -> None:
     """They take the time of ZB-V, which is the bound, in less memory."""
-    page = (build.ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
     rows = re.findall(r"^    (\d[FIW]\S+,\S+)$", page, re.MULTILINE)
     plan, cost = schedule("\n".join(rows)), Cost(backward=2, send=0, receive=0)
     done, known = run(plan, **plan.sizes, cost=cost), run(as_pytorch_does, ranks=4, layers=8, batches=8, cost=cost)
@@ -616,11 +616,11 @@ def test_half_of_dualpipe_is_pytorch_s_dualpipev(saved: float) -> None:
 
 def test_pipelines_lie_side_by_side_in_the_docs() -> None:
     """With the figures that puzzles 29 and 30 and the report of DeepSeek-V3 name, and in one picture."""
-    runs = pipelines.side_by_side(lambda file: vars(import_module(f"solutions.{file}")))
-    page = (build.ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    runs = pipelines.side_by_side()
+    page = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
     assert pipelines.table(runs).strip() in page
     assert f"puzzles/{pipelines.PICTURE}" in page
-    shown = (build.ROOT / "puzzles" / pipelines.PICTURE).read_text(encoding="utf-8")
+    shown = (ROOT / "puzzles" / pipelines.PICTURE).read_text(encoding="utf-8")
     for row in pipelines.ROWS:
         assert row.title in shown
         assert runs[row.title].verify().startswith("Correct")
@@ -663,7 +663,7 @@ def test_the_1f1b_that_torch_prints_is_refused_with_what_to_write(ranks: int, ba
 
 @compares_with_torch
 def test_the_table_in_the_docs_is_true() -> None:
-    assert table() in (build.ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    assert table() in (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
     assert done("ZBVZeroBubble", 4, 8).time == 38.9, "as a trial with a program of its own found"
 
 
@@ -683,7 +683,7 @@ def test_a_schedule_trains_real_tensors() -> None:
     assert done.verify().startswith("Correct")
 
 
-PAGE = (build.ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
 
 
 def test_the_page_can_be_read_from_the_top_and_typed() -> None:

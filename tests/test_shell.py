@@ -32,12 +32,12 @@ from lib.referee.loaded import Loaded, Submission
 from lib.referee.referee import Referee
 from lib.referee.sandbox import MECHANISMS
 from lib.referee.script import FINDS
-from solutions import build
+from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.sources.files import ROOT
 from tests.programs import COURSE, QUIET
 from tests.slow import some
 from tests.test_referee import tried
 
-ROOT = build.ROOT
 BASIC = """
 from lib import Model, grade, run
 import nothing_of_that_name as nothing
@@ -97,7 +97,7 @@ def solved(number: int, folder: Path, suffix: str = ".ipynb") -> Path:
     [source] = (ROOT / "solutions").glob(f"p{number:02}_*.py")
     path = folder / (source.stem + suffix)
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(build.notebook(source, solved=True)) if suffix == ".ipynb" else source.read_text()
+    text = json.dumps(notebook_of(source, solved=True)) if suffix == ".ipynb" else source.read_text()
     path.write_text(text, encoding="utf-8")
     return path
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from solutions import build, gallery, site
-from solutions.lite import LiteError
+from solutions.build.elsewhere import site
+from solutions.build.elsewhere.wheels import LiteError
+from solutions.build.pages import gallery
+from solutions.build.sources.files import ROOT
 from tests.browser import Browser, Scheme, axe, keep
 
 
@@ -41,11 +43,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     files = folder / site.PLAY / "files"
     files.mkdir(parents=True)
-    for notebook in (build.ROOT / "puzzles").glob("*.ipynb"):
+    for notebook in (ROOT / "puzzles").glob("*.ipynb"):
         shutil.copy(notebook, files)
     (folder / site.PLAY / "lab").mkdir()
     (folder / site.PLAY / "lab" / "index.html").touch()
-    site.write(build.ROOT, folder)
+    site.write(ROOT, folder)
     return folder
 
 
@@ -68,7 +70,7 @@ def broken(folder: Path) -> Iterator[str]:
 def test_every_link_leads_to_a_file_and_a_place_in_it(made: Path) -> None:
     assert list(broken(made)) == []
     assert len([*made.glob("*.html"), *made.glob("docs/*.html")]) == 1 + len(
-        [*build.ROOT.glob("*.md"), *build.ROOT.glob("docs/*.md")]
+        [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
     )
 
 
@@ -81,7 +83,7 @@ def test_a_link_that_leads_nowhere_is_found(made: Path, tmp_path: Path) -> None:
 
 
 def test_the_built_site_has_no_broken_link() -> None:
-    folder = build.ROOT / "dist" / "site"
+    folder = ROOT / "dist" / "site"
     if not (folder / "index.html").exists():
         pytest.skip("NOT LOOKED AT: the built site, for there is none (make site builds one)")
     assert list(broken(folder)) == []
@@ -91,7 +93,7 @@ def test_the_front_page_is_the_gallery_with_a_button(made: Path) -> None:
     front = (made / "index.html").read_text(encoding="utf-8")
     buttons = front.partition(site.BUTTONS)[2].partition("</nav>")[0]
     assert buttons.startswith('<a href="play/lab/index.html?path=index.ipynb">Begin in the browser</a>')
-    whole = (build.ROOT / "puzzles" / gallery.PAGE).read_text(encoding="utf-8")
+    whole = (ROOT / "puzzles" / gallery.PAGE).read_text(encoding="utf-8")
     assert all(line in front for line in whole.splitlines() if site.BUTTONS not in line)
     assert "colab" not in front.lower()
 
@@ -107,8 +109,8 @@ def test_pages_say_what_their_texts_say(made: Path) -> None:
 def test_with_an_address_there_are_links_to_colab_and_to_the_rest_of_the_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site, "address", lambda root: "https://github.com/some/one")
-    site.write(build.ROOT, tmp_path)
+    monkeypatch.setattr(site, "published", lambda root: "https://github.com/some/one")
+    site.write(ROOT, tmp_path)
     colab = "https://colab.research.google.com/github/some/one/blob/colab/index.ipynb"
     assert colab in Links(tmp_path / "index.html").to
     table = "https://github.com/some/one/blob/main/tests/torch_truth/TABLE.md"

@@ -6,7 +6,6 @@ import csv
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -21,7 +20,6 @@ from lib.course.specs import COSTS
 from lib.real import A100_MEGATRON, Transformer
 from lib.study.sweep import Trial
 from tests.browser import Browser
-from tests.one_rank_differs import one_rank_differs
 from tests.test_grading import SOLUTIONS
 
 module = import_module("lib.study.sweep")  # the name in the package is the function
@@ -260,27 +258,3 @@ def test_a_printed_table_breaks_no_word_in_a_narrow_cell() -> None:
     lines = str(made).splitlines()
     assert max(map(len, lines)) <= COLUMNS and any("gradient is missing" in line for line in lines)
     assert " ".join(str(made).split()) == " ".join(" ".join(in_columns([made.heads(), *made.rows()])).split())
-
-
-def test_few_ranks_of_a_large_machine_give_the_figures_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = [*PROGRAMS, wrong, loud, *[one_rank_differs(seed, 40).function() for seed in range(12)]]
-    size: dict[str, Any] = {"ranks": [8, 40], "layers": 2, "batches": lambda ranks: [ranks, 2 * ranks]}
-    known: list[bool] = []
-    few_ranks, runs = import_module("lib.running.few"), import_module("lib.running.run")
-    monkeypatch.setattr(few_ranks, "only_its_model", lambda fn: fn is not loud)  # some read a table
-    monkeypatch.setattr(
-        runs, "proved", lambda *given: (found := few_ranks.proved(*given), known.append(found is not None))[0]
-    )
-    few = sweep(programs, **size, processes=1)
-    monkeypatch.setattr(runs, "proved", lambda *given: None)
-    whole = sweep(programs, **size, processes=1)
-    for one, two in zip(few.trials, whole.trials, strict=True):
-        assert (one.name, one.size, one.time, one.memory, one.error) == (
-            two.name,
-            two.size,
-            two.time,
-            two.memory,
-            two.error,
-        )
-        assert one.idle == pytest.approx(two.idle)
-    assert any(known) and not all(known)

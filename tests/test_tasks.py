@@ -15,7 +15,7 @@ import pytest
 
 from lib.course.specs import puzzles
 from lib.grading.points import score_of
-from solutions import build
+from solutions.build.sources.files import ROOT
 from tests.corpus.forgeries import BESIDE, FORGERIES, OWN_WEIGHTS, SOLUTION, WRONG
 from tests.slow import some
 from tools import tasks
@@ -221,7 +221,7 @@ sys.exit(__main__.main() if sys.argv[1] == "grade" else look())
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 def test_no_process_of_the_same_user_can_look_into_the_grader() -> None:
     def opened(how: str) -> str:
-        command = [sys.executable, "-I", "-c", PRIVATE, str(build.ROOT), how]
+        command = [sys.executable, "-I", "-c", PRIVATE, str(ROOT), how]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     assert "environ" in opened("look")

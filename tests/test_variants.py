@@ -19,7 +19,10 @@ from lib.grading.verdict import FAIL, PASS
 from lib.machine.cost import Cost, RingCost
 from lib.referee import shell
 from lib.running.run import run
-from solutions import build
+from solutions.build.products import use_tables
+from solutions.build.runs.course import Course
+from solutions.build.sources.files import ROOT
+from solutions.build.sources.specs import check_order
 from tests.corpus.forgeries import SOLUTION, WRONG
 from tests.slow import some
 from tools import tasks, variants
@@ -38,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert variants.main([str(made), "--seed", SEED, *CHOSEN]) == 0
         yield made
     finally:
-        build.use_tables({})
+        use_tables({})
 
 
 @pytest.fixture
@@ -48,17 +51,17 @@ def used(folder: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        build.use_tables({})
+        use_tables({})
 
 
 @pytest.fixture
 def unused() -> Iterator[None]:
     """The puzzles of the course, before and afterwards."""
-    build.use_tables({})
+    use_tables({})
     try:
         yield
     finally:
-        build.use_tables({})
+        use_tables({})
 
 
 # -- prices --------------------------------------------------------------------------------------------------------
@@ -93,13 +96,13 @@ def test_a_variant_is_another_machine_with_figures_that_were_run(name: str, used
     puzzle, own = find(name), OWN[name]
     assert puzzle.variant == SEED and (puzzle.size, puzzle.cost) != (own.size, own.cost)
     assert (puzzle.ideas, puzzle.layout, puzzle.hints) == (own.ideas, own.layout, own.hints)
+    course = Course([*OWN.values()])
     for point in puzzle.frontier:
-        program = build.program_of(build.ROOT, puzzle._asdict(), point["by"], [one._asdict() for one in OWN.values()])
-        verdict = judged(puzzle, program)
+        verdict = judged(puzzle, course.program(puzzle, point["by"]))
         assert verdict[0] == PASS and verdict[1] == 1
-    status, score = judged(puzzle, build.solution_of(build.ROOT, puzzle._asdict()))
+    status, score = judged(puzzle, course.solution(puzzle))
     assert status == PASS and 0.5 < score <= 1
-    build.check_order(Path(name), puzzle._asdict())
+    check_order(Path(name), puzzle._asdict())
 
 
 def judged(puzzle: Puzzle, program: object) -> tuple[str, float]:
@@ -138,7 +141,7 @@ def test_the_grader_takes_them_from_its_own_file_only(
     assert (right["status"], wrong["status"]) == (PASS, FAIL) and right["target"] == spec["target"] != OWN[
         "fsdp"
     ].target
-    build.use_tables({})
+    use_tables({})
     assert shell.main(["grade", *asked]) == 1
     assert json.loads(Path("r.json").read_text())["results"][0]["target"] == OWN["fsdp"].target
     capsys.readouterr()
@@ -156,7 +159,7 @@ def test_a_notebook_of_a_variant_grades_by_it(folder: Path) -> None:
     code = [SOLUTION if "async def fsdp" in one else one for one in code]
     script = "\n".join(code).replace("grade(fsdp)", "print(repr(grade(fsdp)))")
     done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False, env={
-        "PYTHONPATH": str(build.ROOT), "PATH": "/usr/bin:/bin", "LLM_TRAINING_PUZZLES_PROGRESS": str(folder)
+        "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "LLM_TRAINING_PUZZLES_PROGRESS": str(folder)
     })  # fmt: skip
     assert "PASS  puzzle 4" in done.stdout and f"target {spec['target']['time']:g}" in done.stdout, done.stderr
 

@@ -20,7 +20,7 @@ Reduce = Callable[[Model, int], Awaitable[None]]
 """Takes the rank's own gradient of a layer, ``model.grad_weights["own"]``, and leaves in its place the sum of all, or
 of a box: the whole of it, or this rank's piece."""
 
-SAYS = "this is puzzle 3: the rank received a whole summed gradient and used"
+SAYS = "the rank receives a whole summed gradient"
 
 
 async def put(model: Model, key: object, call: Awaitable[Any]) -> None:
@@ -342,12 +342,11 @@ def test_one_whole_sum_among_honest_ones_is_found() -> None:
         refused(sharded(mixed, each=2), "fsdp", size)
 
 
-@pytest.mark.parametrize(("ranks", "used"), [(2, "1/2"), (3, "1/3"), (4, "1/4"), (8, "1/8")])
-def test_the_message_says_where_how_much_and_what_to_write(ranks: int, used: str) -> None:
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_the_error_says_where(ranks: int) -> None:
     error = refused(sharded(all_reduce), "fsdp", {"ranks": ranks, "layers": 3, "batches": ranks})
     assert (error.place.rank, error.place.operation, error.place.layer) == (0, "allreduce", 2)
-    assert error.problem == f"{SAYS} {used} of it"
-    assert error.fix.startswith("grad = await model.scatterreduce(grad, 2)  #")
+    assert error.problem == SAYS
     late = refused(sharded(scatter_and_gather), "fsdp", {"ranks": ranks, "layers": 3, "batches": ranks})
     assert late.place.operation == "allgather"  # the last that it takes
 
@@ -449,8 +448,7 @@ WAYS = [pytest.param(True, id="after each micro-batch"), pytest.param(False, id=
 @pytest.mark.parametrize(("name", "each", "states"), PUZZLE)
 def test_no_box_sums_whole_gradients(name: str, each: int, states: bool, box: Reduce, sync: bool) -> None:
     for size in sizes(name):
-        error = refused(boxes(box, scattered_across if states else summed_across, each, states, sync), name, size)
-        assert 'axis="shard")' in error.fix
+        refused(boxes(box, scattered_across if states else summed_across, each, states, sync), name, size)
 
 
 async def everything_everywhere(model: Model, layer: int) -> None:
@@ -486,7 +484,7 @@ def test_a_piece_that_is_summed_across_boxes_after_every_micro_batch_crosses_too
     several = [size for size in sizes("replica_fsdp") if size["mesh"]["replica"] > 1]
     assert several
     for size in several:
-        with pytest.raises(PuzzleError, match="crosses to the others, once in a step"):
+        with pytest.raises(PuzzleError, match="goes to another node"):
             accepted(boxes(both, nothing, 2, True), "replica_fsdp", size)
 
 
@@ -561,7 +559,7 @@ def test_what_a_rank_has_made_it_has_not_received() -> None:
         await model.allreduce(grad, 0, axis="shard")
 
     IDEAS["no_whole_gradient"].check(run(alone, ranks=2, layers=1, batches=2, mesh={"replica": 2, "shard": 1}))
-    with pytest.raises(PuzzleError, match=f"{SAYS} a part of it"):
+    with pytest.raises(PuzzleError, match=SAYS):
         IDEAS["no_whole_gradient"].check(run(alone, ranks=2, layers=1, batches=2, mesh={"replica": 1, "shard": 2}))
 
 

@@ -37,10 +37,9 @@ import nbformat
 
 from drawing import compare, draw, perfetto
 from lib import Dist, Model, Run, run
-from lib.course.layouts import Size
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import judge
-from lib.grading.notebook import LIKELIEST
+from lib.grading.notebook import Recorded
 from lib.machine.cost import Shape
 from lib.machine.fingerprints import trained_weights
 from lib.machine.simulator import LocalSimulator, new_simulator
@@ -59,7 +58,8 @@ from lib.running.execution import execute
 from lib.running.run import Settings, train_on
 from lib.running.workload import Workload
 from lib.study.sweep import sweep
-from solutions import build
+from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.sources.files import ROOT, sources
 from tests.kernels import kernel_in, run_cells
 
 ROUNDS = 5
@@ -255,16 +255,8 @@ def uses_of_proved(figures: Figures) -> None:
         figures.add(f"{name} of 1,024 ranks, proved: seconds", timed(partial(use, done)))
     figures.add("a sweep with that size: seconds", timed(lambda: sweep(fsdp, **size, processes=1)))
     compose, puzzle = import_module("solutions.p24_compose").compose, puzzles()["compose"]
-
-    def at(machine: Size, rank: int | None = None) -> Run:
-        if rank == LIKELIEST:
-            return whole[0]
-        done = run(compose, **machine, cost=cost_named(puzzle.cost), _watched=LIKELIEST)
-        whole.append(done)
-        return done
-
-    whole: list[Run] = []
-    figures.add("the verdict on puzzle 24: seconds", timed(lambda: judge(puzzle, at, at)))
+    runs = Recorded(compose, cost_named(puzzle.cost), None)
+    figures.add("the verdict on puzzle 24: seconds", timed(lambda: judge(puzzle, runs.run, runs.latest)))
 
 
 class Figures:
@@ -303,7 +295,7 @@ def shell_grader(figures: Figures) -> None:
         referee.run(Submission("bench.py", source), "fsdp", size | {"layers": 1}, [])
         times.append(time.perf_counter() - start)
     figures.add("a worker process with a short run: milliseconds", min(times) * 1e3, f"({referee.mechanisms[0]})")
-    files = sorted(str(path) for path in (build.ROOT / "solutions").glob("p0[0-8]_*.py"))
+    files = sorted(str(path) for path in (ROOT / "solutions").glob("p0[0-8]_*.py"))
     times.clear()
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -315,9 +307,9 @@ def shell_grader(figures: Figures) -> None:
 def notebooks() -> None:
     """Print how long a kernel takes from its start through a solved notebook to its end, for the longest one."""
     times = {}
-    for path in build.sources(build.ROOT / "solutions"):
+    for path in sources():
         start = time.perf_counter()
-        asyncio.run(in_a_kernel(nbformat.reads(json.dumps(build.notebook(path, solved=True)), 4)))
+        asyncio.run(in_a_kernel(nbformat.reads(json.dumps(notebook_of(path, solved=True)), 4)))
         times[path.stem] = time.perf_counter() - start
     longest = max(times, key=lambda name: times[name])
     print(f"a whole notebook, solved, in a kernel of its own: at most {times[longest]:.1f} s ({longest})")
@@ -326,9 +318,9 @@ def notebooks() -> None:
 async def in_a_kernel(notebook: nbformat.NotebookNode) -> None:
     """Run a notebook as it is run by somebody who has just opened it."""
     with tempfile.TemporaryDirectory() as folder:  # where progress is kept
-        environment = {**os.environ, "PYTHONPATH": str(build.ROOT), "LLM_TRAINING_PUZZLES_PROGRESS": folder}
-        async with kernel_in(build.ROOT / "puzzles", env=environment, stderr=subprocess.DEVNULL) as kernel:
-            await run_cells(notebook, kernel, build.ROOT / "puzzles")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "LLM_TRAINING_PUZZLES_PROGRESS": folder}
+        async with kernel_in(ROOT / "puzzles", env=environment, stderr=subprocess.DEVNULL) as kernel:
+            await run_cells(notebook, kernel, ROOT / "puzzles")
 
 
 def after_a_run(ranks: int, layers: int, figures: Figures) -> dict[str, float]:

@@ -32,9 +32,9 @@ from lib.basics.errors import PuzzleError
 from lib.course.sizes import show_size
 from lib.course.specs import Puzzle, find, kept, puzzles, written
 from lib.course.variants import use_variants
-from solutions import build
-from solutions.definitions import definitions
-from solutions.figures import TAG as FIGURES
+from solutions.build.sources.blanks import blanked
+from solutions.build.sources.definitions import definitions
+from solutions.build.sources.files import FIGURES, ROOT, read_cells, source_of
 
 TEMPLATES = Path(__file__).with_name("task")
 PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>|<picture>.*?</picture>', re.DOTALL)
@@ -52,7 +52,7 @@ def course(hints: bool) -> bytes:
         specs = {name: {**one, "hints": [], "hints_for": None, "star_hint": ""} for name, one in specs.items()}
         nothing = {"until": 0, "events": []}
         outlines = {name: {**one, "sketch": one["sketch"] | nothing} for name, one in outlines.items()}
-    files = {path.relative_to(build.ROOT): path.read_bytes() for path in (build.ROOT / "lib").rglob("*.py")}
+    files = {path.relative_to(ROOT): path.read_bytes() for path in (ROOT / "lib").rglob("*.py")}
     tables = {"specs.json": specs, "outlines.json": outlines}
     files |= {Path("lib", name): json.dumps(table).encode() for name, table in tables.items()}
     made = io.BytesIO()
@@ -104,7 +104,7 @@ def facts(puzzle: Puzzle) -> str:
 
 def text_of(puzzle: Puzzle) -> str:
     """Return the cells of a puzzle's notebook up to its task, as Markdown; of a program to be repaired its case."""
-    path = build.ROOT / "puzzles" / f"{puzzle.file}.ipynb"
+    path = ROOT / "puzzles" / f"{puzzle.file}.ipynb"
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     pages = [(cell["cell_type"], "".join(cell["source"])) for cell in cells if "jupyter" not in cell["metadata"]]
     heading = f"## {puzzle.number}. " if puzzle.repair else "## Your task"
@@ -116,7 +116,7 @@ def text_of(puzzle: Puzzle) -> str:
 
 def blank(puzzle: Puzzle) -> str:
     """Return the function of a puzzle as a learner gets it: blank, or with its mistake."""
-    cells = [build.blank(cell.source) for cell in build.read_cells(build.source(puzzle.file)) if cell.kind == "code"]
+    cells = [blanked(cell.source) for cell in read_cells(source_of(puzzle.file)) if cell.kind == "code"]
     [cell] = [one for one in cells if re.search(rf"^(async )?def {puzzle.name}\(", one, re.MULTILINE)]
     return f"from lib import Model\n\n\n{cell}\n"
 
@@ -136,7 +136,7 @@ def program(puzzle: Puzzle, name: str) -> str:
 
 def _with_needs(file: str, name: str) -> str:
     """Return what defines a name in a source, after all that this needs; nothing if the source does not define it."""
-    cells = [cell for cell in build.read_cells(build.source(file)) if cell.kind == "code" and FIGURES not in cell.tags]
+    cells = [cell for cell in read_cells(source_of(file)) if cell.kind == "code" and FIGURES not in cell.tags]
     statements = [one for cell in cells for one in _statements(cell.source)]
     wanted, new = set[str](), {name}
     while new:

@@ -25,13 +25,18 @@ from typing import Any
 
 from lib import PuzzleError, run
 from lib.basics.saving import write_all
-from lib.course.sizes import SIZES, show_size
+from lib.course.sizes import other_sizes, show_size
 from lib.course.specs import Puzzle, cost_named, find, kept, puzzles, written
 from lib.course.variants import use_variants
 from lib.grading.judge import check, judge
 from lib.grading.verdict import PASS
 from lib.machine.cost import Cost, RingCost
-from solutions import build
+from solutions.build.notebooks.around import STUCK
+from solutions.build.notebooks.notebook import FIRST_CELL, of_cells
+from solutions.build.runs.course import Course
+from solutions.build.sources.files import BuildError, Cell, as_text
+from solutions.build.sources.specs import check_order
+from solutions.build.tables.outlined import outline_row
 from tools.tasks import blank, facts
 
 Json = dict[str, Any]
@@ -92,7 +97,7 @@ def sizes(puzzle: Puzzle) -> list[Json]:
         axes = all(count > 1 or own["mesh"][axis] == 1 for axis, count in (size.get("mesh") or {}).items())
         return several and axes and SMALLER <= work(size) / work(own) <= LARGER
 
-    return [size for size in SIZES[puzzle.other_sizes](own) if alike(size)]
+    return [size for size in other_sizes(puzzle.other_sizes, own) if alike(size)]
 
 
 def varied(puzzle: Puzzle, seed: str) -> Json:
@@ -121,8 +126,8 @@ def _with_targets(puzzle: Puzzle, spec: Json) -> Json | None:
     points.sort(key=lambda one: (one["time"], one["memory"]))
     spec["frontier"] = [one for at, one in enumerate(points) if all(one["memory"] < p["memory"] for p in points[:at])]
     try:
-        build.check_order(Path(puzzle.file), spec)
-    except build.BuildError:
+        check_order(Path(puzzle.file), spec)
+    except BuildError:
         return None
     had_star = puzzle.has_star(at_home["time"], at_home["memory"])
     alike = Puzzle(**spec).has_star(**known[puzzle.name]) == had_star
@@ -141,11 +146,10 @@ def _within(figures: Json, limits: Json) -> bool:
 def _taken(puzzle: Puzzle, names: Sequence[str]) -> dict[str, Json]:
     """Return the time and memory of these programs, of those that are right."""
     found: dict[str, Json] = {}
-    specs = list(kept("specs.json").values())
+    course = Course([*puzzles().values()])
     for name in dict.fromkeys(names):
         try:
-            own = name == puzzle.name
-            program = build.solution_of(build.ROOT, specs_of(puzzle)) if own else _program(puzzle, name, specs)
+            program = course.solution(puzzle) if name == puzzle.name else course.program(puzzle, name)
             done = run(program, **puzzle.size, cost=cost_named(puzzle.cost))
             check(done, puzzle, puzzle.size)
         except PuzzleError:
@@ -159,15 +163,6 @@ def _ceiling(time: float) -> float:
     """Return a time with six digits that is not less."""
     rounded = round(time, 6)
     return rounded if rounded >= time else round(rounded + 1e-6, 6)
-
-
-def specs_of(puzzle: Puzzle) -> Json:
-    """Return a puzzle as the build knows it."""
-    return puzzle._asdict()
-
-
-def _program(puzzle: Puzzle, name: str, specs: Sequence[Json]) -> Any:
-    return build.program_of(build.ROOT, specs_of(puzzle), name, specs)
 
 
 def _loosened(figures: Json, limits: Json, program: Json) -> Json:
@@ -192,8 +187,7 @@ def table(chosen: Sequence[Puzzle], seed: str) -> tuple[Json, list[str]]:
             left.append(puzzle.name)
             continue
         found["specs.json"][puzzle.name] = spec
-        row = build.outline_row(build.ROOT, spec, [spec, *kept("specs.json").values()])
-        found["outlines.json"][puzzle.name] = row
+        found["outlines.json"][puzzle.name] = outline_row(Course([*puzzles().values()]), Puzzle(**spec))
     return found, left
 
 
@@ -201,7 +195,7 @@ def prove(names: Sequence[str]) -> None:
     """Grade the solution of each variant that is in use. Raise ValueError for one that does not pass."""
     for name in names:
         puzzle = find(name)
-        solution, cost = build.solution_of(build.ROOT, specs_of(puzzle)), cost_named(puzzle.cost)
+        solution, cost = Course([]).solution(puzzle), cost_named(puzzle.cost)
         verdict = judge(puzzle, lambda size: run(solution, **size, cost=cost))  # noqa: B023 - used at once
         if verdict.status != PASS:
             raise ValueError(f"the solution of {name} does not pass its variant: {verdict.message}")
@@ -224,15 +218,15 @@ def notebook(puzzle: Puzzle) -> Json:
     head += f"figures do not hold here.\n\n{facts(puzzle)}"
     code = blank(puzzle).partition("\n\n\n")[2].strip()
     cells = [
-        build.Cell("markdown", head),
-        build.Cell("code", build.FIRST_CELL.read_text(encoding="utf-8").strip(), folded=True),
-        build.Cell("code", "\n".join([*imports, "", 'use_variants("variants.json")  # it lies beside this notebook'])),
-        build.Cell("code", code),
-        build.Cell("code", f"draw(run({puzzle.name}, {size}{cost}))"),
-        build.Cell("code", f"# Right? Fast and small enough? At other sizes, too?\ngrade({puzzle.name})"),
-        build.Cell("code", build.STUCK.format(name=puzzle.name)),
+        Cell("markdown", head),
+        Cell("code", FIRST_CELL, folded=True),
+        Cell("code", "\n".join([*imports, "", 'use_variants("variants.json")  # it lies beside this notebook'])),
+        Cell("code", code),
+        Cell("code", f"draw(run({puzzle.name}, {size}{cost}))"),
+        Cell("code", f"# Right? Fast and small enough? At other sizes, too?\ngrade({puzzle.name})"),
+        Cell("code", STUCK.format(name=puzzle.name)),
     ]
-    return build.of_cells(cells, puzzle.file)
+    return of_cells(cells, puzzle.file)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -254,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_all({target: json.dumps(found) + "\n"})
     use_variants(target)
     prove(names)
-    write_all({options.folder / f"{find(name).file}.ipynb": build.as_text(notebook(find(name)), 1) for name in names})
+    write_all({options.folder / f"{find(name).file}.ipynb": as_text(notebook(find(name)), 1) for name in names})
     for name in names:
         print(f"{name}: {show_size(find(name).size)}, {find(name).cost}")
     if left:

@@ -1,7 +1,7 @@
 """The parts of a solution that a learner may see before solving the puzzle: half of a schedule, the busy times of the
 ranks, a small silhouette, and the time and memory at other sizes.
 
-They are read from outlines.json, which the build makes by running the solutions (solutions/outlined.py). The solutions
+They are read from outlines.json, which the build makes by running the solutions (solutions/build/tables). The solutions
 are not in lib.
 """
 

@@ -14,7 +14,7 @@ from ..course.bounds import bounds_of
 from ..course.specs import Puzzle, opened_by
 from ..explain.statement import Explanation, as_json
 from ..record.figures.breakdown import in_words, waits_of
-from ..recording.safe import TEXTS, shown, shown_place
+from ..recording.safe import shown, shown_place
 from .points import score_of
 
 VERSION = 3
@@ -24,6 +24,7 @@ time."""
 PASS, FAIL, TODO, ERROR = "PASS", "FAIL", "TODO", "ERROR"
 """Right and within the target; wrong or over the target; not attempted; a failure of the grader."""
 
+TEXTS = ("problem", "expected", "got", "fix", "line")
 LATEST = 1e15  # ticks: no run takes longer
 
 

@@ -29,7 +29,6 @@ from ..record.training import LOSS
 from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token, make_piece
-from .mesh import Mesh
 from .taken import Taken
 
 STORING = "storing it"  # the use of a tensor that is put into a dictionary, for an error
@@ -52,7 +51,6 @@ class Terms:
     values: Values
     graded: bool  # whether the rules of ``run`` hold: one owner, nothing made up, each piece and each input taken once
     strict: bool  # whether sets are checked at each operation; off, only the values can tell
-    mesh: Mesh
     experts: int = 0  # of every other layer, from layer 1 on
     cuts: Cuts = field(default_factory=Cuts)
     samples: dict[tuple[Elements, ...], tuple[Elements, ...]] = field(default_factory=dict)

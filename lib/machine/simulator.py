@@ -64,9 +64,7 @@ class LocalSimulator:
         network: Callable[[Mesh, Terms, Watcher | None], Network] = Network,
     ) -> None:
         self.shape, self.mesh = shape, shape.mesh
-        self.terms = Terms(
-            shape.cost, Fingerprints() if values is None else values, graded, strict, shape.mesh, shape.experts
-        )
+        self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict, shape.experts)
         self.network = network(shape.mesh, self.terms, watcher)
         # Bound as they are, a question costs one call less.
         self.wait, self.fetch, self.decide_next = self.network.wait, self.network.fetch, self.network.decide_next

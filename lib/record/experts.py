@@ -51,7 +51,8 @@ def show_experts(labels: Labels, experts: int) -> str:
 
 def no_experts(where: Place, layer: int, labels: Labels) -> PuzzleError:
     """Return the error of what only layers with experts do, in another layer."""
-    return PuzzleError("no_experts", where=where, expected="a layer with experts", got=str(labels), layer=layer)
+    expected = "a layer with experts"
+    return PuzzleError("no_experts", where=where, expected=expected, got=str(labels), operands=[labels], layer=layer)
 
 
 # -- the all-to-all ---------------------------------------------------------------------------------
@@ -64,9 +65,8 @@ def alltoall_rule(rank: Rank, layer: int, labels: Labels, group: Sequence[int]) 
         return
     where = rank.place("alltoall", layer, labels.batches)
     if not labels.is_whole():
-        what = "slice" if labels.of == 1 else "partial_sum"
-        expected = "whole micro-batches"
-        raise PuzzleError(what, where=where, expected=expected, got=str(labels), what=f"the {labels.kind}")
+        rule, expected, got = "slice" if labels.of == 1 else "partial_sum", "whole micro-batches", str(labels)
+        raise PuzzleError(rule, where=where, expected=expected, got=got, operands=[labels], what=f"the {labels.kind}")
     if not rank.graded:
         return
     if not experts_of(layer, rank.experts):

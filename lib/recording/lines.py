@@ -24,8 +24,8 @@ NO_DIARY: ReadDiary = ([], [], [])
 
 
 def read_diary(diary: object) -> ReadDiary:
-    """Return the lines, the places and what dictionaries did (see ``recorder.Writer``), of what may come from anybody; nothing for
-    None. Raise ProtocolError for what no recorder has written."""
+    """Return the lines, the places and what dictionaries did (see ``recorder.Writer``), of what may come from anybody;
+    nothing for None. Raise ProtocolError for what no recorder has written."""
     if diary is None:
         return NO_DIARY
     if type(diary) is not list or [*map(type, diary)] != [list, list, list]:

@@ -177,7 +177,7 @@ class Recorder:
             verb: self.notes.noting(verb, _on_tensor(getattr(TensorState, verb)))
             for verb in ("shard", "combine", "add")
         }
-        acts = {"fetch": lambda rank, call, peer: simulator.fetch(call)}
+        acts: dict[str, Callable[..., Any]] = {"fetch": lambda rank, call, peer: simulator.fetch(call)}
         acts["decide_next"] = lambda rank: simulator.decide_next()
         acts["wait"] = lambda rank, call, waiter: simulator.wait(call, waiter)
         acts["deadlock"] = lambda rank, lines, finished: simulator.deadlock(lines, finished)

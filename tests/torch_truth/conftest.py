@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from solutions import build
+from solutions.build.sources.files import ROOT
 from tests.marks import MISSING, NOT_COMPARED
 
 collect_ignore = [
@@ -23,7 +23,7 @@ collect_ignore = [
 def recorded(*arguments: str) -> dict[str, Any]:
     """What the program of the recordings prints."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.torch_truth.record", *arguments]
-    done = subprocess.run(command, cwd=build.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 

@@ -12,7 +12,7 @@ from lib import Model, PuzzleError, run
 from lib.engines import shell, torch_order
 from lib.engines.like import CONTEXT, COUNTERPARTS, NONE, first_difference, steps_of
 from lib.engines.torch_order import Rank
-from solutions import build
+from solutions.build.sources.files import ROOT
 from tests.marks import compares_with_torch
 from tests.test_closed_forms import program
 
@@ -47,7 +47,7 @@ def like(capsys: pytest.CaptureFixture[str], what: str, *more: str) -> tuple[int
 
 
 def source(name: str) -> str:
-    return str(build.ROOT / "solutions" / name)
+    return str(ROOT / "solutions" / name)
 
 
 def test_the_first_difference_is_marked_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +85,7 @@ def test_what_cannot_be_compared_is_told_in_a_sentence(
 def test_what_is_said_of_context_parallel_is_what_torch_says() -> None:
     """Once it attends on a processor, it can be recorded."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.torch_truth.context"]
-    done = subprocess.run(command, cwd=build.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("NotImplementedError: ") and done.stdout.strip() in CONTEXT
     assert NONE["context_parallel"] == NONE["ring_attention"] == CONTEXT
 

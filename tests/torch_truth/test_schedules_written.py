@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lib import run, schedule
-from solutions import build
+from solutions.build.sources.files import ROOT
 from solutions.p05_pipeline import pipeline
 from solutions.p06_gpipe import gpipe
 from solutions.p13_one_f_one_b import one_f_one_b
@@ -56,7 +56,7 @@ def test_torch_trains_by_the_rows_that_a_run_writes(tmp_path: Path) -> None:
     ]
     workers = [
         subprocess.Popen(
-            [*command, *map(str, files)], cwd=build.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, *map(str, files)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         for command in commands
     ]

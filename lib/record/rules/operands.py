@@ -65,10 +65,13 @@ def _is_ready(rank: Rank, what: str, where: Place, weight: Labels, complete: boo
 
 def layer_mismatch(what: str, where: Place, layer: object, labels: Labels, expected: str = "") -> PuzzleError:
     """Return the error of an operand of another layer than its operation. ``what``: what it is called there."""
-    expected = expected or f"layer {layer}"
-    return PuzzleError("layer_mismatch", where=where, expected=expected, got=str(labels), what=what, layer=labels.layer)
+    expected, got, own = expected or f"layer {layer}", str(labels), labels.layer
+    return PuzzleError(
+        "layer_mismatch", where=where, expected=expected, got=got, operands=[labels], what=what, layer=own
+    )
 
 
 def batches_mismatch(what: str, where: Place, expected: str, labels: Labels) -> PuzzleError:
     """Return the error of an operand of other micro-batches than another one. ``what``: both of them."""
-    return PuzzleError("batches_mismatch", where=where, expected=expected, got=show_set(labels.batches), what=what)
+    got = show_set(labels.batches)
+    return PuzzleError("batches_mismatch", where=where, expected=expected, got=got, operands=[labels], what=what)

@@ -1,7 +1,5 @@
 """What several pages take for granted: sizes of models and machines. Every page can name them in its figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 # Bytes for each parameter with Adam and 16-bit arithmetic (arXiv 1910.02054).
@@ -54,6 +52,4 @@ def ring(ranks: int, size: float, hop: float, links: float) -> float:
     return (ranks - 1) * hop + (ranks - 1) / ranks * size / links
 
 
-NAMES: dict[str, Any] = {
-    name: value for name, value in vars().items() if not name.startswith("_")
-}
+NAMES: dict[str, Any] = {name: value for name, value in vars().items() if not name.startswith("_")}

@@ -1,7 +1,5 @@
 """The profile that docs/traces.md tells of: puzzle 13's program in four processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -12,7 +10,7 @@ from drawing import compare, draw
 from lib import Profile, Run, run, trace
 from lib.record.figures.breakdown import idle_of, percents, time_parts
 
-SIZE = {"ranks": 4, "layers": 4, "batches": 8}
+SIZE: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 8}
 """What was run there, with ``engine="processes", pace=0.02, profile="profile"``."""
 TITLE, PLANNED = "1F1B in four processes", "1F1B, simulated"
 PICTURES = {"longest": "profile.svg", "beside": "profile_beside.svg"}
@@ -28,9 +26,7 @@ def _planned(program: Callable[[Any], Any]) -> Run:
     return run(program, **SIZE)
 
 
-def profile_pictures(
-    profile: Profile, program: Callable[[Any], Any]
-) -> Iterator[tuple[Path, str]]:
+def profile_pictures(profile: Profile, program: Callable[[Any], Any]) -> Iterator[tuple[Path, str]]:
     """The pictures of the page, by their paths."""
     beside = compare(_planned(program), profile, titles=[PLANNED, TITLE])
     shown = {"longest": draw(profile, chain=True), "beside": beside}
@@ -41,7 +37,7 @@ def profile_pictures(
 def of_profile(profile: Profile, program: Callable[[Any], Any]) -> SimpleNamespace:
     """The figures of the page."""
     unit, planned = profile.unit, _planned(program)
-    ranks, parts = profile.ranks, time_parts(profile.events, profile.ranks, profile.time)
+    parts = time_parts(profile.events, profile.ranks, profile.time)
     chain = {word: unit.lasting(time) for time, word in profile.chain.parts}
     (waits, other), longest = next(iter(profile.waits.items()))
     simulated = time_parts(planned.events, planned.ranks, planned.time)
@@ -53,7 +49,5 @@ def of_profile(profile: Profile, program: Callable[[Any], Any]) -> SimpleNamespa
         alone=percents(parts)["communication"],
         chain=chain,
         waits=f"Rank {waits} waits {unit.lasting(longest)} for rank {other}",
-        ranks=ranks,
-        planned=unit.lasting(profile.tick * planned.time),
         simulated_idle=f"{round(100 * idle_of(simulated))}%",
     )

@@ -1,9 +1,7 @@
 """Notebooks that need nothing around them, for Colab: the first cell brings the project along.
 
-python -m solutions.colab      write dist/colab/*.ipynb and dist/llm-training-puzzles-colab.zip
+python -m solutions.elsewhere.colab      write dist/colab/*.ipynb and dist/llm-training-puzzles-colab.zip
 """
-
-from __future__ import annotations
 
 import base64
 import hashlib
@@ -17,8 +15,10 @@ from pathlib import Path
 
 from lib.basics.saving import write_all
 
-from . import build
-from .address import in_colab
+from ..notebooks.address import in_colab, published
+from ..notebooks.around import onward
+from ..notebooks.notebook import notebook_of
+from ..sources.files import ROOT, BuildError, Json, as_text, is_puzzle, notebook_name, sources
 
 CELL = Path(__file__).with_name("colab_cell.py")
 TAKEN = (".py", ".json", ".html")
@@ -39,7 +39,7 @@ def archive(root: Path) -> bytes:
     """The packages ``lib`` and ``drawing``, compressed, and of the sources of puzzles the cells out of which
     ``solution`` reads. What there is for a shell is left out: a notebook grades by itself."""
     packed = io.BytesIO()
-    puzzles = [path for path in build.sources(root / "solutions") if build.is_puzzle(path)]
+    puzzles = [path for path in sources(root / "solutions") if is_puzzle(path)]
     with zipfile.ZipFile(packed, "w") as made:
         found = (p for name in ("lib", "drawing") for p in (root / name).rglob("*"))
         shell = {"lab", "referee", "__main__.py"}
@@ -49,18 +49,14 @@ def archive(root: Path) -> bytes:
                 info = zipfile.ZipInfo(path.relative_to(root).as_posix(), DATE)
                 text = path.read_text(encoding="utf-8")
                 made.writestr(info, solved(text) if path in puzzles else text)
-    return lzma.compress(
-        packed.getvalue(), filters=FOR_TEXT
-    )  # all at once: a third smaller than one by one
+    return lzma.compress(packed.getvalue(), filters=FOR_TEXT)  # all at once: a third smaller than one by one
 
 
 def solved(source: str) -> str:
     """The cells of a puzzle's source out of which ``solution`` reads, and of what it says of the puzzle its name."""
     cells = [cell for cell in CELLS.split(source) if READ.match(cell)]
     specs = ('tags=["spec"]' in cell.partition("\n")[0] for cell in cells)
-    named = [
-        NAME.findall(cell) if spec else [cell] for cell, spec in zip(cells, specs, strict=True)
-    ]
+    named = [NAME.findall(cell) if spec else [cell] for cell, spec in zip(cells, specs, strict=True)]
     return "".join(text for texts in named for text in texts)
 
 
@@ -68,9 +64,7 @@ def requirements(root: Path) -> list[str]:
     """What pyproject.toml says that the packages need, without what opens notebooks and watches files."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    return [
-        one for one in project["dependencies"] if one not in [*extras["lab"], *extras["watch"]]
-    ]
+    return [one for one in project["dependencies"] if one not in [*extras["lab"], *extras["watch"]]]
 
 
 def first_cell(root: Path) -> str:
@@ -80,30 +74,28 @@ def first_cell(root: Path) -> str:
     filled = {
         "REQUIREMENTS = []  # filled in by the build": f"REQUIREMENTS = {requirements(root)}",
         'VERSION = ""': f'VERSION = "{hashlib.sha256(packed).hexdigest()[:12]}"',
-        'NOTEBOOKS = ""': f'NOTEBOOKS = "{in_colab(build.published(root), "")}"',
+        'NOTEBOOKS = ""': f'NOTEBOOKS = "{in_colab(published(root), "")}"',
         'ARCHIVE = ""': f'ARCHIVE = "{base64.b85encode(packed).decode()}"',
     }
     for blank, text in filled.items():
         if source.count(blank) != 1:
-            raise build.BuildError(f"{CELL.name}: one line {blank!r} is needed")
+            raise BuildError(f"{CELL.name}: one line {blank!r} is needed")
         source = source.replace(blank, text)
     return source
 
 
-def notebook(path: Path, root: Path, solved: bool = False, first: str = "") -> build.Json:
+def notebook(path: Path, root: Path, solved: bool = False, first: str = "") -> Json:
     """The notebook of a source, complete by itself. ``first``: its first cell, which all have in common, if known."""
-    made = build.notebook(path, solved, first or first_cell(root))
-    where = build.published(root)
+    made = notebook_of(path, solved, first or first_cell(root))
+    where = published(root)
     texts = [cell for cell in made["cells"] if cell["cell_type"] == "markdown"]
-    texts.append({"source": [build.onward(path)]})
+    texts.append({"source": [onward(path)]})
     for cell in texts:
         text = "".join(cell["source"])  # a link may go over the end of a line
         text = LINK.sub(lambda found: _link(found[1], found[2], where), text)
         cell["source"] = text.splitlines(keepends=True)
-    made["cells"].append(
-        {"cell_type": "markdown", "id": "onward", "metadata": {}, "source": texts[-1]["source"]}
-    )
-    made["metadata"]["colab"] = {"provenance": [], "name": build.notebook_name(path)}
+    made["cells"].append({"cell_type": "markdown", "id": "onward", "metadata": {}, "source": texts[-1]["source"]})
+    made["metadata"]["colab"] = {"provenance": [], "name": notebook_name(path)}
     cell = next(cell for cell in made["cells"] if cell["cell_type"] == "code")
     cell["metadata"]["cellView"] = "form"  # Colab shows its title only
     return made
@@ -115,23 +107,16 @@ def _link(words: str, name: str, where: str) -> str:
     return f"[{words}]({there})" if there else f"{words} (`{name}`)"
 
 
-def main(root: Path = build.ROOT) -> int:
+def main(root: Path = ROOT) -> int:
     """Write them, and say where; the exit status."""
     folder = root / "dist" / "colab"
     first = first_cell(root)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
-        for path in build.sources(root / "solutions"):
-            name, text = (
-                build.notebook_name(path),
-                build.as_text(notebook(path, root, first=first), indent=1),
-            )
+        for path in sources(root / "solutions"):
+            name, text = (notebook_name(path), as_text(notebook(path, root, first=first), indent=1))
             write_all({folder / name: text})
-            made.writestr(
-                zipfile.ZipInfo(f"llm-training-puzzles/{name}", DATE),
-                text,
-                zipfile.ZIP_DEFLATED,
-            )
+            made.writestr(zipfile.ZipInfo(f"llm-training-puzzles/{name}", DATE), text, zipfile.ZIP_DEFLATED)
     release = root / "dist" / "llm-training-puzzles-colab.zip"
     release.write_bytes(packed.getvalue())
     count, size = len(list(folder.glob("*.ipynb"))), release.stat().st_size / 1e3

@@ -4,8 +4,6 @@
 notebook runs all cells.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys
@@ -18,7 +16,7 @@ SOURCE = re.compile(r"solutions\.(p\d\d_\w+|index|tour|repairs|laboratory|for_re
 """Names of the modules that are sources."""
 FIGURES = b'# %% tags=["figures"]'
 """Where the last cell of a source begins, which is for the build alone: the figures in its
-texts (see figures.py)."""
+texts (see figures/pages.py)."""
 RUNS = ("lib", "drawing")
 """Packages: to call a function of theirs is to run, draw or grade something."""
 MACHINE = ("Dist", "Model")
@@ -39,9 +37,7 @@ def definitions(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
             running.add(one.name)
         elif isinstance(one, ast.ImportFrom) and (one.module or "").split(".")[0] in RUNS:
             running |= {
-                alias.asname or alias.name
-                for alias in one.names
-                if alias.name in MACHINE or alias.name.islower()
+                alias.asname or alias.name for alias in one.names if alias.name in MACHINE or alias.name.islower()
             }
         elif not isinstance(one, ast.Import | ast.ImportFrom | ast.ClassDef):
             calls = [node.func for node in ast.walk(one) if isinstance(node, ast.Call)]

@@ -1,19 +1,21 @@
 """Pipelines side by side for docs/schedules.md: one model, one machine, one scale. The build runs
 them, and a search for more."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from drawing.figure import Figure
 from lib import Cost, Run, run, search
 from lib.record.figures.breakdown import idle_of, time_parts
 
-from .schedules import draw_strip
+from ..pictures.strips import draw_strip
+from ..runs.programs import defined_by
+from ..sources.files import FOLDER
 
 PICTURE = "pipelines.svg"
-SIZE = {"ranks": 4, "layers": 8, "batches": 8}
+SIZE: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 8}
 HALVES, ALONE = {"half": 2, "place": 2}, {"half": 1, "place": 4}
 """The meshes of DualPipe, and of one of its halves by itself, which is DualPipeV."""
 COLUMNS = "| pipeline | ticks | idle | thousands of elements | of these weights and states | thousands sent |"
@@ -46,13 +48,13 @@ ROWS = (
 )
 
 
-def side_by_side(source: Callable[[str], Mapping[str, Any]]) -> dict[str, Run]:
-    """Each of them as a run, by its title: a forward and each half of a backward take a tick, and messages none.
-    ``source`` gives what a file of solutions/ defines."""
+@cache
+def side_by_side(folder: Path = FOLDER) -> dict[str, Run]:
+    """Each of them as a run, by its title: a forward and each half of a backward take a tick, and messages none."""
     found = {}
     for title, file, program, mesh, saved in ROWS:
         cost = Cost(backward=2, send=0, send_across=0, receive=0, overlapped=saved)
-        found[title] = run(source(file)[program], **SIZE, mesh=mesh, cost=cost)
+        found[title] = run(defined_by(folder / f"{file}.py")[program], **SIZE, mesh=mesh, cost=cost)
     return found
 
 

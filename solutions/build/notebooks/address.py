@@ -1,10 +1,10 @@
 """Where the project is published: one variable in pyproject.toml, of which links are made."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
+
+from ..sources.files import BuildError
 
 BRANCH = "colab"
 """Of the published repository: the notebooks that `make colab` writes, for Colab to open."""
@@ -12,14 +12,14 @@ LINKS = re.compile(r"(<!-- links[^>]*-->\n).*?(<!-- end of links -->)", re.DOTAL
 """The place in README.md that the build fills."""
 
 
-def address(root: Path) -> str:
-    """The variable, such as ``https://github.com/me/it``; or nothing. Raises ValueError."""
+def published(root: Path) -> str:
+    """The variable, such as ``https://github.com/me/it``; or nothing. Raise BuildError for what is no address."""
+    if not (root / "pyproject.toml").exists():
+        return ""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     found = project.get("tool", {}).get("llm-training-puzzles", {}).get("address", "")
-    if not isinstance(found, str) or (
-        found and not re.fullmatch(r"https://[^\s/]+(/[^\s()<>]*)?", found)
-    ):
-        raise ValueError(f"pyproject.toml: address = {found!r} does not begin with https://")
+    if not isinstance(found, str) or (found and not re.fullmatch(r"https://[^\s/]+(/[^\s()<>]*)?", found)):
+        raise BuildError(f"pyproject.toml: address = {found!r} does not begin with https://")
     return found.rstrip("/")
 
 
@@ -44,6 +44,4 @@ def in_colab(where: str, notebook: str) -> str:
 def fill(readme: str, where: str) -> str:
     """README.md with its links; without an address it has none."""
     line = links(where, "index.ipynb")
-    return LINKS.sub(
-        lambda place: place[1] + (f"\n{line}\n\n" if line else "") + place[2], readme
-    )
+    return LINKS.sub(lambda place: place[1] + (f"\n{line}\n\n" if line else "") + place[2], readme)

@@ -1,15 +1,17 @@
 """What the build writes into README.md and docs/: the table of puzzles, and figures."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lib import PuzzleError
 from lib.course.specs import Puzzle
 
-from . import facts, figures, gallery
+from ..figures import facts
+from ..figures.writing import FigureError, shown
+from ..sources.files import BuildError
+from ..sources.overview import sentences
 
 PLACE = re.compile(r"(<!-- puzzles[^>]*-->\n).*?(<!-- end of puzzles -->)", re.DOTALL)
 """The place that the build fills."""
@@ -18,7 +20,7 @@ HEAD = "| # | puzzle | idea |\n|---|---|---|"
 
 def with_puzzles(readme: str, puzzles: Sequence[Puzzle], solutions: Path) -> str:
     """The text of README.md with a row for each puzzle, in the words of the overview."""
-    said = gallery.sentences(solutions)
+    said = sentences(solutions)
     table = [HEAD]
     for puzzle in puzzles:
         if not puzzle.repair:
@@ -35,7 +37,7 @@ VALUE = re.compile(r"^((?:done|best)\.[^#\n]*?)  # (?:[\d(]|True|False)[^\n]*$",
 """In a block of Python, what a run or a plan says of itself, and its value as a comment."""
 
 
-def with_figures(text: str, given: dict[str, Any]) -> str:
+def _with_figures(text: str, given: dict[str, Any]) -> str:
     """A text with its figures, made of what is ``given``, of facts, and of what its blocks of Python
     define where they show values. Raise FigureError for one that cannot be computed."""
     names: dict[str, Any] = {**facts.NAMES, "BILLION": 10**9, **given, "print": lambda *_: None}
@@ -47,10 +49,16 @@ def with_figures(text: str, given: dict[str, Any]) -> str:
         return VALUE.sub(lambda line: f"{line[1]}  # {_value(eval(line[1], names))}", found[0])
 
     text = BLOCK.sub(block, text)
-    return FIGURE.sub(
-        lambda place: f"<!--= {place[1]} -->{figures.shown(place[1], names)}<!-- -->", text
-    )
+    return FIGURE.sub(lambda place: f"<!--= {place[1]} -->{shown(place[1], names)}<!-- -->", text)
 
 
 def _value(value: object) -> str:
     return f"{value:.1f}" if type(value) is float else str(value)
+
+
+def documented(page: Path, given: dict[str, Any]) -> str:
+    """A page of the documentation, with its figures."""
+    try:
+        return _with_figures(page.read_text(encoding="utf-8"), given)
+    except (FigureError, PuzzleError, NameError, AttributeError, SyntaxError) as error:
+        raise BuildError(f"{page.name}: {error}") from None

@@ -1,12 +1,10 @@
 """The site: the gallery, the course in the browser behind a button, and the docs as pages.
 
-    python -m solutions.site            build dist/site, for any server of static files
-    python -m solutions.site --serve    and serve it on this machine
+    python -m solutions.build.elsewhere.site            build dist/site, for any server of static files
+    python -m solutions.build.elsewhere.site --serve    and serve it on this machine
 
-Takes what solutions/lite.py takes, and the extra ``site``. What is built needs no network.
+Takes what lite.py takes, and the extra ``site``. What is built needs no network.
 """
-
-from __future__ import annotations
 
 import argparse
 import posixpath
@@ -20,8 +18,11 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from mdit_py_plugins.anchors import anchors_plugin
 
-from . import build, gallery, lite
-from .address import address, in_colab
+from ..notebooks.address import in_colab, published
+from ..pages.gallery import PAGE
+from ..sources.files import ROOT, BuildError
+from . import lite
+from .wheels import LiteError
 
 PLAY = "play"
 """The folder of the course in the browser."""
@@ -87,19 +88,12 @@ def write(root: Path, made: Path) -> None:
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:
     """The names of the pages, and their texts."""
-    where = address(root)
-    front = (root / "puzzles" / gallery.PAGE).read_text(encoding="utf-8")
+    where = published(root)
+    front = (root / "puzzles" / PAGE).read_text(encoding="utf-8")
     yield "index.html", _front(front, where)
     yield "style.css", front.partition("<style>")[2].partition("</style>")[0] + STYLE
-    markdown = (
-        MarkdownIt("commonmark", {"html": True})
-        .enable("table")
-        .use(anchors_plugin, max_level=4)
-    )
-    sources = [
-        path.relative_to(root).as_posix()
-        for path in [*root.glob("*.md"), *root.glob("docs/*.md")]
-    ]
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table").use(anchors_plugin, max_level=4)
+    sources = [path.relative_to(root).as_posix() for path in [*root.glob("*.md"), *root.glob("docs/*.md")]]
     for name in sources:
         text = (root / name).read_text(encoding="utf-8")
         title = next(line for line in text.splitlines() if line.startswith("# "))
@@ -129,15 +123,12 @@ def _front(page: str, where: str) -> str:
     head, button, rest = page.partition(BUTTONS)
     body, end, tail = rest.rpartition("</main>")
     if not button or not end:
-        raise lite.LiteError(f"{gallery.PAGE} has no buttons ({BUTTONS}), or no end")
+        raise LiteError(f"{PAGE} has no buttons ({BUTTONS}), or no end")
     begin = f'<a href="{played(FIRST)}">Begin in the browser</a>'
     colab = in_colab(where, FIRST)
     ways = [f'<a href="{escape(colab)}">Open in Colab</a>'] if colab else []
     ways += [f'<a href="{page_of(name)}">{words}</a>' for name, words in WAYS.items()]
-    also = (
-        f"<p>{begin}: nothing has to be installed, and Python runs in the page.</p>\n"
-        f"<p>{' · '.join(ways)}</p>\n"
-    )
+    also = f"<p>{begin}: nothing has to be installed, and Python runs in the page.</p>\n<p>{' · '.join(ways)}</p>\n"
     return f"{head}{button}{begin}{body}{also}{end}{tail}"
 
 
@@ -156,7 +147,7 @@ def _with_links(text: str, name: str, sources: list[str], where: str) -> str:
         elif folder == "puzzles" and file.endswith(".ipynb"):
             to = played(file)
         elif folder == "puzzles":
-            to = "index.html" if file == gallery.PAGE else file
+            to = "index.html" if file == PAGE else file
         elif where:
             return f'{found[1]}="{escape(where)}/blob/main/{path}"'
         else:
@@ -166,19 +157,17 @@ def _with_links(text: str, name: str, sources: list[str], where: str) -> str:
     return LINK.sub(leads, text)
 
 
-def main(arguments: list[str] | None = None, root: Path = build.ROOT) -> int:
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     """Build, and serve if asked to; the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m solutions.site",
+        prog="python -m solutions.build.elsewhere.site",
         description="The gallery, the course in the browser, and the docs.",
     )
-    parser.add_argument(
-        "--serve", metavar="PORT", nargs="?", type=int, const=8000, help="serve it here (8000)"
-    )
+    parser.add_argument("--serve", metavar="PORT", nargs="?", type=int, const=8000, help="serve it here (8000)")
     options = parser.parse_args(arguments)
     try:
         made = site(root)
-    except (lite.LiteError, ValueError) as error:
+    except (LiteError, BuildError) as error:
         print(f"site: {error}", file=sys.stderr)
         return 1
     print(f"The site is in {made.relative_to(root)}. Any server of static files will do.")

@@ -1,0 +1,166 @@
+"""What people see before they install anything: a page that shows the course, and the picture at the head of README.
+
+`python -m solutions.build` writes them: puzzles/gallery.html, puzzles/hero-light.svg and puzzles/hero-dark.svg.
+"""
+
+import inspect
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+from drawing import Figure, compare, draw, play
+from drawing.figure import placed
+from drawing.svg import image, without_hover
+from drawing.theme import ROLES, css
+from drawing.verdict import show_verdict
+from lib import PuzzleError, Run, run
+from lib.course.specs import Puzzle, cost_named
+from lib.grading.judge import judge
+from lib.grading.notebook import ShownVerdict
+from lib.grading.progress import FOLDER, Progress
+
+from ..pictures.hero import HERO, compared
+from ..pictures.schedules import draw_schedule, draw_shared_legend
+from ..runs.course import Course
+from ..runs.programs import once
+from ..sources.overview import sentences
+from .families import families
+from .gallery_page import HTML, PLAYER, SCHEDULE, TITLE
+from .shown import evaluate, one_too_few
+
+PAGE, LIGHT, DARK = "gallery.html", "hero-light.svg", "hero-dark.svg"
+SIZE = {"ranks": 4, "layers": 8, "batches": 8}
+"""Of the run that the page plays, and of the one that fails."""
+LARGE = 60_000
+"""Bytes of a schedule at most: one that has more is drawn pixel by pixel."""
+
+
+def gallery(course: Course, where: str = "") -> Iterator[tuple[str, str]]:
+    """The names of the files in puzzles/, and their texts; none where the puzzles of the first picture are missing.
+    ``where``: the address of the project, if it has one."""
+    pieces = compared(course)
+    if not pieces:
+        return
+    hero = compare(*(done for _, done in pieces), titles=[title for title, _ in pieces])
+    for name, dark in ((LIGHT, False), (DARK, True)):
+        yield name, fixed(hero, dark) + "\n"
+    drawn = {"hero": _picture(hero), **_colors(), **_runs(), **_course(course), **_begin(where)}
+    yield PAGE, HTML.format(title=TITLE, **drawn)
+
+
+def _colors() -> dict[str, object]:
+    printed = (
+        f".ltp .f-{role}{{fill:{light}!important}}.ltp .s-{role}{{stroke:{light}!important}}"
+        for role, (light, _) in ROLES.items()
+    )
+    return {"colors": css(), "printed": "".join(printed), "ink": ROLES["ink"], "mute": ROLES["mute"]}
+
+
+def _runs() -> dict[str, str]:
+    """The run that is played, and the one that fails."""
+    done, failed = once(evaluate, **SIZE), _failed()
+    assert failed.run is not None
+    still = draw(done, static=True)._repr_html_()
+    return {
+        "player": PLAYER.format(page=escape(play(done).page), still=still),
+        "failed": _picture(draw(failed.run, memory=False)),
+        "error": escape(str(failed)),
+        "fix": _fix(),
+    }
+
+
+def _course(course: Course) -> dict[str, object]:
+    """All schedules, by families, and a verdict."""
+    puzzles = [puzzle for puzzle in course.puzzles if not puzzle.repair]
+    runs = {puzzle.name: course.played(puzzle) for puzzle in puzzles}
+    graded = next(puzzle for puzzle in puzzles if puzzle.name == HERO[-1])
+    return {
+        "count": len(puzzles),
+        "repairs": len(course.puzzles) - len(puzzles),
+        "verdict": _verdict(course, graded),
+        "key": _picture(draw_shared_legend([*runs.values()])),
+        "families": "\n".join(_families(puzzles, runs, sentences(course.folder))),
+    }
+
+
+def _begin(where: str) -> dict[str, str]:
+    if not where:
+        return {"install": "make lab", "elsewhere": ""}
+    return {
+        "install": escape(f"git clone {where}\ncd {where.rpartition('/')[2]}\nmake lab"),
+        "elsewhere": f'<p>Or read about <a href="{escape(where)}">the project</a>.</p>',
+    }
+
+
+def _verdict(course: Course, puzzle: Puzzle) -> str:
+    """What a notebook shows of the verdict on a puzzle's solution, as HTML; no progress but this is looked at."""
+    solution, cost = course.solution(puzzle), cost_named(puzzle.cost)
+    verdict = judge(puzzle, lambda size: run(solution, **size, cost=cost))
+    with TemporaryDirectory() as folder, patch.dict(os.environ, {FOLDER: folder}):
+        Progress().record(verdict)
+        return show_verdict(ShownVerdict(verdict, course.played(puzzle)))
+
+
+def _failed() -> PuzzleError:
+    try:
+        once(one_too_few, **SIZE)
+    except PuzzleError as error:
+        return error
+    raise AssertionError("the program that is to fail does not fail")
+
+
+def _fix() -> str:
+    """The lines in which the two programs differ, with the loop that they begin."""
+    wrong, right = (inspect.getsource(one).splitlines()[2:] for one in (one_too_few, evaluate))
+    [at] = [at for at, (old, new) in enumerate(zip(wrong, right, strict=True)) if old != new]
+    below = escape(right[at + 1])
+    return f"<del>-{escape(wrong[at])}</del><ins>+{escape(right[at])}</ins> {below}"
+
+
+def _families(puzzles: Sequence[Puzzle], runs: Mapping[str, Run], said: Mapping[str, str]) -> Iterator[str]:
+    for family, own in families(puzzles):
+        # Seconds and ticks have no scale in common.
+        units = {puzzle.name: [runs[one.name] for one in own if one.unit is puzzle.unit] for puzzle in own}
+        yield f"<h3>{family.title}</h3>\n<p>{family.words}</p>"
+        for puzzle in own:
+            yield _schedule(puzzle, runs[puzzle.name], units[puzzle.name], said[puzzle.name])
+
+
+def _schedule(puzzle: Puzzle, run: Run, family: Sequence[Run], words: str) -> str:
+    drawn = _picture(draw_schedule(run, 0, family))
+    if len(drawn) > LARGE:
+        drawn = _picture(draw_schedule(run, 1, family))
+    time, memory = puzzle.describe(run.time, run.memory)
+    return SCHEDULE.format(
+        name=puzzle.name,
+        number=puzzle.number,
+        title=escape(puzzle.title),
+        words=_sentence(words),
+        time=time,
+        memory=memory,
+        ranks=f"{run.ranks} rank{'s' * (run.ranks > 1)}",
+        picture=drawn,
+    )
+
+
+def _sentence(words: str) -> str:
+    """A line of the overview, which is Markdown, as a sentence of a page."""
+    shown = re.sub(r"\*([^*]+)\*", r"<em>\1</em>", escape(words))
+    return f"{shown[0].upper()}{shown[1:]}{'' if shown.endswith('.') else '.'}"
+
+
+def _picture(figure: Figure) -> str:
+    """A picture. Hover texts and colors of dark pages are left out: there are many pictures, and the page has the
+    colors once."""
+    return placed(without_hover(figure.in_place()).replace(css(), ""))
+
+
+def fixed(figure: Figure, dark: bool) -> str:
+    """A picture in the colors of light pages, or of dark ones, whatever the system prefers: a page that shows it as an
+    image says which. Without hover texts, which nobody can read in an image."""
+    drawn = image(figure._body, figure.size, dark=False)
+    colors = {light: other if dark else light for light, other in ROLES.values()}
+    return re.sub('"(#[0-9a-f]{6})"', lambda found: f'"{colors.get(found[1], found[1])}"', drawn)

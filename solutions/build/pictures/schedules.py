@@ -1,0 +1,60 @@
+"""Schedules for a web page, without head, targets and hover texts, in the same colors and with one legend for all."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from drawing.figure import PHONE, Figure, Narrow
+from drawing.layout import PAD, Layout
+from drawing.legend import draw_legend
+from drawing.marks import Diagram
+from drawing.numbering import NumberPlans, plan_numbers
+from drawing.picture import WIDTH, card
+from drawing.texts import summary
+from drawing.timeline import axis, draw_timeline
+from drawing.total_memory import draw_total, most_memory
+from drawing.trace import Trace, trace_of
+
+COLOR = "operation"
+"""The meaning of colors in all of them."""
+
+
+def draw_schedule(source: object, rough: int = 0, family: Sequence[object] = (), *, alone: bool = False) -> Figure:
+    """Return a schedule without head and legend, and the memory of the rank with the highest peak. ``rough``: 0 draws a
+    box for each operation, 1 what fills most of each pixel, which takes fewer bytes for many operations. It is on the
+    scale of all of its ``family``: of its longest for time, of its largest for memory. With ``alone`` it is an image
+    with a legend of its own."""
+    trace, others = _trace(source), [_trace(one) for one in family or [source]]
+    until = max(one.until for one in others)
+    layout = Layout(trace, WIDTH, PAD, until, rough=rough, beside=others)
+    total, y = draw_total(layout, layout.bottom + 5, most_memory(others))
+    scale, y = axis(layout, y)
+    parts = [*draw_timeline(layout, "auto", plan_numbers(layout)), *total, *scale]
+    if alone:
+        legend, y = _legend([trace], WIDTH, y + 8)
+        parts += legend
+    return card(parts, WIDTH, y + 8, summary(trace), alone, title=trace.title)
+
+
+def draw_shared_legend(sources: Sequence[object]) -> Figure:
+    """Return the legend of all these schedules."""
+    figure = _shared_legend(sources, WIDTH)
+    figure.narrow = Narrow(above=_shared_legend(sources, PHONE))
+    return figure
+
+
+def _shared_legend(sources: Sequence[object], width: float) -> Figure:
+    legend, y = _legend([_trace(source) for source in sources], width, PAD - 6)
+    words = "What the colors and signs of the schedules mean."
+    return card(legend, width, y + 10, words, title="Legend")
+
+
+def _trace(source: object) -> Trace:
+    return replace(trace_of(source), color=COLOR, memory_target=None, time_target=None)
+
+
+def _legend(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
+    """Return one legend. The schedule with the most micro-batches comes first, since it explains their colors."""
+    most = sorted(traces, key=lambda trace: -trace.batches)
+    layouts = [Layout(trace, width, 0.0) for trace in most]
+    plans: list[NumberPlans] = [plan_numbers(layout) for layout in layouts]
+    return draw_legend(layouts, plans, y, memory=False)
