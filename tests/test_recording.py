@@ -310,7 +310,7 @@ def test_a_run_that_never_ends_is_recorded_as_far_as_it_came() -> None:
     with pytest.raises(PuzzleError, match="did not end"):
         execute(again, [Model(0, Dist.of(shape, recorder.as_simulator), 1, 1)], 0.3)
     replay = replayed(json.loads(json.dumps(recorder.recording())), {"ranks": 1, "layers": 1, "batches": 1})
-    assert len(replay.tensors) == 2 * len(recorder.recorded) > 0 and not replay.errors
+    assert len(replay.tensors) == 2 * len(recorder.notes) > 0 and not replay.errors
 
 
 def test_what_is_raised_while_a_call_is_carried_out_ends_the_recording() -> None:
@@ -322,7 +322,7 @@ def test_what_is_raised_while_a_call_is_carried_out_ends_the_recording() -> None
         model.load_weights(0)
     with pytest.raises(TimeIsUp):
         model.load_weights(0)
-    assert recorder.recorded == []
+    assert recorder.notes == []
 
 
 # -- recordings that were written by somebody else -------------------------------------------------------------------

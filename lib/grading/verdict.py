@@ -24,7 +24,7 @@ time."""
 PASS, FAIL, TODO, ERROR = "PASS", "FAIL", "TODO", "ERROR"
 """Right and within the target; wrong or over the target; not attempted; a failure of the grader."""
 
-TEXTS = ("problem", "expected", "got", "fix", "line")
+TEXTS = ("problem", "expected", "got", "line")
 LATEST = 1e15  # ticks: no run takes longer
 
 
@@ -56,7 +56,7 @@ class Mistake(NamedTuple):
 
     def shown(self, longest: int) -> Mistake:
         """Return a copy with texts that are safe to show, and not too long."""
-        texts: dict[str, Any] = {part: shown(getattr(self, part), longest) for part in ("problem", *TEXTS)}
+        texts: dict[str, Any] = {part: shown(getattr(self, part), longest) for part in TEXTS}
         return self._replace(place=shown_place(self.place), **texts)
 
     def as_json(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Mistake(NamedTuple):
             "detail": detail,
         }  # fmt: skip
         texts = {part: getattr(self, part) for part in TEXTS}
-        return {"rule": self.rule, "problem": self.problem, "where": where, **texts}
+        return {"rule": self.rule, "where": where, **texts}
 
 
 @dataclass(frozen=True)
