@@ -90,7 +90,7 @@ def test_lines_in_a_verdict_are_those_of_whose_it_is(replays: list[Any]) -> None
         first = verdict(judge, LARGE)
         replays.clear()
         second = verdict(judge, "\n" * 7 + LARGE)
-    lines = [[int(row["made"]["line"].split()[1].rstrip(':')) for row in one.peak] for one in (first, second)]
+    lines = [[int(row["made"]["line"].split()[1].rstrip(":")) for row in one.peak] for one in (first, second)]
     assert lines[0] and lines[1] == [line + 7 for line in lines[0]]
 
 

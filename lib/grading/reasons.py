@@ -41,12 +41,13 @@ class Reasons:
         self, puzzle: Puzzle, size: Size, recording: Recording | None, references: References, source: str = ""
     ) -> None:
         self.puzzle, self.size, self.references, self.source = puzzle, size, references, source
-        self.recording = recording if is_explained(size) else None
+        self.recording = recording
         self.trouble = ""
 
     def explanation(self, error: PuzzleError | None) -> Explanation | None:
         """Return why the run fails with this error or, without one, is slower or larger than the target's."""
-        return self._tried(partial(self._of_run, error)) if self.recording is not None else None
+        known = self.recording is not None and is_explained(self.size)
+        return self._tried(partial(self._of_run, error)) if known else None
 
     def of_text(self) -> Explanation | None:
         """Return what the text of a program shows that does not do anything yet."""
