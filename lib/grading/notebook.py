@@ -32,7 +32,8 @@ from ..recording.recorder import Recorder, recorder_for
 from ..running.execution import name_of
 from ..running.limits import TIMEOUT
 from ..running.run import Run, failed, run
-from . import page, why
+from . import page
+from . import why as why_
 from .answers import answer_in, answer_of, renamed
 from .judge import judge
 from .progress import Ending, Progress, fitting_hint, keep, next_hint, notebook_of
@@ -146,7 +147,7 @@ def grade(
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
         verdict = replace(verdict, attempts=f'{first}draw_attempts("{spec.name}")')
     failed.clear()
-    why.last[:] = [verdict]
+    why_.last[:] = [verdict]
     done = runs.done if runs.done is not None and len(runs.done.events) <= LARGEST else None
     return ShownVerdict(verdict, done and without_notes(done), done if done and done.peak else None)
 
@@ -188,10 +189,10 @@ def _code_of(fn: Callable[[Any], object], name: str) -> str:
 
 class Hint:
     """A hint: a text, and for the second one half of a schedule, which is a picture once ``drawing`` is imported. After
-    the last one there is a question for the star."""
+    the last one there is a question for the star. ``beyond``: what is said to whoever has had all of them."""
 
-    def __init__(self, puzzle: Puzzle, number: int, why: str = "") -> None:
-        self.puzzle, self.number, self.why = puzzle, number, why
+    def __init__(self, puzzle: Puzzle, number: int, why: str = "", beyond: str = "") -> None:
+        self.puzzle, self.number, self.why, self.beyond = puzzle, number, why, beyond
         self.has_schedule = number == min(1, len(puzzle.hints) - 1)
 
     @property
@@ -205,7 +206,8 @@ class Hint:
             return f"The question for the star of {self.puzzle.name}{self.why}{last}\n\n{self.puzzle.star_hint}"
         last = f'; that was the last. Still stuck? solution("{self.puzzle.name}", sure=True) shows ours'
         more = "; ask again for the next" if self.number + 1 < len(hints) else last
-        return f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{self.why}{more}\n\n{hints[self.number]}"
+        said = f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{self.why}{more}\n\n{hints[self.number]}"
+        return f"{said}\n\n{self.beyond}" if self.beyond else said
 
     def __str__(self) -> str:
         if not self.has_schedule:
@@ -278,7 +280,8 @@ _given: dict[str, int] = {}  # how many hints, in this session; longer than that
 
 
 def hint(puzzle: str = "", number: int | None = None) -> Hint:
-    """The next hint for a puzzle; with ``number``, the hint of that number, from 1 up. After the last, the last again.
+    """The next hint for a puzzle; with ``number``, the hint of that number, from 1 up. After the last, the last again, with
+    the lines of a right program beside yours, if your last one was wrong.
 
     If your last program is right, but too slow or too large, if only at another size, it goes straight to the hint
     that is about that. If it passes and has no star, it is a question for the star. Raises PuzzleError for an unknown
@@ -298,8 +301,9 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
     number = next_hint(_given, spec, first)
     if done:
         done.take_hint(spec, number)
+    beyond = why_.beside(spec) if before >= len(spec.hints) else ""
     earlier = f'; hint("{spec.name}", 1) shows the first' if first > before else ""
-    return Hint(spec, number, f"{why[:-1]}{earlier})" if earlier else "")
+    return Hint(spec, number, f"{why[:-1]}{earlier})" if earlier else "", beyond)
 
 
 def _fitting(spec: Puzzle, done: Progress | None) -> tuple[int, str]:

@@ -1,7 +1,7 @@
 """``why``: more of what the last verdict, or the last run that failed, shows."""
 
 from ..basics.errors import PuzzleError
-from ..course.specs import puzzles
+from ..course.specs import Puzzle, puzzles
 from ..explain import words
 from ..explain.explanation import explain
 from ..explain.statement import Explanation
@@ -39,6 +39,13 @@ def why(level: int = 2) -> Why:
     else:
         raise PuzzleError("nothing has failed here", expected="a run that fails, or a verdict that is no pass", line="")
     return Why(in_words(explanation, level))
+
+
+def beside(puzzle: Puzzle) -> str:
+    """Return the lines of a right run that differ from those of the last attempt at a puzzle, or an empty text."""
+    explanation = last[0].explanation if last and last[0].puzzle.name == puzzle.name else None
+    known = words.why(explanation, 2) if explanation else []
+    return "\n".join(said for said in (words.why(explanation, 3) if explanation else []) if said not in known)
 
 
 def in_words(explanation: Explanation | None, level: int = 2) -> str:
