@@ -280,8 +280,8 @@ _given: dict[str, int] = {}  # how many hints, in this session; longer than that
 
 
 def hint(puzzle: str = "", number: int | None = None) -> Hint:
-    """The next hint for a puzzle; with ``number``, the hint of that number, from 1 up. After the last, the last again, with
-    the lines of a right program beside yours, if your last one was wrong.
+    """The next hint for a puzzle; with ``number``, the hint of that number, from 1 up. After the last, the last again,
+    with the lines of a right program beside yours, if your last one was wrong.
 
     If your last program is right, but too slow or too large, if only at another size, it goes straight to the hint
     that is about that. If it passes and has no star, it is a question for the star. Raises PuzzleError for an unknown
