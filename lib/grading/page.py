@@ -41,8 +41,14 @@ CODES = ("at",)  # the parts of an error that are lines of code
 
 def text(verdict: Verdict, color: bool = False, why: bool = False) -> str:
     """Return a verdict as plain text: what is wrong and where, the line to look at, and the figures; or the praise.
-    With ``why`` all that is known below that, one fact in a line."""
-    return "\n".join([_head(verdict, color), *_below(*brief(verdict)), *(_below(*longer(verdict)) if why else [])])
+    Below that, one fact in a line, is what was printed and what has to be known; with ``why`` all that is known."""
+    more = longer(verdict) if why else _always(verdict)
+    return "\n".join([_head(verdict, color), *_below(*brief(verdict), *more)])
+
+
+def _always(verdict: Verdict) -> list[str]:
+    """Return the facts that are told without being asked for."""
+    return in_columns(_lines([(name, fact) for name, fact in verdict.facts() if name in ALWAYS]))
 
 
 def _head(verdict: Verdict, color: bool) -> str:
@@ -114,10 +120,7 @@ def report_text(report: Report, color: bool = False, why: bool = False) -> str:
         if verdict.status != PASS or why or len(report.verdicts) == 1:
             shown.append(text(verdict, color, why))
         else:
-            shown.append(f"{_word(verdict, color)} {next(lines)}")
-        if not why:
-            facts = [(name, fact) for name, fact in verdict.facts() if name in ALWAYS]
-            shown += _below(*in_columns(_lines(facts)))
+            shown += [f"{_word(verdict, color)} {next(lines)}", *_below(*_always(verdict))]
     return "\n".join([*shown, *([f"Graded {report.isolation}."] if report.isolation and not report.not_graded else [])])
 
 
