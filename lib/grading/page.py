@@ -28,7 +28,7 @@ FOLD = {PASS: "More", FAIL: "Why", TODO: "More", ERROR: "More"}
 """What the fold of a verdict is called."""
 ALWAYS = ("printed", "note")
 """The facts that a report has without being asked."""
-_LINE = re.compile(r"line \d+(?: of \S+?(?=[:, ]|$))?")
+_LINE = re.compile(r"line \d+(?: of [^:]*?)?(?= in |:|$)")
 NOTHING = Explanation(NOWHERE)
 PHONE = 480
 """In a place of fewer pixels the names stand above what they name."""
@@ -66,19 +66,22 @@ def brief(verdict: Verdict) -> list[str]:
     """Return the lines of a verdict below its first one, at most three."""
     lines: list[str] = []
     if verdict.error is not None:
-        lines += words.verdict(verdict.explanation or NOTHING, _in_short(verdict.error))
+        known = verdict.explanation or NOTHING
+        most = words.SHORT if known.look_at else words.MOST_WORDS - len(_head(verdict, False).split())
+        lines += words.verdict(known, _in_short(verdict.error, most))
     elif verdict.explanation is not None:
         lines += words.verdict(verdict.explanation, "")
     return [*lines, *filter(None, [figures(verdict)])]
 
 
-def _in_short(error: Mistake) -> str:
-    """Return what is wrong, with what was expected and what came as far as they are short."""
+def _in_short(error: Mistake, most: int) -> str:
+    """Return what is wrong, with what was expected and what came as far as there are words left."""
     said = error.problem.partition("\n")[0]
     if error.rule == "idea":
         return f'{said}; on the page: "{error.expected}"'
-    for name, part in (("expected", error.expected), ("got", error.got)):
-        if part and "\n" not in part and len(f"{said} {part}".split()) < words.SHORT:
+    for name, text in (("expected", error.expected), ("got", error.got)):
+        part = text.partition("\n")[0]
+        if part and len(f"{said} {part}".split()) < most:
             said += f"; {name} {part}"
     return said
 
@@ -90,9 +93,9 @@ def figures(verdict: Verdict) -> str:
         own = puzzle.brief(verdict.time, verdict.memory)
         goals = puzzle.describe(puzzle.target["time"], puzzle.target["memory"])
         said = [f"{one} of {goal}" for one, goal in zip(own, goals, strict=True)]
-    if verdict.status == FAIL:
+    if verdict.status in (FAIL, TODO):
         said += [verdict.next_hint] if verdict.next_hint else []
-        said += [f"why: {verdict.asks_why}"] if verdict.asks_why else []
+        said += [f"why: {verdict.asks_why}"] if verdict.asks_why and verdict.status == FAIL else []
     elif verdict.status == PASS and verdict.following:
         said.append(f"next: {verdict.following}")
     return " \N{MIDDLE DOT} ".join(said)
