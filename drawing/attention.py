@@ -160,8 +160,8 @@ def _names(runs: Sequence[Run], titles: Iterable[str] | None) -> list[str]:
     where = "draw_attention"
     if not runs or len(runs) > MOST_RUNS or not all(isinstance(run, Run) for run in runs):
         got = describe(next((run for run in runs if not isinstance(run, Run)), f"{len(runs)} runs"))
-        fix = "draw_attention(run(ring_attention, ranks=4, ...))"
-        raise PuzzleError(f"draw_attention takes one to {MOST_RUNS} runs", where=where, got=got, fix=fix)
+        expected = "draw_attention(run(ring_attention, ranks=4, ...))"
+        raise PuzzleError(f"draw_attention takes one to {MOST_RUNS} runs", where=where, expected=expected, got=got)
     names = [run.name for run in runs] if titles is None else [*titles]
     if isinstance(titles, str) or len(names) != len(runs):
         raise PuzzleError("a title for each run is needed", where=where, got=describe(titles))

@@ -89,9 +89,9 @@ def compare(
     Raises PuzzleError for fewer than two or more than four, and for anything that is not a run.
     """
     if not 2 <= len(sources) <= MOST:
-        fix = "compare(run_a, run_b)" if len(sources) < 2 else "two pictures, each with some of them"
+        expected = "compare(run_a, run_b)" if len(sources) < 2 else "two pictures, each with some of them"
         got = f"{len(sources)} of them"
-        raise PuzzleError("compare takes two to four runs", where="compare", got=got, fix=fix, line="")
+        raise PuzzleError("compare takes two to four runs", where="compare", expected=expected, got=got, line="")
     names: list[str | None] = [None] * len(sources) if titles is None else [*titles]
     if isinstance(titles, str) or len(names) != len(sources):
         raise PuzzleError("a title for each run is needed", where="compare", got=describe(titles))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lib.grading.advice.holding import what_of
+from lib.grading.peak import what_of
 from lib.machine.lives import Held, Peak
 
 from . import theme

@@ -96,7 +96,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     """
     spec = _puzzle_of(source, puzzle)
     if star and not spec.star:
-        raise PuzzleError(f"{spec.name} has no star", where="beside_target", fix="leave star=True out")
+        raise PuzzleError(f"{spec.name} has no star", where="beside_target", expected="no star=True")
     goal = "star" if star else "target"
     own, aim = trace_of(source, f"yours ({source.name})"), outline(spec, goal)
     until = max(own.until, aim.time)
@@ -137,20 +137,20 @@ def _busy(rank: int, start: float, end: float) -> Event:
 def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
     """Return the puzzle whose target a run can be drawn beside, or raise PuzzleError."""
     if not isinstance(source, Run):
-        fix = "beside_target(run(fsdp, ranks=4, ...))"
-        raise PuzzleError("beside_target takes a run", got=describe(source), fix=fix)
+        expected = "beside_target(run(fsdp, ranks=4, ...))"
+        raise PuzzleError("beside_target takes a run", expected=expected, got=describe(source))
     spec, error = find(source.name if puzzle is None else puzzle), partial(PuzzleError, where="beside_target")
     prices = f"cost={written(spec.cost)}"
     if source.unit is not spec.unit:
         measured = "beside_target(run), not beside_target(run.measured)"
-        fix = measured if source.unit is MS else f"a run at the puzzle's own prices, {prices}"
-        raise error(f"the target is in {spec.unit.name}, and this run is in {source.unit.name}", fix=fix)
+        expected = measured if source.unit is MS else f"a run at the puzzle's own prices, {prices}"
+        raise error(f"the target is in {spec.unit.name}, and this run is in {source.unit.name}", expected=expected)
     sizes = spec.size, size_of_run(source)
     if sizes[0] != sizes[1]:
         expected, got = (", ".join(f"{name}={value!r}" for name, value in size.items()) for size in sizes)
         raise error(f"the target of {spec.name} is for another size", expected=expected, got=got)
     if source.simulated[0].dist.cost != cost_named(spec.cost):
-        raise error(f"the target of {spec.name} is for other prices", fix=prices)
+        raise error(f"the target of {spec.name} is for other prices", expected=prices)
     return spec
 
 

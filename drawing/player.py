@@ -88,8 +88,10 @@ def play(
     """
     trace = trace_of(source, title, None, memory_target)
     if trace.profile is not None:
-        fix = "draw(profile), or perfetto(profile).save('profile.json.gz')"
-        raise PuzzleError("a profile has neither code nor memory to step through", where="play", fix=fix, line="")
+        expected = "draw(profile), or perfetto(profile).save('profile.json.gz')"
+        raise PuzzleError(
+            "a profile has neither code nor memory to step through", where="play", expected=expected, line=""
+        )
     if not trace.attempted:
         nothing = draw(trace)
         return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), lambda: nothing, plays=False)
@@ -129,9 +131,9 @@ def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]
             taken.append(place)
             left -= count
     if not taken or (ranks is not None and len(taken) < len(wanted)):
-        expected, got = f"at most {OPERATIONS:,}", f"{sum(len(rows[place].operations) for place in wanted):,}"
-        fix = "draw(run) draws any size" if ranks is None else "name fewer ranks"
-        raise PuzzleError("too many operations to play", where="play", expected=expected, got=got, fix=fix)
+        otherwise = "draw(run) draws any size" if ranks is None else "of fewer ranks"
+        expected, got = f"at most {OPERATIONS:,}; {otherwise}", f"{sum(len(rows[at].operations) for at in wanted):,}"
+        raise PuzzleError("too many operations to play", where="play", expected=expected, got=got)
     found = [rows[place] for place in sorted(taken)]
     if len(found) == len(rows):
         return found, ""
@@ -146,7 +148,7 @@ def _named(trace: Trace, rows: Sequence[Row], ranks: Iterable[int]) -> list[int]
     wanted = list(ranks) if isinstance(ranks, Iterable) else []
     if not wanted or any(rank not in of_rank for rank in wanted):
         expected = f"a list of ranks from 0 to {max(trace.by_rank)}"
-        raise PuzzleError("no such ranks", where="play", expected=expected, got=describe(ranks), fix="ranks=[0, 1]")
+        raise PuzzleError("no such ranks", where="play", expected=expected, got=describe(ranks))
     return list(dict.fromkeys(of_rank[rank] for rank in wanted))
 
 

@@ -37,10 +37,16 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     Raises PuzzleError for anything that is not a sweep, and for one in which no trial is right.
     """
     if not isinstance(sweep, Sweep):
-        raise PuzzleError("draw_sweep takes a sweep", where="draw_sweep", fix="draw_sweep(sweep([ddp, fsdp], ranks=4))")
+        raise PuzzleError(
+            "draw_sweep takes a sweep", where="draw_sweep", expected="draw_sweep(sweep([ddp, fsdp], ranks=4))"
+        )
     right, front = [trial for trial in sweep.trials if not trial.error], sweep.front()
     if not right:
-        raise PuzzleError("no program of the sweep is right at any size", where="draw_sweep", fix="print(sweep)")
+        raise PuzzleError(
+            "no program of the sweep is right at any size",
+            where="draw_sweep",
+            expected="a size at which one is right: print(sweep) shows them",
+        )
     names = list(dict.fromkeys(trial.name for trial in right))
     target = _target(right, sweep.cost)
     chart_of = partial(Chart.of, [*right, *([target] if target else [])], None)

@@ -254,8 +254,8 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
     else:
         pairs = [("", group)]
     if not all(isinstance(tensor, Tensor) for _, tensor in pairs):
-        fix = "a dictionary of them, such as model.weights"
-        raise PuzzleError("draw_group takes tensors", got=describe(group), fix=fix)
+        expected = "a dictionary of them, such as model.weights"
+        raise PuzzleError("draw_group takes tensors", expected=expected, got=describe(group))
     return pairs
 
 

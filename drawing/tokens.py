@@ -91,8 +91,8 @@ def draw_tokens(run: Run, layer: int = 1, *, static: bool = False) -> Figure:
     Raises PuzzleError for anything that is not a run, and for a layer whose tokens did not go to experts.
     """
     if not isinstance(run, Run):
-        problem, fix = "draw_tokens takes a run", "draw_tokens(run(expert_parallel, ..., experts=8))"
-        raise PuzzleError(problem, where="draw_tokens", got=describe(run), fix=fix)
+        problem, expected = "draw_tokens takes a run", "draw_tokens(run(expert_parallel, ..., experts=8))"
+        raise PuzzleError(problem, where="draw_tokens", expected=expected, got=describe(run))
     traffic = _traffic(run, layer)
     if len(traffic.brought) > MOST_RANKS or len(traffic.experts) > MOST_BOXES:
         expected = f"up to {MOST_RANKS} ranks and {MOST_BOXES} experts"

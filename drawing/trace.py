@@ -367,8 +367,8 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
         return replace(trace, chain=trace.profile.chain)
     try:
         if trace.unit is MS:
-            problem, fix = "times that were measured do not follow from each other", "draw(done, chain=True)"
-            raise PuzzleError(problem, where="draw", expected="a run in ticks", fix=fix, line="")
+            problem, expected = "times that were measured do not follow from each other", "a run in ticks"
+            raise PuzzleError(problem, where="draw", expected=f"{expected}: draw(done, chain=True)", line="")
         trace = trace.whole() if trace.whole else trace  # a chain may lead over any rank
         return replace(trace, chain=chain_of(trace.events, trace.tier))
     except PuzzleError:
@@ -385,17 +385,17 @@ def in_one_unit(traces: Sequence[Trace]) -> Sequence[Trace]:
     names = {trace.size_unit.name for trace in traces if trace.profile is None}
     if len(names) > 1:
         problem = f"sizes of one are in {' and of another in '.join(sorted(names))}"
-        raise PuzzleError(problem, where="compare", fix="runs with prices of one kind", line="")
+        raise PuzzleError(problem, where="compare", expected="runs with prices of one kind", line="")
     traces = [_in_ms(trace, 1e3) if trace.unit is SECONDS else trace for trace in traces]
     known = [trace.tick for trace in traces if trace.tick]
     profiled = any(trace.profile is not None for trace in traces)
     if profiled and not known and any(trace.unit is TICKS for trace in traces):
         problem = "a profile is in ms, and nothing says how long a tick is"
-        fix = "run(..., cost=cluster.cost(model)), of lib.real; or labels in the profile: forward layer 3 mb 1"
-        raise PuzzleError(problem, where="compare", expected="a run at real prices", fix=fix, line="")
+        expected = "a run at real prices, cost=cluster.cost(model); or labels in the profile: forward layer 3 mb 1"
+        raise PuzzleError(problem, where="compare", expected=expected, line="")
     if not known and any(trace.unit is TICKS for trace in traces):
         problem = "one is in ticks, one in ms, and nothing was computed that would say how long a tick is"
-        raise PuzzleError(problem, where="compare", fix="run(..., pace=0.03): a tick lasts 30 ms")
+        raise PuzzleError(problem, where="compare", expected="run(..., pace=0.03): a tick lasts 30 ms")
     return [_in_ms(trace, trace.tick or known[0]) if trace.unit is TICKS else trace for trace in traces]
 
 
@@ -423,18 +423,19 @@ def _models(source: object) -> list[Model]:
         models = [*source]
     if not models or not all(isinstance(model, Model) for model in models):
         raise PuzzleError(
-            "draw takes a Run, a profile, or the models of all ranks", got=describe(source), fix=_fix_for(source)
+            "draw takes a Run, a profile, or the models of all ranks", expected=_meant(source), got=describe(source)
         )
     return models
 
 
-def _fix_for(source: object) -> str:
+def _meant(source: object) -> str:
+    """Return what is drawn of something that cannot be drawn itself."""
     if inspect.iscoroutine(source):
         source.close()  # or Python warns that it was never awaited
     if inspect.isawaitable(source):
         return "did you forget `await`?"
     if isinstance(source, Iterable):
-        return "let the function end in `return model`, and pass the list of what the ranks return"
+        return "a function that ends in `return model`, and the list of what the ranks return"
     if isinstance(source, Schedule):
         return "draw(run(plan, **plan.sizes)), where plan is this schedule"
     return f"draw(run({getattr(source, '__name__', 'fsdp')}, ranks=4, layers=6, batches=4))"

@@ -101,7 +101,7 @@ def draw_card(source: Run, puzzle: str | None = None) -> Figure:
     names another. Raises PuzzleError for an unknown puzzle, and for anything that is not a run.
     """
     if not isinstance(source, Run):
-        raise PuzzleError("draw_card takes a run", got=describe(source), fix="draw_card(run(fsdp, ranks=4, ...))")
+        raise PuzzleError("draw_card takes a run", expected="draw_card(run(fsdp, ranks=4, ...))", got=describe(source))
     spec = find(source.name if puzzle is None else puzzle)
     trace = _with_targets(source, spec)
     return small_enough(lambda rough: _card(trace, spec, rough), CARD_SIZE, lambda figure: len(figure.svg()))

@@ -15,6 +15,7 @@ running    a function on every rank: the loop, limits, run
 study      many runs for one question: sweeps, searches, plans
 course     what the puzzles ask for
 recording  the calls of a run, as plain data: recorded there, replayed here
+explain    why a run is wrong, slow or large, from its recording
 grading    from a function to a verdict
 lib        this file: what a learner imports
 lab        a learner's own notebooks, and JupyterLab on them
@@ -28,6 +29,7 @@ from .basics.errors import Deadlock, PuzzleError
 from .basics.units import HIDDEN, LENGTH
 from .grading.notebook import attempt, grade, hint, progress, solution, start_from
 from .grading.seal import seal
+from .grading.why import why
 from .learner import tensors
 from .learner.dist import Dist
 from .learner.model import Model
@@ -60,7 +62,7 @@ __all__ = [
     "run",
 ]
 __all__ += ["Plan", "Plans", "Sweep", "allow_nested_loops", "attempt", "grade", "hint", "plan", "progress", "solution"]
-__all__ += ["Profile", "Schedule", "Search", "schedule", "search", "start_from", "sweep", "trace"]
+__all__ += ["Profile", "Schedule", "Search", "schedule", "search", "start_from", "sweep", "trace", "why"]
 __all__ += tensors.__all__
 
 seal()

@@ -16,13 +16,13 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lib import Run, run
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import judge
+from lib.grading.notebook import Recorded
 from lib.grading.submission import load
 from lib.grading.verdict import Verdict
 from tests.corpus import Program
@@ -55,12 +55,8 @@ def graded(program: Program) -> Verdict | None:
             if hasattr(fn, "close"):
                 fn.close()
             return None
-        at: Any = partial(run, fn, cost=cost_named(puzzle.cost), timeout=SECONDS)
-
-        def runs(size: dict[str, Any]) -> Run:
-            return at(**size)  # type: ignore[no-any-return]
-
-        return judge(puzzle, runs)
+        runs = Recorded(fn, cost_named(puzzle.cost), SECONDS)
+        return judge(puzzle, runs.run, runs.latest)
 
 
 def facts(program: Program) -> list[Any]:
@@ -75,8 +71,7 @@ def of(verdict: Verdict) -> list[Any]:
     if verdict.error is not None:
         where = verdict.error.place
         place = str(where._replace(tick=None, detail=""))
-        ours = Path(__file__).name in verdict.error.line  # where no line is the program's
-        line = None if ours else re.match(r"line (\d+)", verdict.error.line)
+        line = re.match(rf"line (\d+)\b(?! of {Path(__file__).name})", verdict.error.line)
         number = line and int(line[1])
     memory = None if verdict.memory is None else str(verdict.memory)
     return [verdict.status, verdict.failed_at, place, number, verdict.time, memory]

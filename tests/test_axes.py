@@ -248,7 +248,7 @@ def test_ranks_stand_for_others_along_both_axes() -> None:
 def test_a_recording_gives_the_same_when_it_is_replayed(program: Any, mesh: dict[str, int], named: set[Any]) -> None:
     how = size(mesh)
     shape = Shape.of(how["ranks"], mesh)
-    recorder = recorder_for(shape, 4, how["batches"])
+    recorder = recorder_for(shape)
     dist = Dist.of(shape, recorder.as_simulator)
     execute(program, [Model(rank, dist, 4, how["batches"]) for rank in range(how["ranks"])], None)
     replay = Replay(LocalSimulator(shape, graded=True), 4, how["batches"])

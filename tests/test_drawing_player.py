@@ -203,7 +203,7 @@ def test_named_ranks_may_have_too_many_operations() -> None:
     assert len(data(play(long, ranks=range(20)))["rows"]) == 20
     with pytest.raises(PuzzleError, match="too many operations to play") as caught:
         play(long, ranks=range(21))
-    assert (caught.value.got, caught.value.fix) == ("21,000", "name fewer ranks")
+    assert (caught.value.got, caught.value.expected) == ("21,000", "at most 20,000; of fewer ranks")
 
 
 def test_the_page_knows_where_the_rows_are_in_the_picture() -> None:

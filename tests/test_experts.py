@@ -431,7 +431,7 @@ def test_a_recording_of_a_run_gives_the_same_when_it_is_replayed() -> None:
     size: dict[str, Any] = {"ranks": 8, "layers": 4, "batches": 8, "mesh": {"box": 2, "gpu": 4}, "experts": 8}
     shape = Shape.of(8, {"box": 2, "gpu": 4}, None, EXPERTS, experts=8)
     program = experts.in_two_levels(("gpu", "box"))
-    recorder = recorder_for(shape, 4, 8)
+    recorder = recorder_for(shape)
     dist = Dist.of(shape, recorder.as_simulator)
     execute(program, [Model(rank, dist, 4, 8) for rank in range(8)], None)
     recording = json.loads(json.dumps(recorder.recording()))

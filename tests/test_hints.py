@@ -7,10 +7,8 @@ import re
 import pytest
 
 from lib.basics.folders import SOLUTIONS
-from lib.course.outlines import solution_chain
+from lib.course.outlines import outline
 from lib.course.specs import Puzzle, puzzles
-from lib.grading.advice.slowness import word_of
-from lib.record.table import in_stream
 
 ABOUT = {
     "slow": re.compile(r"\b(time|ticks|waits?|long|longer|while|meanwhile|on (its|their) way|sooner|network)\b"),
@@ -46,16 +44,19 @@ def test_the_last_hint_of_a_repair_is_about_what_its_bug_costs(name: str, what: 
     assert ABOUT[what].search(puzzles()[name].hints[-1])
 
 
-def on_the_chain(puzzle: Puzzle, goal: str) -> float:
-    """For how long the longest chain of a goal's program communicates."""
-    words = {*map(word_of, in_stream("collective", "message"))}
-    return sum(effort.ticks for word, effort in solution_chain(puzzle, goal).items() if word in words)
+def communicates_only(puzzle: Puzzle, goal: str) -> float:
+    """For how long the ranks of a goal's program communicate and do not compute, all together."""
+    drawn = outline(puzzle, goal)
+    busy, compute = (
+        sum(end - start for spans in of.values() for start, end in spans) for of in (drawn.busy, drawn.compute)
+    )
+    return busy - compute
 
 
 def test_each_page_whose_star_hides_communication_points_to_the_example_of_that_skill() -> None:
     wants = {"offload", "compose"}  # by its target, and by what its star does at the end
     for name, puzzle in puzzles().items():
-        if puzzle.star and on_the_chain(puzzle, "star") < on_the_chain(puzzle, "target") - 1e-9:
+        if puzzle.star and communicates_only(puzzle, "star") < communicates_only(puzzle, "target") - 1e-9:
             wants.add(name)
     assert len(wants) == 24 and "prefetch" in wants and not wants & {"basic", "pipeline", "zero_bubble", "zbv"}
     pages = {puzzles()[name].file for name in wants - {"prefetch"}} | {"laboratory", "for_real"}

@@ -42,7 +42,7 @@ from tests.programs import SLACK, slack, small_size, solutions
 def recorded(fn: Callable[[Model], Any], size: dict[str, Any]) -> tuple[Any, PuzzleError | None]:
     """Run a function beside a recorder. Return what JSON makes of the recording, and the error of the run."""
     shape = machine_of(size, "default")
-    recorder, told = recorder_for(shape, size["layers"], size["batches"]), None
+    recorder, told = recorder_for(shape), None
     dist = Dist.of(shape, recorder.as_simulator)
     try:
         execute(fn, [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.everyone)], 60)
@@ -194,7 +194,7 @@ def test_a_random_program_that_is_replayed_is_the_same(seed: int) -> None:
     size, fn = program.size, plain_programs.perform(program)
     cost = size.pop("cost")
     shape = Shape.of(size["ranks"], size["mesh"], size["node_size"], cost)
-    recorder = recorder_for(shape, size["layers"], size["batches"])
+    recorder = recorder_for(shape)
     dist = Dist.of(shape, recorder.as_simulator)
     models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.everyone)]
 
@@ -306,23 +306,23 @@ def test_a_run_that_never_ends_is_recorded_as_far_as_it_came() -> None:
                 model.load_weights(0)
 
     shape = Shape.of(1)
-    recorder = recorder_for(shape, 1, 1)
+    recorder = recorder_for(shape)
     with pytest.raises(PuzzleError, match="did not end"):
         execute(again, [Model(0, Dist.of(shape, recorder.as_simulator), 1, 1)], 0.3)
     replay = replayed(json.loads(json.dumps(recorder.recording())), {"ranks": 1, "layers": 1, "batches": 1})
-    assert len(replay.tensors) == 2 * len(recorder.recorded) > 0 and not replay.errors
+    assert len(replay.tensors) == 2 * len(recorder.notes) > 0 and not replay.errors
 
 
 def test_what_is_raised_while_a_call_is_carried_out_ends_the_recording() -> None:
     """The machine is half way in it, so what comes after it would not be the same in a replay."""
-    recorder = recorder_for(Shape.of(1), 1, 1)
+    recorder = recorder_for(Shape.of(1))
     model = Model(0, Dist.of(Shape.of(1), recorder.as_simulator), 1, 1)
     recorder.simulator.terms.values.weight = None  # type: ignore[method-assign]
     with pytest.raises(TypeError):
         model.load_weights(0)
     with pytest.raises(TimeIsUp):
         model.load_weights(0)
-    assert recorder.recorded == []
+    assert recorder.notes == []
 
 
 # -- recordings that were written by somebody else -------------------------------------------------------------------

@@ -300,7 +300,7 @@ def is_read(way: str, mechanism: str) -> bool:
 
 def test_what_is_secret_is_not_read(mechanism: str) -> None:
     """Neither by Python nor past it. Where nothing keeps a process from files, only Python refuses."""
-    assert all(row["target"]["order"] for row in outlines.programs().values())
+    assert any(row.get("star") for row in outlines.programs().values())
     ways = [way for way in TO_READ if "libc" not in TO_READ[way] or mechanism != "process" or landlock()]
     assert [way for way in ways if is_read(way, mechanism)] == []
 

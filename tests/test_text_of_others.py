@@ -59,7 +59,7 @@ FACES = ("json", "junit", "csv", "leaderboard", "gradescope", "nothing")
 @pytest.mark.parametrize("face", FACES)
 def test_nothing_that_is_printed_is_a_command_to_a_ci_system(face: str, capsys: pytest.CaptureFixture[str]) -> None:
     fsdp = puzzles()["fsdp"]
-    options = Namespace(**dict.fromkeys(FACES) | {face: "-", "plain": True})
+    options = Namespace(**dict.fromkeys(FACES) | {face: "-", "plain": True, "why": True})
     for text in texts([*COMMANDS, *COMMANDS, "\n", "\n", " ", "\t", "x"], 2, 300):
         error = Mistake(text, Place(detail=text), text, text, text, text)
         failed = Verdict(fsdp, FAIL, text, error=error, printed=text, file=text, note=text)

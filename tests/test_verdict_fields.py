@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from lib import Model, PuzzleError, grade, run
+from lib import Model, PuzzleError, grade, run, why
 from lib.basics.errors import Place
 from lib.course import outlines
-from lib.course.outlines import solution_work
-from lib.course.sizes import other_sizes, show_size
-from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.course.specs import puzzles
 from lib.grading import page
-from lib.grading.advice.slowness import Slowness
-from lib.grading.advice.sources import written_out
 from lib.grading.judge import judge
 from lib.grading.verdict import FAIL, Mistake, Report, Verdict
-from lib.record.figures.chain import chain_of
-from lib.record.figures.score import work
 from lib.recording.safe import pack_error
 from lib.recording.wire import Wire
 from lib.referee import shell
 from lib.referee.files import as_json
-from tests.corpus import Program, changed
-from tests.corpus.mistakes import MISTAKES, SUM
-from tests.programs import solved
+from tests.corpus import Program
+from tests.corpus.mistakes import MISTAKES
 from tests.test_corpus import function, near, titles
 from tests.test_grading import SOLUTIONS
 
@@ -56,14 +48,12 @@ def in_a_notebook(program: Program) -> Verdict:
     return grade(function(program), program.puzzle).verdict  # type: ignore[arg-type]
 
 
-def told(verdict: Verdict, source: str) -> str:
+def told(verdict: Verdict) -> str:
     """The message, put together from the parts."""
     assert verdict.error is not None
-    problem, place, *texts = verdict.error
-    error = PuzzleError(problem, where=place, **dict(zip(("expected", "got", "fix", "line"), texts, strict=True)))
-    sizes = {show_size(size): size for size in other_sizes(verdict.puzzle.other_sizes, verdict.puzzle.size)}
-    numbers = written_out(verdict.puzzle, source, sizes.get(verdict.failed_at or ""))
-    held = f"right at its own size, but not with {verdict.failed_at}{numbers}\n" if verdict.failed_at else ""
+    problem, place, expected, got, line, _ = verdict.error
+    error = PuzzleError(problem, where=place, expected=expected, got=got, line=line)
+    held = f"right at its own size, but not with {verdict.failed_at}\n" if verdict.failed_at else ""
     return f"{held}{error}"
 
 
@@ -74,7 +64,7 @@ def test_the_parts_are_the_same_in_a_notebook_and_at_a_shell(program: Program) -
     assert here.error is not None and far.error is not None
     assert here.error._replace(line="") == far.error._replace(line="")
     assert "test_corpus.py" in far.error.line or here.error.line == far.error.line  # else no line is the learner's
-    assert told(here, program.source) == here.message and told(far, program.source) == far.message
+    assert told(here) == here.message and told(far) == far.message
 
 
 def test_the_place_is_told_in_fields() -> None:
@@ -92,7 +82,7 @@ def test_the_place_is_told_in_fields() -> None:
         "problem": "the weight is that of layer 0",
         "expected": "layer 1",
         "got": "Weight(layer=0, layers=2, step=0, shards={0}, total=1)",
-        "fix": "what load_weights(1, ...) gives: model.weights[1], where it is stored under its layer",
+        "rule": "layer_mismatch",
     }
     assert where.pop("text") in verdict.message
     assert where == {"rank": 0, "operation": "forward", "layer": 1, "micro_batches": [0], "tick": 1.0, "detail": ""}
@@ -111,131 +101,61 @@ def test_over_the_target_is_no_error() -> None:
     assert verdict.status == FAIL and verdict.right is True and verdict.error is None
 
 
-# -- what costs the time ----------------------------------------------------------------------------------
+# -- why -------------------------------------------------------------------------------------------------
 
 
-def costly(name: str, title: str = "", *changes: tuple[str, str]) -> str:
-    """What is said of a program that is right and too slow: of a known mistake, or of a solution with changes."""
-    if title:
-        [program] = [one for one in MISTAKES if (one.puzzle, one.name) == (name, title)]
-    else:
-        program = changed(name, "slow", *changes, says="")
-    verdict = in_a_notebook(program)
-    assert (verdict.status, verdict.right) == (FAIL, True), verdict.message
-    assert verdict.as_json()["costs_time"] == verdict.costs_time
-    assert verdict.chain and verdict.as_json()["chain"] == verdict.chain
-    said = rows(verdict)
-    assert said["where the time goes"] == f"{verdict.chain} (the longest chain of operations that wait for each other)"
-    assert list(said).index("too slow?") == list(said).index("costs time") + 1 + ("costs memory" in said)
-    return said["costs time"]
-
-
-def test_what_a_slow_program_does_more_often_than_the_targets_is_told() -> None:
-    many = costly("fsdp", "a gather too many")
-    assert many.startswith("13 all-gathers, the target has 12: 1 more, of weights of layer 0 (line ")
-    assert many.endswith(": nothing is computed with the layer between these, so one of them is enough)")
-    assert costly(
-        "repair_twice", "", ("            if layer in model.grad_weights", SUMMED_EACH_TIME), TAKEN
-    ).startswith("4 all-reduces, the target has 2")
-
-
-SUMMED_EACH_TIME = """\
-            grad = await model.allreduce(grad, layer)
-            if layer in model.grad_weights"""
-TAKEN = ("await model.allreduce(model.grad_weights.pop(layer), layer)", "model.grad_weights.pop(layer)")
-
-
-def test_where_only_one_rank_does_more_it_is_named_and_a_message_counts_once() -> None:
-    there = "        if model.rank == 2: await model.pass_to(0, model.grad_weights[layer])\n"
-    back = "        if model.rank == 0: await model.receive(2)\n"
-    keep = "        model.grad_weights[layer] = grad\n"
-    again = "        grad = model.grad_weights.pop(layer)\n"
-    twice = keep + 3 * (there + back) + again
-    assert costly("ddp", "", (SUM, twice + SUM)) == "6 sends on rank 2, the target has none"
-
-
-def test_communication_comes_first_and_what_goes_between_nodes_is_told_apart() -> None:
-    from solutions.p08_replica_fsdp import fsdp_on_nodes
-
-    assert slow("replica_fsdp", fsdp_on_nodes).startswith(
-        "24 all-gathers between nodes, the target has 6; 12 reduce-scatters between nodes, the target has 6: add up "
-    )
-    alone = slow("ddp", SOLUTIONS["basic"])
-    assert "8 forwards of a micro-batch, the target has 2; 8 backwards of a micro-batch, the target has 2; " in alone
-    assert alone.startswith("every rank runs all 4 micro-batches, where one rank is enough for each; ")
-
-
-def slow(name: str, fn: Any, goal: str = "target") -> str:
-    """What makes a run of a function slower than the program of a goal."""
-    puzzle = puzzles()[name]
-    played = run(fn, **puzzle.size, cost=cost_named(puzzle.cost))
-    return Slowness(played, chain_of(played.events), puzzle, goal).in_words()
-
-
-def test_of_what_is_fast_enough_or_wrong_nothing_is_said() -> None:
-    big = [program for program in MISTAKES if program.name == "the activations kept"]
-    for verdict in (in_a_notebook(big[0]), in_a_notebook(TOLD[0]), grade(SOLUTIONS["grad_accum"]).verdict):
-        assert verdict.costs_time == "" and "costs time" not in dict(verdict.facts())
-        assert verdict.chain == "" and "where the time goes" not in dict(verdict.facts())
-
-
-def test_where_the_time_of_a_slow_program_goes_is_told_as_a_sum() -> None:
+def test_of_a_slow_program_the_chain_is_told_as_a_sum_and_what_comes_too_often() -> None:
     [slow] = [program for program in MISTAKES if program.name == "one micro-batch all the way at a time"]
     for verdict in (in_a_notebook(slow), near(slow)):
         assert verdict.chain == "74.6 = 32 forward + 32 backward + 9.6 messages + 1 update"
-        assert f"where the time goes:  {verdict.chain} (the longest chain" in page.text(verdict)
+        assert f"where the time goes:  {verdict.chain} (the longest chain" in page.text(verdict, why=True)
+        assert verdict.chain not in page.text(verdict) and verdict.as_json()["chain"] == verdict.chain
 
 
-def test_what_a_large_program_never_takes_out_is_told() -> None:
-    kept = (
-        ("model.activations.pop(layer)", "model.activations[layer]"),
-        ("model.activations.pop(model.LAYERS)", "model.activations[model.LAYERS]"),
-        ("model.grad_activations.pop(layer + 1)", "model.grad_activations[layer + 1]"),
-    )
-    largest = "rank 0 holds 3 activation gradients of 4 micro-batches at its peak, the target's program none."
-    besides = "It also holds 3 activations of 4 micro-batches that nothing reads again: take each tensor out"
-    alone = "What need not be there is 2 activations of 4 micro-batches and 1 activation gradient of 4 micro-batches"
-    for changes, says in ((kept, largest), (kept, besides), (kept[:1], alone)):
-        verdict = in_a_notebook(changed("basic", "large", *changes, says=""))
-        assert (verdict.status, verdict.right) == (FAIL, True), verdict.message
-        assert verdict.costs_memory == verdict.as_json()["costs_memory"] == rows(verdict)["costs memory"]
-        assert says in verdict.costs_memory
+def test_of_what_is_fast_enough_or_wrong_no_chain_is_told() -> None:
+    [big] = [program for program in MISTAKES if program.name == "the activations kept"][:1]
+    for verdict in (in_a_notebook(big), in_a_notebook(TOLD[0]), grade(SOLUTIONS["grad_accum"]).verdict):
+        assert verdict.chain == "" and "where the time goes" not in dict(verdict.facts())
 
 
-def test_a_program_that_is_not_too_large_is_told_nothing_of_it() -> None:
+def test_what_is_right_and_within_the_target_is_not_explained() -> None:
     verdict = grade(SOLUTIONS["ddp"]).verdict
-    assert (
-        verdict.costs_memory == "" and "costs memory" not in dict(verdict.facts()) and verdict.as_json()["peak"] == []
-    )
+    assert verdict.explanation is None and verdict.as_json()["explanation"] is None and not verdict.as_json()["peak"]
 
 
-@pytest.mark.parametrize("puzzle", [puzzles()[name] for name in SOLUTIONS], ids=list(SOLUTIONS))
-def test_what_the_solutions_do_is_known(puzzle: Puzzle) -> None:
-    played = solved(puzzle.name)
-    known = solution_work(puzzle)
-    counts = work(played.events, played.node_size).items()
-    assert {what: effort.times for what, effort in known.items()} == {
-        what: max(by_rank.values()) for what, by_rank in counts
-    }
-    assert known and Slowness(played, chain_of(played.events), puzzle, "target").in_words() == ""
+@pytest.mark.parametrize("program", TOLD, ids=titles(TOLD))
+def test_the_verdict_is_short_and_says_the_same_at_a_shell(program: Program) -> None:
+    here, far = in_a_notebook(program), near(program)
+    lines = page.text(here).split("\n")
+    figures = lines[-1] if "hint(" in lines[-1] else ""
+    assert 2 <= len(lines) <= 4 and figures
+    assert sum(len(line.split()) for line in lines[:-1]) <= 52, lines  # status, number and name among them
+    assert here.explanation is not None and far.explanation is not None
+    assert far.as_json()["explanation"].keys() == here.as_json()["explanation"].keys()
+    assert [one.name for one in here.explanation.statements()] == [one.name for one in far.explanation.statements()]
 
 
-def test_without_what_is_secret_a_verdict_is_the_same_and_says_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_says_more_than_a_verdict_and_each_level_more() -> None:
+    [program] = [program for program in TOLD if program.name == "no gather"]
+    in_a_notebook(program)
+    levels = [why(level) for level in (1, 2, 3)]
+    assert len(levels[0]) < len(levels[1]) and levels[2].startswith(levels[1]) and "right run" not in levels[0]
+    with pytest.raises(PuzzleError, match="three levels"):
+        why(4)
+
+
+def test_why_explains_a_run_that_has_failed() -> None:
+    [program] = [program for program in TOLD if program.name == "no gather"]
+    fn: Any = function(program)
+    with pytest.raises(PuzzleError):
+        run(fn, **puzzles()["fsdp"].size)
+    assert "forward(layer 0" in why() and "allgather" in why()
+
+
+def test_without_what_is_secret_the_star_has_no_outline(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an agent's container."""
-    for name, cost in (("ddp", "costs_time"), ("gpipe", "costs_memory")):  # of the star
-        with monkeypatch.context() as patched:
-            whole = grade(SOLUTIONS[name], name).verdict
-            patched.setattr(outlines, "programs", dict)
-            patched.setattr("lib.grading.notebook.broken_seal", lambda: "")
-            less = grade(SOLUTIONS[name], name).verdict
-        assert getattr(whole, cost)
-        told = replace(whole, costs_time="", costs_memory="", seconds=0.0)
-        assert replace(less, seconds=0.0) == told
-    with (
-        monkeypatch.context() as patched,
-        pytest.raises(PuzzleError, match="the outline of the star of ddp is not here"),
-    ):
-        patched.setattr(outlines, "programs", dict)
+    monkeypatch.setattr(outlines, "programs", dict)
+    with pytest.raises(PuzzleError, match="the outline of the star of ddp is not here"):
         outlines.outline(puzzles()["ddp"], "star")
 
 
@@ -246,7 +166,7 @@ def bound_of(name: str, fn: Any) -> tuple[Verdict, str]:
     """A verdict, and what it tells of the bound, which is the same wherever it is told."""
     verdict = grade(fn, name).verdict
     said = dict(verdict.facts()).get("bound", "")
-    for shown in (page.text(verdict), page.table(verdict)):
+    for shown in (page.text(verdict, why=True), page.table(verdict)):
         assert said in shown and ("bound" in shown) == bool(said)
     return verdict, said
 
@@ -301,22 +221,23 @@ def rows(verdict: Verdict) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("program", TOLD, ids=titles(TOLD))
-def test_the_table_has_a_row_for_each_part_and_the_text_is_the_message(program: Program) -> None:
+def test_the_table_and_the_long_text_have_each_part(program: Program) -> None:
     verdict = in_a_notebook(program)
     error, table = verdict.error, rows(verdict)
     assert error is not None
-    assert table["verdict"].endswith(error.problem)
+    assert table["wrong"] == error.problem
     assert list(table)[1 : 1 + len(error.parts)] == [name for name, _ in error.parts]
     assert {name: table[name] for name, _ in error.parts} == dict(error.parts)
-    assert not verdict.failed_at or f"but not with {verdict.failed_at}" in table["verdict"]
-    for line in verdict.message.split("\n"):
-        assert line in page.text(verdict)
+    assert not verdict.failed_at or f"with {verdict.failed_at}" in page.text(verdict).split("\n")[0]
+    for part in (error.problem, error.expected, error.got, error.line):
+        for line in part.split("\n"):
+            assert line in page.text(verdict, why=True)
 
 
 def test_what_a_learner_writes_is_only_shown() -> None:
-    error = PuzzleError("<b>", where=Place(1, detail="<i>"), got="<u>", fix="<s>", line="<p>")
+    error = PuzzleError("<b>", where=Place(1, detail="<i>"), got="<u>", line="<p>")
     verdict = Verdict(puzzles()["ddp"], FAIL, str(error), error=Mistake.of(error))
-    assert rows(verdict) | {} == {"verdict": "<b>", "where": "rank 1, <i>", "got": "<u>", "instead": "<s>", "at": "<p>"}
+    assert rows(verdict) == {"wrong": "<b>", "where": "rank 1, <i>", "got": "<u>", "at": "<p>"}
 
 
 class Bare(PuzzleError):
@@ -403,12 +324,3 @@ def test_json_at_a_shell_has_the_parts(tmp_path: Path, monkeypatch: pytest.Monke
     assert expected.pop("line").split(" in ")[1] == line.split(" in ")[1]
     assert result["error"] == expected and result["error"]["problem"] in result["message"]
     assert result["error"]["where"]["operation"] == "forward" and result["error"]["where"]["rank"] == 0
-
-
-def test_backwards_that_make_everything_again_are_counted() -> None:
-    """There are no more operations than the target has: they are longer."""
-    puzzle = puzzles()["checkpointing"]
-    again = run(SOLUTIONS["basic"], **puzzle.size, cost=cost_named(puzzle.cost))
-    assert again.time > puzzle.target["time"]
-    assert "; 12 of 12 backwards make all inner activations again" in slow("checkpointing", SOLUTIONS["basic"])
-    assert slow("checkpointing", SOLUTIONS["checkpointing"]) == ""

@@ -37,10 +37,9 @@ import nbformat
 
 from drawing import compare, draw, perfetto
 from lib import Dist, Model, Run, run
-from lib.course.layouts import Size
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import judge
-from lib.grading.notebook import LIKELIEST
+from lib.grading.notebook import Recorded
 from lib.machine.cost import Shape
 from lib.machine.fingerprints import trained_weights
 from lib.machine.simulator import LocalSimulator, new_simulator
@@ -256,16 +255,8 @@ def uses_of_proved(figures: Figures) -> None:
         figures.add(f"{name} of 1,024 ranks, proved: seconds", timed(partial(use, done)))
     figures.add("a sweep with that size: seconds", timed(lambda: sweep(fsdp, **size, processes=1)))
     compose, puzzle = import_module("solutions.p24_compose").compose, puzzles()["compose"]
-
-    def at(machine: Size, rank: int | None = None) -> Run:
-        if rank == LIKELIEST:
-            return whole[0]
-        done = run(compose, **machine, cost=cost_named(puzzle.cost), _watched=LIKELIEST)
-        whole.append(done)
-        return done
-
-    whole: list[Run] = []
-    figures.add("the verdict on puzzle 24: seconds", timed(lambda: judge(puzzle, at, at)))
+    runs = Recorded(compose, cost_named(puzzle.cost), None)
+    figures.add("the verdict on puzzle 24: seconds", timed(lambda: judge(puzzle, runs.run, runs.latest)))
 
 
 class Figures:
@@ -287,7 +278,7 @@ def shell_grader(figures: Figures) -> None:
     shape, size = Shape.of(4), {"ranks": 4, "layers": 401, "batches": 4}
 
     def recorded() -> Recorder:
-        recorder = recorder_for(shape, 401, 4)
+        recorder = recorder_for(shape)
         dist = Dist.of(shape, recorder.as_simulator)
         execute(fsdp, [Model(rank, dist, 401, 4) for rank in range(4)], None)
         return recorder

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from lib import grade
 from lib.course.specs import puzzles
+from lib.grading.page import text
 from lib.grading.verdict import PASS, Verdict
 from lib.record.table import OPERATIONS, stream_of
 
@@ -257,12 +258,9 @@ def main(arguments: list[str] | None = None) -> None:
         if verdict is None or verdict.status == PASS:
             counts["do not load" if verdict is None else "pass all the same"] += 1
             continue
-        said = {"costs time": verdict.costs_time, "costs memory": verdict.costs_memory}
-        more = "".join(f"\n{name}: {text}" for name, text in said.items() if text)
-        rows.append({**mistake._asdict(), "told": verdict.message + more})
-        print(
-            f"--- {len(rows)}. {mistake.puzzle}: {mistake.line} {mistake.what}\n{verdict.message}{more}\n", flush=True
-        )
+        said = text(verdict, why=True)
+        rows.append({**mistake._asdict(), "told": said})
+        print(f"--- {len(rows)}. {mistake.puzzle}: {mistake.line} {mistake.what}\n{said}\n", flush=True)
     print(f"{len(rows)} of {len(every)} mistakes; besides, {dict(counts)}", file=sys.stderr)
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")

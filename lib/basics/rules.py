@@ -101,4 +101,16 @@ RULES: Mapping[str, str] = {
     "raised": "the function raised {error}",
     "cancelled": "the function was cancelled by itself",
     "out_of_time": "the run did not end within {limit}",
+    # of what a puzzle asks for
+    "not_finished": "the function is not finished yet: {next}",
+    "not_granted": "puzzle {number} is solved without {feature}{about}",
+    "idea": "{found}",
+    "wrong_part": "it {when} {how} {what} of layer {layer}",
+    "other_layers": "it loads layers {layers}{beside}",
+    "one_of_both": "it begins with the {has} of layer {layer} and no part of its {lacks}",
+    "not_all_loaded": "no rank begins with all of the {kind} of layer {layer}, and all together do not either",
+    "state_late": "it has loaded the optimizer state of layer {layer} only after work on that layer",
+    "no_own_update": "it ends without the updated optimizer state of layer {layer}, and has not updated that layer",
+    "state_of_others": "this host {when} with an optimizer state of layer {layer} that none of its devices has",
+    "state_of_frozen": "it keeps the optimizer state of the frozen weight of layer {layer}",
 }

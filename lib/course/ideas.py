@@ -45,7 +45,7 @@ class Idea(NamedTuple):
                 place = Place(at.rank, at.kind, at.layer, tick=at.issued, detail=at_tick(at.issued))
             else:
                 place = Place(at)
-            raise PuzzleError(problem, where=place, expected=self.sentence, line="")
+            raise PuzzleError("idea", where=place, expected=self.sentence, line="", found=problem, idea=self.name)
 
 
 IDEAS: dict[str, Idea] = {}

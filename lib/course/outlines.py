@@ -79,13 +79,6 @@ def solution_figures(puzzle: Puzzle) -> SolutionFigures:
     return SolutionFigures(puzzle.size, *kept(OUTLINES)[puzzle.name]["at_home"])
 
 
-class Effort(NamedTuple):
-    """How often something is done, and how many ticks that takes all together."""
-
-    times: int
-    ticks: float
-
-
 def programs() -> Mapping[str, Any]:
     """Return what is secret, by puzzle: nothing where it is not to be read."""
     try:
@@ -95,69 +88,8 @@ def programs() -> Mapping[str, Any]:
 
 
 def is_known(puzzle: Puzzle) -> bool:
-    """Return whether the programs that reach the goals of a puzzle are known here."""
+    """Return whether the program that earns the star of a puzzle is known here."""
     return puzzle.name in programs()
-
-
-def known_of(puzzle: Puzzle, goal: str) -> Mapping[str, Any]:
-    """Return what is known of the program that reaches a goal, "target" or "star": of the star one of the frontier,
-    and the target's where there is none."""
-    known = programs().get(puzzle.name, {"target": {}})
-    return known.get(goal, known["target"])  # type: ignore[no-any-return]
-
-
-def solution_work(puzzle: Puzzle, goal: str = "target") -> dict[tuple[str, bool], Effort]:
-    """Return how often the busiest rank of the goal's program carries out each operation, by its verb and whether it
-    goes from node to node, and for how long."""
-    return {(kind, across): Effort(*effort) for kind, across, *effort in known_of(puzzle, goal).get("work", ())}
-
-
-def solution_chain(puzzle: Puzzle, goal: str = "target") -> dict[str, Effort]:
-    """Return how often each operation stands on the longest chain of the goal's program, and for how long."""
-    return {word: Effort(*effort) for word, *effort in known_of(puzzle, goal).get("chain", ())}
-
-
-def solution_lateness(puzzle: Puzzle, goal: str = "target") -> float:
-    """Return for how many ticks ranks of the goal's program wait for what could have been sent sooner."""
-    return float(known_of(puzzle, goal).get("late", 0.0))
-
-
-def solution_calls(puzzle: Puzzle, goal: str = "target") -> dict[tuple[str, str, int], int]:
-    """Return how often the busiest rank of the goal's program makes each collective of one layer, by its verb, the kind
-    of the tensor, and the layer."""
-    return {(kind, tensor, layer): times for kind, tensor, layer, times in known_of(puzzle, goal).get("calls", ())}
-
-
-class Order(NamedTuple):
-    """The order of the work in a pipeline. ``ahead``: how many forwards each rank does before its first backward, none
-    where it is no pipeline; ``took``: how many of these are of rank 0's first layer before those of another one;
-    ``together``: how many forwards a rank does at most one after the other, after its first backward; ``turns``: the
-    computations of each rank in their order, as texts with ``;`` between."""
-
-    ahead: Sequence[int] = ()
-    took: int = 0
-    together: int = 0
-    turns: Sequence[str] = ()
-
-
-def solution_order(puzzle: Puzzle, goal: str = "target") -> Order:
-    """Return the order of the work in the goal's program, if it is a pipeline."""
-    return Order(*known_of(puzzle, goal).get("order", ()))
-
-
-class Holding(NamedTuple):
-    """Things of one kind and size in memory. ``memory``: what it is used for, one of MEMORY_KINDS; ``what`` has ``{s}``
-    where a plural has its ending; ``elements``: of all together."""
-
-    memory: str
-    what: str
-    number: int
-    elements: Elements
-
-
-def solution_peak(puzzle: Puzzle, goal: str = "target") -> list[Holding]:
-    """Return what a rank of the goal's program holds when its memory is highest."""
-    return [Holding(*row) for row in known_of(puzzle, goal).get("peak", ())]
 
 
 def outline(puzzle: Puzzle, goal: str = "target") -> Outline:
@@ -167,7 +99,7 @@ def outline(puzzle: Puzzle, goal: str = "target") -> Outline:
     if goal != "target":
         if not is_known(puzzle):
             raise PuzzleError(f"the outline of the {goal} of {puzzle.name} is not here", line="")
-        table = known_of(puzzle, goal).get("outline", table)
+        table = programs()[puzzle.name].get(goal, {}).get("outline", table)
     compute, busy = (
         {rank: [(start, end) for start, end in spans] for ranks, spans in table[key] for rank in ranks}
         for key in ("compute", "busy")

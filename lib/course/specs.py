@@ -153,9 +153,8 @@ def find(name: object) -> Puzzle:
             return puzzle
     near = get_close_matches(str(name), known, n=1)
     problem = f"there is no puzzle {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-    expected = ", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values())
-    fix = 'a name or a number; for a function of another name: grade(fn, puzzle="fsdp")'
-    raise PuzzleError(problem, expected=expected, fix=fix)
+    names = ", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values())
+    raise PuzzleError(problem, expected=f"a name or a number: {names}")
 
 
 def before(puzzle: Puzzle) -> Puzzle | None:
@@ -272,12 +271,15 @@ COSTS: Mapping[str, Cost] = {
 }
 
 
-def cost_named(name: str) -> Cost:
-    """Return the cost of that name, or with other prices. Raise PuzzleError for a name that is none of the known ones.
+def cost_named(name: str | Cost) -> Cost:
+    """Return the cost of that name, or with other prices; or the cost itself. Raise PuzzleError for a name that is none
+    of the known ones.
 
     >>> cost_named("default(backward=2)").backward
     2
     """
+    if isinstance(name, Cost):
+        return name
     base, _, others = name.rstrip(")").partition("(")
     one_of_names("cost", base, tuple(COSTS))
     return _with_prices(base, others) if others else COSTS[base]
@@ -289,8 +291,8 @@ def _with_prices(base: str, others: str) -> Cost:
     return replace(COSTS[base], **{name: json.loads(price) for name, price in prices.items()})
 
 
-def machine_of(size: Size, cost: str) -> Shape:
-    """Return the machine of a size, at a cost of that name."""
+def machine_of(size: Size, cost: str | Cost) -> Shape:
+    """Return the machine of a size, at a cost (of that name)."""
     return Shape.of(
         size["ranks"],
         size.get("mesh"),

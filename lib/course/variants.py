@@ -16,7 +16,7 @@ def use_variants(file: str | Path) -> None:
     A grader names a file of its own, and not one that lies beside somebody's work. Raise PuzzleError for a
     file that cannot be read or has no variants.
     """
-    fix = "the file variants.json that python -m tools.variants has written"
+    expected = "the file variants.json that python -m tools.variants has written"
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
         tables = {table: kept(table) | found[table] for table in TABLES}
@@ -24,8 +24,10 @@ def use_variants(file: str | Path) -> None:
         tables[PROGRAMS] = others | found.get(PROGRAMS, {})
     except (OSError, ValueError, TypeError, KeyError) as error:
         got = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        raise PuzzleError(f"{file} has no variants that can be read", got=got, fix=fix, line="") from None
+        raise PuzzleError(f"{file} has no variants that can be read", expected=expected, got=got, line="") from None
     if unknown := {*tables[TABLES[0]]} - {*kept(TABLES[0])}:
-        raise PuzzleError(f"{file} has a variant of no puzzle: {', '.join(sorted(unknown))}", fix=fix, line="")
+        raise PuzzleError(
+            f"{file} has a variant of no puzzle: {', '.join(sorted(unknown))}", expected=expected, line=""
+        )
     texts.update({table: json.dumps(rows) for table, rows in tables.items()})
     forget()

@@ -13,7 +13,6 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 from ..basics.arguments import describe
@@ -22,18 +21,24 @@ from ..basics.folders import SOLUTIONS
 from ..course.layouts import Size, mesh_of
 from ..course.outlines import half_schedule
 from ..course.specs import Puzzle, after, changed_table, cost_named, find, kept, written
+from ..machine.cost import Cost, Shape
+from ..machine.interface import AnySimulator
 from ..record.codes import code_of, grid, legend
 from ..record.events import Event
 from ..record.operations import Message
 from ..record.table import OPERATIONS
 from ..record.training import FORWARD
+from ..recording.recorder import Recorder, recorder_for
 from ..running.execution import name_of
 from ..running.limits import TIMEOUT
-from ..running.run import Run, run
+from ..running.run import Run, failed, run
 from . import page
+from . import why as why_
 from .answers import answer_in, answer_of, renamed
 from .judge import judge
 from .progress import Ending, Progress, fitting_hint, keep, next_hint, notebook_of
+from .reasons import Recording
+from .references import references_of
 from .seal import broken_seal
 from .submission import load_quietly, summary
 from .verdict import ERROR, FAIL, PASS, Verdict
@@ -43,8 +48,6 @@ _CELL = re.compile(r"(?m)^# %%(.*)$")
 _MARKS = re.compile(r"(?ms)^[ \t]*### (?:BEGIN SOLUTION\n|END SOLUTION\n|BROKEN\n(.*?)^[ \t]*### END SOLUTION\n)")
 
 
-LIKELIEST = 0
-"""The rank with the highest memory in nearly all programs: if the first run notes what it holds, no other is needed."""
 LARGEST = 20_000
 """The largest number of records of a run that a verdict keeps, to be drawn below its words."""
 
@@ -73,6 +76,36 @@ class ShownVerdict:
         return page.table(self.verdict)
 
 
+class Recorded:
+    """The runs of a function, each of them recorded."""
+
+    def __init__(self, fn: Callable[[Any], object], cost: Cost, timeout: float | None) -> None:
+        self.fn, self.cost, self.timeout = fn, cost, timeout
+        self.done: Run | None = None  # the first run, which is that at the puzzle's own size
+        self.recorders: list[Recorder] = []  # of the first run and of the latest one
+
+    def run(self, size: Size) -> Run:
+        """Run the function at a size."""
+        done = run(self.fn, **size, cost=self.cost, timeout=self.timeout, _simulator=self._recorder)
+        self.done = self.done or done
+        return done
+
+    def _recorder(self, shape: Shape) -> AnySimulator:
+        for one in self.recorders[1:]:
+            one.notes.clear()  # of a run that was right; it would hold on to all its tensors, and they to it
+        self.recorders[1:] = [recorder_for(shape)]
+        return self.recorders[-1].as_simulator
+
+    def close(self) -> None:
+        """Forget what was recorded, which hangs together in circles."""
+        for one in self.recorders:
+            one.notes.clear()
+
+    def latest(self, size: Size) -> Recording | None:
+        """Return what the latest run has called, which was at this size; None where it was refused."""
+        return self.recorders[-1].whole() if self.recorders else None
+
+
 def grade(
     fn: Callable[[Any], object],
     puzzle: str | None = None,
@@ -89,36 +122,17 @@ def grade(
     """
     if not callable(fn):
         named = fn if isinstance(fn, str) else getattr(fn, "name", "fsdp")
-        raise PuzzleError("grade takes a function", got=describe(fn), fix=f"grade({named})")
+        raise PuzzleError("grade takes a function", expected=f"grade({named})", got=describe(fn))
     if represent is not None:
-        problem, fix = (
-            "a verdict is about all ranks: grade finds out by itself which of them have to be run",
-            "leave represent out",
-        )
-        raise PuzzleError(problem, where="grade", got=f"represent={describe(represent)}", fix=fix)
+        got = f"represent={describe(represent)}"
+        raise PuzzleError("a verdict is about all ranks", where="grade", expected="no represent", got=got)
     named = fn.func if isinstance(fn, partial) else fn
     spec = find(puzzle if puzzle is not None else getattr(named, "__name__", fn))
     begun = time.perf_counter()
-    own: dict[bool, Run] = {}  # the runs at the puzzle's own size, without notes and with them
-    whole: list[Run] = []  # the first of these, however large it is
-
-    def at(size: Size, rank: int | None = None) -> Run:
-        if size != spec.size:
-            return run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
-        if rank is None:
-            done = run(fn, **size, cost=cost, timeout=timeout, _watched=LIKELIEST)
-            whole[:] = [done]
-        else:
-            [done] = whole
-            if done.peak is None or done.peak.rank != rank:
-                done = run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
-        if len(done.events) <= LARGEST:
-            own[rank is not None] = done if rank is not None else without_notes(done)
-        return done
-
     try:
-        cost = cost_named(spec.cost)
-        verdict = judge(spec, at, at, lambda: _text_of(fn, spec.name))
+        runs = Recorded(fn, cost_named(spec.cost), timeout)
+        verdict = judge(spec, runs.run, runs.latest, references_of, partial(_text_of, named))
+        runs.close()
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)
@@ -128,11 +142,14 @@ def grade(
     verdict = _with_next(_with_help(replace(verdict, seconds=time.perf_counter() - begun), fn))
     _last[spec.name] = Ending.of(verdict)
     code = _code_of(fn, spec.name) if verdict.status == PASS else ""
-    verdict = replace(verdict, note=keep([verdict], code=code))
+    verdict = replace(verdict, note="; ".join(filter(None, [verdict.note, keep([verdict], code=code)])))
     if "ipykernel" in sys.modules:
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
         verdict = replace(verdict, attempts=f'{first}draw_attempts("{spec.name}")')
-    return ShownVerdict(verdict, own.get(False), own.get(True))
+    failed.clear()
+    why_.last[:] = [verdict]
+    done = runs.done if runs.done is not None and len(runs.done.events) <= LARGEST else None
+    return ShownVerdict(verdict, done and without_notes(done), done if done and done.peak else None)
 
 
 def _with_help(verdict: Verdict, fn: Callable[[Any], object]) -> Verdict:
@@ -144,6 +161,7 @@ def _with_help(verdict: Verdict, fn: Callable[[Any], object]) -> Verdict:
     return replace(
         verdict,
         next_hint=f'hint("{spec.name}")',
+        asks_why="why()",
         beside=f"beside_target(run({name_of(fn)}, {size}){named})",
         draws_peak=f"draw(run({name_of(fn)}, {size}, peak=True))",
         solution=f'solution("{spec.name}")' if (SOLUTIONS / f"{spec.file}.py").exists() else "",
@@ -159,27 +177,22 @@ def _with_next(verdict: Verdict) -> Verdict:
     return replace(verdict, following=then.heading if link else f"{then.heading}, in {then.file}.ipynb", link=link)
 
 
+def _text_of(fn: Callable[[Any], object]) -> str:
+    """Return the text of the cell that defines a function."""
+    return "".join(linecache.getlines(getattr(getattr(fn, "__code__", None), "co_filename", "")))
+
+
 def _code_of(fn: Callable[[Any], object], name: str) -> str:
     """Return the code of a puzzle's function from the cell that defines it."""
-    file = getattr(getattr(fn, "__code__", None), "co_filename", "")
-    return answer_in(["".join(linecache.getlines(file))], name)
-
-
-def _text_of(fn: Callable[[Any], object], name: str) -> str:
-    """Return the code of a puzzle's function with all that it needs, from other cells, too."""
-    around = fn.__globals__ if isinstance(fn, FunctionType) else {}
-    made = [way for one in around.values() for way in (vars(one).values() if isinstance(one, type) else [one])]
-    ours = [way for way in (fn, *made) if isinstance(way, FunctionType) and way.__globals__ is around]
-    files = dict.fromkeys(way.__code__.co_filename for way in ours)
-    return answer_in(["".join(linecache.getlines(file)) for file in reversed(files)], name)  # its own cell counts most
+    return answer_in([_text_of(fn)], name)
 
 
 class Hint:
     """A hint: a text, and for the second one half of a schedule, which is a picture once ``drawing`` is imported. After
-    the last one there is a question for the star."""
+    the last one there is a question for the star. ``beyond``: what is said to whoever has had all of them."""
 
-    def __init__(self, puzzle: Puzzle, number: int, why: str = "") -> None:
-        self.puzzle, self.number, self.why = puzzle, number, why
+    def __init__(self, puzzle: Puzzle, number: int, why: str = "", beyond: str = "") -> None:
+        self.puzzle, self.number, self.why, self.beyond = puzzle, number, why, beyond
         self.has_schedule = number == min(1, len(puzzle.hints) - 1)
 
     @property
@@ -193,7 +206,8 @@ class Hint:
             return f"The question for the star of {self.puzzle.name}{self.why}{last}\n\n{self.puzzle.star_hint}"
         last = f'; that was the last. Still stuck? solution("{self.puzzle.name}", sure=True) shows ours'
         more = "; ask again for the next" if self.number + 1 < len(hints) else last
-        return f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{self.why}{more}\n\n{hints[self.number]}"
+        said = f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{self.why}{more}\n\n{hints[self.number]}"
+        return f"{said}\n\n{self.beyond}" if self.beyond else said
 
     def __str__(self) -> str:
         if not self.has_schedule:
@@ -266,7 +280,8 @@ _given: dict[str, int] = {}  # how many hints, in this session; longer than that
 
 
 def hint(puzzle: str = "", number: int | None = None) -> Hint:
-    """The next hint for a puzzle; with ``number``, the hint of that number, from 1 up. After the last, the last again.
+    """The next hint for a puzzle; with ``number``, the hint of that number, from 1 up. After the last, the last again,
+    with the lines of a right program beside yours, if your last one was wrong.
 
     If your last program is right, but too slow or too large, if only at another size, it goes straight to the hint
     that is about that. If it passes and has no star, it is a question for the star. Raises PuzzleError for an unknown
@@ -286,8 +301,9 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
     number = next_hint(_given, spec, first)
     if done:
         done.take_hint(spec, number)
+    beyond = why_.beside(spec) if before >= len(spec.hints) else ""
     earlier = f'; hint("{spec.name}", 1) shows the first' if first > before else ""
-    return Hint(spec, number, f"{why[:-1]}{earlier})" if earlier else "")
+    return Hint(spec, number, f"{why[:-1]}{earlier})" if earlier else "", beyond)
 
 
 def _fitting(spec: Puzzle, done: Progress | None) -> tuple[int, str]:
@@ -333,13 +349,13 @@ def start_from(puzzle: str, new: str = "") -> Answer:
     old = find(getattr(puzzle, "__name__", puzzle))
     into = find(getattr(new, "__name__", new)) if new else after(old)
     if into is None:
-        raise PuzzleError(f"no puzzle comes after {old.name}", fix=f'start_from("{old.name}", "fsdp")', line="")
+        expected = f'the puzzle to begin, such as start_from("{old.name}", "fsdp")'
+        raise PuzzleError(f"no puzzle comes after {old.name}", expected=expected, line="")
     path = Path(f"{old.file}.ipynb")
     code = answer_of(path, old.name) or Progress().answers.get(old.name, "")
     if not code:
         expected = f"a function {old.name} in {path} in the same folder, saved, or a pass of it"
-        fix = f"solve puzzle {old.number} first, save its notebook, and run this again"
-        raise PuzzleError(f"there is no answer of yours to {old.name} here", expected=expected, fix=fix, line="")
+        raise PuzzleError(f"there is no answer of yours to {old.name} here", expected=expected, line="")
     code = renamed(code, old.name, into.name)
     shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is None:
@@ -372,8 +388,8 @@ def explained(spec: Puzzle) -> Answer:
         text = path.read_text(encoding="utf-8")
     except OSError:
         got = f"no {path.name} in a folder solutions beside lib"
-        fix = "it is in a clone of the project, and in the package llm-training-puzzles as it is published"
-        raise PuzzleError(f"the solution of {spec.name} is not here", got=got, fix=fix, line="") from None
+        expected = "a clone of the project, or the package llm-training-puzzles as it is published"
+        raise PuzzleError(f"the solution of {spec.name} is not here", expected=expected, got=got, line="") from None
     figures = kept("figures.json").get(spec.file, {})  # that the build has computed
     parts = [
         _FIGURE.sub(lambda at: figures.get(" ".join(at[1].split()), at[0]), one) for one in _sections(text, spec.name)

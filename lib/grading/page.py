@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from html import escape
 
 from ..basics.columns import in_columns
-from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
+from ..basics.errors import NOWHERE
+from ..explain import words
+from ..explain.statement import Explanation
+from .verdict import ERROR, FAIL, PASS, TODO, Mistake, Report, Verdict
 
 COLORS = {PASS: "#1a7f37", FAIL: "#b3261e", TODO: "#57606a", ERROR: "#8a4600"}
 ANSI = {PASS: "32", FAIL: "31", TODO: "2", ERROR: "33"}
@@ -20,41 +23,107 @@ HEAD = "text-align:left;vertical-align:top;white-space:nowrap;padding-right:12px
 CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 CODE = CELL + ";font-family:var(--jp-code-font-family, monospace)"  # of code, and of lines that are aligned
 STAR = "\N{BLACK STAR}"
+LINE = "text-align:left;white-space:pre-wrap"
+FOLD = {PASS: "More", FAIL: "Why", TODO: "More", ERROR: "More"}
+"""What the fold of a verdict is called."""
+ALWAYS = ("printed", "note")
+"""The facts that a report has without being asked."""
+_LINE = re.compile(r"line \d+(?: of [^:]*?)?(?= in |:|$)")
+NOTHING = Explanation(NOWHERE)
 PHONE = 480
 """In a place of fewer pixels the names stand above what they name."""
 STACKED = (
     f"@container(max-width:{PHONE}px){{.ltp-verdict :is(tbody,tr,th,td){{display:block}}"
     ".ltp-verdict th{padding-top:6px}.ltp-verdict caption{white-space:normal!important}}"
 )
-CODES = ("instead", "at")  # the parts of an error that are lines of code
-ALWAYS, ALONE = ("printed", "note"), ("costs time", "costs memory", "next", "also open")
-"""What a report has of a pass below its line, and what it has of one that is graded alone, in a sentence each."""
+CODES = ("at",)  # the parts of an error that are lines of code
 
 
-_SENTENCE = re.compile(r"(?<=[\w)])\. (?=[A-Z])")
+def text(verdict: Verdict, color: bool = False, why: bool = False) -> str:
+    """Return a verdict as plain text: what is wrong and where, the line to look at, and the figures; or the praise.
+    Below that, one fact in a line, is what was printed and what has to be known; with ``why`` all that is known."""
+    more = longer(verdict) if why else _always(verdict)
+    return "\n".join([_head(verdict, color), *_below(*brief(verdict), *more)])
 
 
-def text(verdict: Verdict, color: bool = False) -> str:
-    """Return a verdict as plain text, with one fact in a line."""
-    head = f"{_word(verdict, color)} puzzle {verdict.puzzle.number}  {verdict.puzzle.name}  {verdict.puzzle.title}"
-    head += f"  {STAR} star" * verdict.starred
-    return "\n".join([head, *_below(verdict.message), *_below(*in_columns(_lines(verdict.facts())))])
+def _always(verdict: Verdict) -> list[str]:
+    """Return the facts that are told without being asked for."""
+    return in_columns(_lines([(name, fact) for name, fact in verdict.facts() if name in ALWAYS]))
 
 
-def report_text(report: Report, color: bool = False) -> str:
-    """Return a report as plain text: a line and what was printed for a pass, all facts for the others. A pass that is
-    graded alone has a sentence of what keeps it from its star, and what comes next."""
-    facts_of_a_pass = ALWAYS + ALONE * (len(report.verdicts) == 1)
+def _head(verdict: Verdict, color: bool) -> str:
+    puzzle, error = verdict.puzzle, verdict.error
+    head = f"{_word(verdict, color)} puzzle {puzzle.number}  {puzzle.name}{f'  {STAR} star' * verdict.starred}"
+    if error is None:
+        return f"{head}: {verdict.message}"
+    place, line = str(error.place), _LINE.match(error.line)
+    where = ", ".join(filter(None, [place, line and line[0]]))
+    at = f", with {verdict.failed_at}" if verdict.failed_at else ""
+    return f"{head}{at}: {where}" if where else f"{head}{at}"
+
+
+def brief(verdict: Verdict) -> list[str]:
+    """Return the lines of a verdict below its first one, at most three."""
+    lines: list[str] = []
+    if verdict.error is not None:
+        known = verdict.explanation or NOTHING
+        most = words.SHORT if known.look_at else words.MOST_WORDS - len(_head(verdict, False).split())
+        lines += words.verdict(known, _in_short(verdict.error, most))
+    elif verdict.explanation is not None:
+        lines += words.verdict(verdict.explanation, "")
+    return [*lines, *filter(None, [figures(verdict)])]
+
+
+def _in_short(error: Mistake, most: int) -> str:
+    """Return what is wrong, with what was expected and what came as far as there are words left."""
+    said = error.problem.partition("\n")[0]
+    if error.rule == "idea":
+        return f'{said}; on the page: "{error.expected}"'
+    for name, text in (("expected", error.expected), ("got", error.got)):
+        part = text.partition("\n")[0]
+        if part and len(f"{said} {part}".split()) < most:
+            said += f"; {name} {part}"
+    return said
+
+
+def figures(verdict: Verdict) -> str:
+    """Return time and memory with the target's, and where more is said, in a line."""
+    puzzle, said = verdict.puzzle, []
+    if verdict.time is not None and verdict.memory is not None:
+        own = puzzle.brief(verdict.time, verdict.memory)
+        goals = puzzle.describe(puzzle.target["time"], puzzle.target["memory"])
+        said = [f"{one} of {goal}" for one, goal in zip(own, goals, strict=True)]
+    if verdict.status in (FAIL, TODO):
+        said += [verdict.next_hint] if verdict.next_hint else []
+        said += [f"why: {verdict.asks_why}"] if verdict.asks_why and verdict.status == FAIL else []
+    elif verdict.status == PASS and verdict.following:
+        said.append(f"next: {verdict.following}")
+    return " \N{MIDDLE DOT} ".join(said)
+
+
+def longer(verdict: Verdict) -> list[str]:
+    """Return what is below the fold: the parts of an error, the explanation, and all facts."""
+    parts = [] if verdict.error is None else [("wrong", verdict.error.problem), *verdict.error.parts]
+    return in_columns(_lines([*parts, *reasons(verdict), *verdict.facts()]))
+
+
+def reasons(verdict: Verdict) -> list[tuple[str, str]]:
+    """Return the explanation, as a fact with a name."""
+    said = words.why(verdict.explanation) if verdict.explanation is not None else []
+    return [("why", "\n".join(said))] if said else []
+
+
+def report_text(report: Report, color: bool = False, why: bool = False) -> str:
+    """Return a report as plain text: a line and what was printed for a pass among several, and each of the others as
+    ``text`` has it."""
     passed = [verdict for verdict in report.verdicts if verdict.status == PASS]
     lines = iter(in_columns([_in_a_line(verdict) for verdict in passed], figures=(2, 3, 5, 6)))
     shown = [f"Grade: {report.headline()}"]
     for verdict in report.verdicts:
-        if verdict.status == PASS:
-            facts = [(name, fact) for name, fact in verdict.facts() if name in facts_of_a_pass]
-            more = [(name, _SENTENCE.split(fact)[0] if name in ALONE else fact) for name, fact in facts]
-            shown += [f"{_word(verdict, color)} {next(lines)}", *_below(*in_columns(_lines(more)))]
+        if verdict.status != PASS or why or len(report.verdicts) == 1:
+            shown.append(text(verdict, color, why))
         else:
-            shown.append(text(verdict, color))
+            shown += [f"{_word(verdict, color)} {next(lines)}", *_below(*_always(verdict))]
     return "\n".join([*shown, *([f"Graded {report.isolation}."] if report.isolation and not report.not_graded else [])])
 
 
@@ -86,22 +155,25 @@ def _below(*lines: str) -> list[str]:
 
 
 def table(verdict: Verdict) -> str:
-    """Return a verdict as HTML. An error begins with what is wrong, and each of its other parts has a row."""
-    facts = [("verdict", verdict.message)]
-    if verdict.error is not None:
-        held = f"right at its own size, but not with {verdict.failed_at}\n" if verdict.failed_at else ""
-        facts = [("verdict", held + verdict.error.problem), *verdict.error.parts]
+    """Return a verdict as HTML: what ``text`` says and, folded, a table with all that is known."""
+    title = f"Puzzle {verdict.puzzle.number}: {escape(verdict.puzzle.title)}"
+    star = f" {STAR} star" * verdict.starred
+    drawn = CELEBRATION * (verdict.status == PASS)
+    error = [("wrong", verdict.error.problem), *verdict.error.parts] if verdict.error is not None else []
     rows = "".join(
         f'<tr><th scope="row" style="{HEAD}">{escape(name)}</th>'
         f'<td style="{CODE if name in CODES or chr(10) in fact else CELL}">{_linked(name, fact, verdict)}</td></tr>'
-        for name, fact in [*facts, *verdict.facts()]
+        for name, fact in [*error, *reasons(verdict), *verdict.facts()]
     )
-    title = f"Puzzle {verdict.puzzle.number}: {escape(verdict.puzzle.title)}"
-    star = f" {STAR} star" * verdict.starred
-    head = f'<caption style="{CAPTION}">{title} {badge(verdict.status)}{star}</caption>'
-    shown = f'<table class="ltp-verdict" style="{INK}">{head}<tbody>{rows}</tbody></table>'
-    drawn = CELEBRATION * (verdict.status == PASS)
-    return f'<div style="container-type:inline-size"><style>{STACKED}</style>{drawn}{shown}</div>'
+    first, *lines = [_head(verdict, False).partition(": ")[2] or verdict.message, *brief(verdict)]
+    said = "".join(f'<div style="{LINE}">{escape(line)}</div>' for line in filter(None, [first, *lines]))
+    head = f'<div style="{CAPTION}">{title} {badge(verdict.status)}{star}</div>'
+    folded = f'<table class="ltp-verdict"><tbody>{rows}</tbody></table>'
+    fold = f'<details><summary style="cursor:pointer">{FOLD[verdict.status]}</summary>{folded}</details>'
+    return (
+        f'<div style="container-type:inline-size;{INK}"><style>{STACKED}</style>{drawn}{head}{said}{fold * bool(rows)}'
+        "</div>"
+    )
 
 
 def _linked(name: str, fact: str, verdict: Verdict) -> str:

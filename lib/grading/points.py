@@ -40,7 +40,7 @@ def assignment(text: str) -> Mapping[str, float]:
     pairs = [part.partition("=") for part in text.split(",")]
     worths = {find(name.strip()).name: _worth(number) for name, _, number in pairs}
     if len(worths) < len(pairs):
-        raise PuzzleError(f"--points {text} names a puzzle twice", fix="--points fsdp=20,gpipe=10", line="")
+        raise PuzzleError(f"--points {text} names a puzzle twice", expected="--points fsdp=20,gpipe=10", line="")
     return worths
 
 
@@ -50,6 +50,6 @@ def _worth(text: str) -> float:
     except ValueError:
         worth = 0.0
     if not 0 < worth <= 1e6:
-        got, fix = f"{text.strip()!r}", "--points 10, for each puzzle, or --points fsdp=20,gpipe=10"
-        raise PuzzleError("a puzzle is worth a number of points, more than 0", got=got, fix=fix, line="")
+        got, expected = f"{text.strip()!r}", "--points 10, for each puzzle, or --points fsdp=20,gpipe=10"
+        raise PuzzleError("a puzzle is worth a number of points, more than 0", expected=expected, got=got, line="")
     return worth

@@ -46,18 +46,16 @@ class Point(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How an attempt ended: whether it was right, its time and memory, and of what it was ``too`` much, "slow" or
-    "large", at another size."""
+    """How an attempt ended: whether it was right, and its time and memory."""
 
     right: bool
     time: float | None
     memory: float | None
-    too: str = ""
 
     @classmethod
     def of(cls, verdict: Verdict) -> Ending:
         """Return how the attempt of a verdict ended."""
-        return cls(verdict.right is True, verdict.time, plain(verdict.memory), verdict.too)
+        return cls(verdict.right is True, verdict.time, plain(verdict.memory))
 
 
 def kept_in(folder: Path | None = None) -> Path:
@@ -272,9 +270,6 @@ class Progress:
 def fitting_hint(puzzle: Puzzle, last: Ending) -> tuple[int, str]:
     """Return the index of the hint that fits an attempt that ended so, and why it fits, in parentheses. That of the
     question for the star comes after all hints."""
-    if last.too:
-        why = f" (your last program is right at its own size, but too {last.too} at another one)"
-        return _hint_for(puzzle, last.too), why
     if not last.right or last.time is None or last.memory is None:
         return 0, ""
     target = puzzle.target
@@ -331,7 +326,7 @@ def _ending(ending: dict[str, Any]) -> Ending:
     """Return how an attempt ended from the file. Raise LookupError, TypeError or ValueError if that is not sound."""
     found = Ending(*(ending[key] for key in Ending._fields))
     figures = all(one is None or _is_figure(one) for one in (found.time, found.memory))
-    if type(found.right) is not bool or not figures or found.too not in ("", "slow", "large"):
+    if type(found.right) is not bool or not figures:
         raise ValueError("no ending")
     return found
 

@@ -8,9 +8,11 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ..basics.errors import NOWHERE, Place, PuzzleError
+from ..basics.rules import ARGUMENT
 from ..basics.units import Elements
 from ..course.bounds import bounds_of
 from ..course.specs import Puzzle, opened_by
+from ..explain.statement import Explanation, as_json
 from ..record.figures.breakdown import in_words, waits_of
 from ..recording.safe import shown, shown_place
 from .points import score_of
@@ -22,20 +24,20 @@ time."""
 PASS, FAIL, TODO, ERROR = "PASS", "FAIL", "TODO", "ERROR"
 """Right and within the target; wrong or over the target; not attempted; a failure of the grader."""
 
-TEXTS = ("problem", "expected", "got", "fix", "line")
+TEXTS = ("problem", "expected", "got", "line")
 LATEST = 1e15  # ticks: no run takes longer
 
 
 class Mistake(NamedTuple):
-    """The parts of a PuzzleError: what is wrong, where, what was expected, what came, what to write instead, and the
-    learner's line."""
+    """The parts of a PuzzleError: what is wrong, where, what was expected, what came, the learner's line, and the name
+    of the rule that is broken."""
 
     problem: str
     place: Place = NOWHERE
     expected: str = ""
     got: str = ""
-    fix: str = ""
     line: str = ""
+    rule: str = ARGUMENT
 
     @classmethod
     def of(cls, error: PuzzleError) -> Mistake:
@@ -43,19 +45,19 @@ class Mistake(NamedTuple):
         place = getattr(error, "place", None)
         if not isinstance(place, Place):
             return cls(str(error))
-        texts = map(str, (error.expected, error.got, error.fix, error.line))
+        texts = map(str, (error.expected, error.got, error.line, error.rule))
         return cls(str(error.problem), shown_place(place), *texts)
 
     @property
     def parts(self) -> list[tuple[str, str]]:
         """The parts that are not empty, without the problem, as pairs of a name and a text."""
-        names = ("where", "expected", "got", "instead", "at")
-        return [(name, text) for name, text in zip(names, map(str, self[1:]), strict=True) if text]
+        names = ("where", "expected", "got", "at")
+        return [(name, text) for name, text in zip(names, map(str, self[1:5]), strict=True) if text]
 
     def shown(self, longest: int) -> Mistake:
         """Return a copy with texts that are safe to show, and not too long."""
         texts: dict[str, Any] = {part: shown(getattr(self, part), longest) for part in TEXTS}
-        return Mistake(place=shown_place(self.place), **texts)
+        return self._replace(place=shown_place(self.place), **texts)
 
     def as_json(self) -> dict[str, Any]:
         """Return the parts as JSON values."""
@@ -66,7 +68,8 @@ class Mistake(NamedTuple):
             "tick": tick if tick is not None and 0 <= tick < LATEST else None,  # no infinity in JSON
             "detail": detail,
         }  # fmt: skip
-        return {"problem": self.problem, "where": where, **{part: getattr(self, part) for part in TEXTS[1:]}}
+        texts = {part: getattr(self, part) for part in TEXTS}
+        return {"rule": self.rule, "where": where, **texts}
 
 
 @dataclass(frozen=True)
@@ -83,17 +86,16 @@ class Verdict:
     idle: float | None = None  # the share (0 to 1) of all ranks' time in which they neither compute nor communicate
     held_at: tuple[str, ...] = ()  # other sizes at which it was right, too
     failed_at: str = ""  # the other size at which it was wrong
-    too: str = ""  # "slow" or "large": what it was too much of there, where it was right but for that
     error: Mistake | None = None  # the parts of the error in the message, if there is one
+    explanation: Explanation | None = None  # why it is wrong, slow or large, where its run is known
     chain: str = ""  # the longest chain of operations, as a sum of ticks, if right but too slow
-    costs_time: str = ""  # what it does more often than the target's program, if right but too slow
-    costs_memory: str = ""  # what it holds at its peak beyond the target's program, if right but too large
     peak_memory: Elements | None = None  # what it takes at its peak, without rounding, if too large
     peak: Sequence[Mapping[str, Any]] = ()  # each thing that it holds at its peak, as JSON values, if too large
     file: str = ""  # the file of the code, at a shell
     folder: str = ""  # of that file, beside which progress is kept
     printed: str = ""  # the output of the code, in a worker
     seconds: float = 0.0  # wall-clock time of grading
+    asks_why: str = ""  # the call or command that shows more of the explanation
     next_hint: str = ""  # the call or command for the next hint
     beside: str = ""  # the call that draws the schedule above the target's, in a notebook
     draws_peak: str = ""  # the call that draws the schedule with marks on what is in memory at the peak, in a notebook
@@ -155,15 +157,9 @@ class Verdict:
             ("printed", self.printed, self.printed.rstrip("\n")),
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
             ("where the time goes", self.chain, chain),
-            ("costs time", self.costs_time, self.costs_time),
-            ("costs memory", self.costs_memory, self.costs_memory),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
             ("too large?", self.draws_peak and large, f"{self.draws_peak} marks what has made the tensors at the peak"),
-            (
-                "and the star?",
-                self.beside and passed and self.costs_time,
-                f"{to_star} draws yours beside the star's outline",
-            ),
+            ("and the star?", self.beside and passed and too, f"{to_star} draws yours beside the star's outline"),
             ("attempts", self.attempts and self.right, f"{self.attempts} draws yours as points of time and memory"),
             ("best known", self.starred, "; ".join(best)),
             ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
@@ -189,7 +185,7 @@ class Verdict:
             "star": puzzle.star, "starred": self.starred, "frontier": frontier, "bound": bound and bound.as_json(),
             "idle": self.idle, "parts": {part: float(share) for part, share in self.parts.items()},
             "held_at": list(self.held_at), "failed_at": self.failed_at,
-            "chain": self.chain, "costs_time": self.costs_time, "costs_memory": self.costs_memory,
+            "explanation": self.explanation and as_json(self.explanation), "chain": self.chain,
             "peak_memory": plain(self.peak_memory), "peak": [*self.peak],
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),
             "next_hint": "" if self.status == PASS else self.next_hint, "note": self.note,

@@ -98,8 +98,9 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         self._codes: list[CodeType] = []
         self._places = array("i")
         self.final_weights = Answers()
+        kind = getattr(self._simulator, "storage_type", Storage)  # a recorder has dictionaries that say more
         for store in STORES:
-            setattr(self, store, Storage(self._simulator, self._handle, store))
+            setattr(self, store, kind(self._simulator, self._handle, store))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute of your own. Raises PuzzleError for what the machine has: it would no longer know of it."""

@@ -1,57 +1,57 @@
-"""The simulator of a worker: it records each call before it carries it out.
+"""The simulator of a run that is recorded: each call is noted, carried out, and written down when somebody asks.
 
-A call is written first, and carried out as it was written, by a replay of its own. So what a learner sees is what the
-grader's replay will see, and a question (the clock, the log, what is stored) is answered here and not recorded.
+A note is the call as it came, its result, and the learner's place in compiled code. What a replay needs is made of the
+notes afterwards, so a run takes little longer for being recorded. A question (the clock, the log, what is stored) is
+handed on and not noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial, partialmethod
-from operator import attrgetter
+import linecache
+import sys
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, cast
 
-from ..basics.errors import Deadlock, PuzzleError
+from ..basics.errors import Deadlock, PuzzleError, is_learners_file, line_at
+from ..learner.storage import Storage
 from ..machine.cost import Shape
 from ..machine.in_flight import InFlight
 from ..machine.interface import AnySimulator, Simulator, Token
 from ..machine.rank_state import RankState, TensorState
-from ..machine.simulator import LocalSimulator, second_model
-from ..record.operations import NO_OPTIONS, Options
+from ..machine.simulator import LocalSimulator
+from ..record.operations import NO_OPTIONS
 from ..running.limits import TimeIsUp
-from .replay import MOST, Replay
+from .replay import MOST, MOST_ERRORS
 from .verbs import VERBS
-from .wire import ProtocolError
+
+LONGEST_KEY, LONGEST_LINE = 80, 400  # characters of a key as it is written, and of a line
+STORED, REPLACED, TAKEN, READ = "stored", "replaced", "taken", "read"
+"""What a dictionary does with a tensor: it is stored, another one is stored over it, it is taken out, it is read."""
 
 
-class Recorded:
-    """What records the calls of a tensor: shard, combine and add. ``carried_out_by``: the class that has its own."""
-
-    __slots__ = ()
-    carried_out_by: type[TensorState]
-    rank: Any
-
-    def _recorded(self, verb: str, *arguments: Any) -> TensorState:
-        return self.rank.recorder.record(verb, self.rank, self, *arguments)  # type: ignore[no-any-return]
-
-    shard: Any = partialmethod(_recorded, "shard")
-    combine: Any = partialmethod(_recorded, "combine")
-    add: Any = partialmethod(_recorded, "add")
-
-
-class RecordedTensor(Recorded, TensorState):
-    """A tensor whose calls are recorded."""
+class RecordedTensor(TensorState):
+    """A tensor that is cut, joined and added up by calls which are recorded."""
 
     __slots__ = ()
-    carried_out_by = TensorState
+
+    def shard(self, index: int, total: int) -> TensorState:
+        return cast(RecordedRank, self.rank).verbs["shard"](self.rank, self, index, total)  # type: ignore[no-any-return]
+
+    def combine(self, other: Token) -> TensorState:
+        return cast(RecordedRank, self.rank).verbs["combine"](self.rank, self, other)  # type: ignore[no-any-return]
+
+    def add(self, other: Token) -> TensorState:
+        return cast(RecordedRank, self.rank).verbs["add"](self.rank, self, other)  # type: ignore[no-any-return]
 
 
 class RecordedRank(RankState):
-    """A rank whose tensors are recorded."""
+    """A rank whose tensors are recorded. ``verbs``: what cuts, joins and adds up."""
 
-    __slots__ = ("recorder",)
+    __slots__ = ("verbs",)
     tensor_type = RecordedTensor
-    recorder: Recorder
+    verbs: Mapping[str, Callable[..., Any]]
 
 
 class RecordedSimulator(LocalSimulator):
@@ -60,42 +60,132 @@ class RecordedSimulator(LocalSimulator):
     rank_type = RecordedRank
 
 
-def recorder_for(shape: Shape, layers: int, batches: int) -> Recorder:
+class RecordedStorage(Storage):
+    """A dictionary of a rank that notes what it does with which key."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: Hashable, tensor: Any) -> None:
+        before = dict.get(self, key)
+        super().__setitem__(key, tensor)
+        if before is not tensor:
+            self._note(STORED, key, tensor)
+            if before is not None:
+                self._note(REPLACED, key, before)
+
+    def __getitem__(self, key: Hashable) -> Any:
+        if (tensor := dict.get(self, key)) is not None:
+            self._note(READ, key, tensor)
+        return super().__getitem__(key)
+
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        """Return the tensor under a key, or what is given for the case that there is none."""
+        if (tensor := dict.get(self, key)) is not None:
+            self._note(READ, key, tensor)
+        return super().get(key, default)
+
+    def pop(self, key: Hashable, *default: Any) -> Any:
+        """Take a tensor out, and return it."""
+        if (tensor := dict.get(self, key)) is not None:
+            self._note(TAKEN, key, tensor)
+        return super().pop(key, *default)
+
+    def _note(self, way: str, key: Hashable, tensor: Any) -> None:
+        code, at = _place(sys._getframe(2))
+        cast(Recorder, self._simulator).notes.append((way, self._name, key, tensor._token, code, at, None))
+
+
+def recorder_for(shape: Shape, strict: bool = True) -> Recorder:
     """Return a recorder of a run on a machine of this shape."""
-    return Recorder(RecordedSimulator(shape, graded=True), layers, batches)
+    return Recorder(RecordedSimulator(shape, graded=True, strict=strict))
 
 
-class Recorder(Replay):
-    """The simulator that a learner's function runs beside (see ``machine.interface``), and what has been recorded."""
+NOWHERE = ("store", "drop", "wait", "finish", "decide_next", "share", "deadlock")
+"""Verbs of which nobody asks where they were written: of a dictionary, that is noted with its key."""
+_known: dict[str, bool] = {}  # by the name of a file whether it is the learner's
 
-    methods_of = staticmethod(attrgetter("carried_out_by"))
-    listed: Callable[[], list[list[Any]]] = list
-    """Makes the list of the calls (see ``lines``)."""
 
-    def __init__(self, simulator: LocalSimulator, layers: int, batches: int) -> None:
-        super().__init__(simulator, layers, batches)
-        for rank in self.ranks:
-            cast(RecordedRank, rank).recorder = self
-        self.recorded: list[list[Any]] = self.listed()
-        self.failed: dict[int, PuzzleError] = {}  # by place among the calls
-        self.inside = False  # whether a call is being carried out
-        self.opened: set[int] = set()
-        self.numbers: dict[object, int] = {}  # of tensors
-        self.made_up: dict[object, TensorState] = {}  # what was entered for a tensor of no rank of this machine
-        self.numbers_of_calls: dict[object, int] = {}
+def _place(frame: FrameType | None) -> tuple[CodeType | None, int]:
+    """Return the learner's code that has led to a frame, and the place in it."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        own = _known.get(file)
+        if own is None:
+            own = _known[file] = is_learners_file(file)
+        if own:
+            return frame.f_code, frame.f_lasti
+        frame = frame.f_back
+    return None, 0
+
+
+class Notes(list[tuple[Any, ...]]):
+    """What was asked of a simulator: each call that was carried out to its end, as verb, rank, coroutine, arguments,
+    the learner's code and the place in it, and the result or the error; and of dictionaries what they do, their name,
+    key, tensor, and the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = False  # whether nothing more is carried out
+        self.errors_left = 0
         self.coroutines: dict[object, int] = {}  # keeps the tasks alive, so that no two get the same number
         self.holders: dict[int, Callable[[], object]] = {}  # by rank: what names the coroutine that runs
-        self.writes = {verb: [kind.write for kind in kinds] for verb, kinds in VERBS.items()}
-        self.store = self._short("store", simulator.store, self.numbers)
-        self.drop = self._short("drop", simulator.drop, self.numbers)
-        self.short_wait = self._short("wait", self._wait, self.numbers_of_calls)
-        self.short_fetch = self._short("fetch", self._fetch, self.numbers_of_calls)
-        for verb in VERBS:
-            if not hasattr(self, verb):
-                setattr(self, verb, partial(self.record, verb))
-        for question in vars(Simulator):  # what is left of its methods is asked, and not recorded
-            if not question.startswith("_") and not hasattr(self, question):
-                setattr(self, question, getattr(simulator, question))
+
+    def noting(self, verb: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what carries a verb out and notes it."""
+        holders, placed = self.holders, verb not in NOWHERE
+
+        def noting(rank: RankState, *arguments: Any) -> Any:
+            running = self._begin(rank.rank) if holders or self.over or len(self) >= MOST else None
+            code, at = _place(sys._getframe(1)) if placed else (None, 0)
+            try:
+                result = act(rank, *arguments)
+            except BaseException as error:
+                self._failed(error, verb, rank.rank, running, arguments, code, at)
+                raise
+            self.append((verb, rank.rank, running, arguments, code, at, result))
+            return result
+
+        return noting
+
+    def _begin(self, rank: int) -> int | None:
+        """Return the number of the coroutine that runs, where a rank has several."""
+        if self.over:
+            raise TimeIsUp  # it was raised while a call was carried out, and caught: the machine is half way in it
+        if len(self) >= MOST:
+            raise PuzzleError(f"more than {MOST:,} calls in one run")
+        holder = self.holders.get(rank)
+        if holder is None or (running := holder()) is None:
+            return None
+        return self.coroutines.setdefault(running, len(self.coroutines))
+
+    def _failed(self, error: BaseException, *note: Any) -> None:
+        if isinstance(error, PuzzleError):
+            self.append((*note, error))
+            self.errors_left -= 1
+        self.over = self.errors_left < 0 or not isinstance(error, PuzzleError)
+
+
+class Recorder:
+    """The simulator that a learner's function runs beside (see ``machine.interface``), and what it has been asked."""
+
+    storage_type = RecordedStorage
+
+    def __init__(self, simulator: LocalSimulator) -> None:
+        self.simulator, self.notes = simulator, Notes()
+        self.ranks: list[RankState] = []
+        self.parts = {
+            verb: self.notes.noting(verb, _on_tensor(getattr(TensorState, verb)))
+            for verb in ("shard", "combine", "add")
+        }
+        acts: dict[str, Callable[..., Any]] = {"fetch": lambda rank, call, peer: simulator.fetch(call)}
+        acts["decide_next"] = lambda rank: simulator.decide_next()
+        acts["wait"] = lambda rank, call, waiter: simulator.wait(call, waiter)
+        acts["deadlock"] = lambda rank, lines, finished: simulator.deadlock(lines, finished)
+        for name in vars(Simulator):
+            if not name.startswith("_"):
+                act = acts.get(name) or getattr(simulator, name)
+                noted = self.notes.noting(name, act) if name in VERBS else act  # a question is asked, and not noted
+                setattr(self, name if not hasattr(Recorder, name) else f"_{name}", noted)
 
     @property
     def as_simulator(self) -> AnySimulator:
@@ -103,122 +193,125 @@ class Recorder(Replay):
         return cast(AnySimulator, self)
 
     def recording(self) -> dict[str, Any]:
-        """Return what has been recorded, as ``Replay.play`` takes it."""
-        return {"calls": self.recorded, "failed": [[place, str(one.line)] for place, one in self.failed.items()]}
+        """Return what has been recorded: ``calls`` and ``failed`` as ``Replay.play`` takes them."""
+        return Writer(self.notes).written()
 
-    def record(self, verb: str, rank: RankState, *arguments: Any) -> Any:
-        """Write a call down, carry it out, and return its result. Raise the PuzzleError of one that fails."""
-        if self.inside:
-            raise TimeIsUp  # it was raised while a call was carried out, and caught: the machine is half way in it
-        coroutine = self._running(rank.rank) if self.holders else None
-        writes = self.writes[verb]
-        written: Sequence[Any]
-        if len(arguments) == 1:  # most often
-            [write], [argument] = writes, arguments
-            written = (argument if write is None else write(self, argument),)
-        else:
-            both = zip(writes, arguments, strict=True)
-            written = [argument if write is None else write(self, argument) for write, argument in both]
-        if len(self.recorded) >= MOST:
-            raise PuzzleError(f"more than {MOST:,} calls in one run")
-        self.inside = True
-        self.recorded.append(call := [verb, rank.rank, coroutine, *written])
-        try:
-            result = self.act(self.by_number[rank.rank], call)
-        except BaseException as error:
-            self._note(error)
-            raise
-        self.inside = False
-        return result
+    def diary(self) -> list[Any]:
+        """Return the lines of these calls, their places, and what dictionaries have done (see ``Writer``), as JSON can
+        carry them."""
+        writer = Writer(self.notes)
+        writer.written()
+        return [writer.lines, writer.places, writer.kept]
 
-    def _short(self, verb: str, act: Callable[..., Any], numbers: dict[object, int]) -> Callable[..., Any]:
-        """Return ``record`` for a verb of one tensor or call, which is not read again from what is written: it is the
-        same. Two of three calls are such, and a run takes a twelfth less. What is unusual is left to ``record``."""
-        recorded, finished, holders, of_tensor = self.recorded, self.finished, self.holders, numbers is self.numbers
-
-        def short(rank: RankState, thing: Any, *more: Any) -> Any:
-            number = numbers.get(thing)
-            if number is None or self.inside or rank.rank in finished or len(recorded) >= MOST:
-                return self.record(verb, rank, thing, *more)
-            self.coroutine = coroutine = self._running(rank.rank) if holders else None
-            self.inside = True
-            recorded.append([verb, rank.rank, coroutine, number, *more])
-            try:
-                if of_tensor:
-                    self.count(thing.labels)
-                result = act(rank, thing, *more)
-                if result is not None and result.__class__ is not bool:
-                    self._enter(result)
-            except BaseException as error:
-                self._note(error)
-                raise
-            self.inside = False
-            return result
-
-        return short
-
-    def _running(self, rank: int) -> int | None:
-        """Return the number of the coroutine that runs, where a rank has several."""
-        holder = self.holders.get(rank)
-        if holder is None or (running := holder()) is None:
-            return None
-        return self.coroutines.setdefault(running, len(self.coroutines))
-
-    def _note(self, error: BaseException) -> None:
-        """Note how the latest call has failed. Raise PuzzleError in place of a ProtocolError."""
-        if isinstance(error, PuzzleError):
-            self.failed[len(self.recorded) - 1] = error
-            self.failures += 1
-            self.inside = self.too_many_errors
-            return
-        self.recorded.pop()
-        if isinstance(error, ProtocolError):
-            self.inside = False
-            raise PuzzleError(str(error)) from None
-
-    def number(self, token: Token) -> int:
-        """Return the number of a tensor. One made by hand, or of another machine, is first entered as made up."""
-        number = self.numbers.get(token)
-        if number is None:
-            if token not in self.made_up:
-                self.made_up[token] = self.record("by_hand", self.ranks[0], token.labels)
-            number = self.numbers[self.made_up[token]]
-        return number
-
-    def _enter(self, result: object) -> None:
-        super()._enter(result)  # which comes here with each of several
-        if isinstance(result, TensorState):
-            self.numbers[result] = len(self.tensors) - 1
-        elif isinstance(result, InFlight):
-            self.numbers_of_calls[result] = len(self.calls) - 1
+    def whole(self) -> dict[str, Any]:
+        """Return the recording with its diary."""
+        return {**self.recording(), "diary": self.diary()}
 
     # -- what is called in another way than it is recorded ---------------------------------------------------------
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
-        if rank in self.opened:
-            raise second_model(rank)
-        self.opened.add(rank)
-        return self.by_number[rank]
-
-    def compute(
-        self, rank: RankState, kind: str, layer: Any, operands: Sequence[Token], options: Options = NO_OPTIONS
-    ) -> list[TensorState]:
-        return self.record("compute", rank, kind, layer, operands, options)  # type: ignore[no-any-return]
+        state = self.simulator.open(rank, layers, batches)
+        cast(RecordedRank, state).verbs = self.parts
+        self.ranks.append(state)
+        self.notes.errors_left += MOST_ERRORS
+        return state
 
     def wait(self, call: InFlight, waiter: Callable[[], None]) -> bool:
-        self.waiter = waiter
-        return self.short_wait(call.rank, call)  # type: ignore[no-any-return]
+        return self._wait(call.rank, call, waiter)  # type: ignore[no-any-return,attr-defined]
 
     def fetch(self, call: InFlight) -> object:
-        return self.short_fetch(call.rank, call, call.peer)
+        return self._fetch(call.rank, call, call.peer)  # type: ignore[attr-defined]
 
     def decide_next(self) -> bool:
-        return self.record("decide_next", self.ranks[0])  # type: ignore[no-any-return]
+        return self._decide_next(self.ranks[0])  # type: ignore[no-any-return,attr-defined]
 
     def share(self, rank: RankState, holder: Callable[[], object]) -> None:
-        if rank.rank not in self.holders:
-            self.holders[rank.rank] = holder
-            self.record("share", rank)
+        if rank.rank not in self.notes.holders:
+            self.notes.holders[rank.rank] = holder
+            self._share(rank, holder)  # type: ignore[attr-defined]
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
-        return self.record("deadlock", self.ranks[0], lines)  # type: ignore[no-any-return]
+        return self._deadlock(self.ranks[0], lines, finished)  # type: ignore[no-any-return,attr-defined]
+
+
+def _on_tensor(act: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a tensor as a verb of its rank."""
+    return lambda rank, tensor, *arguments: act(tensor, *arguments)
+
+
+class Writer:
+    """Writes notes down as plain data. ``lines``: of each call the number of its place among ``places``, which are the
+    number of a line, its text, and its file unless that is the first one. ``kept``: what dictionaries have done, each
+    with the number of calls before, what it did (see ``STORED``), with which tensor, its name, the key, and the place.
+    """
+
+    def __init__(self, notes: Sequence[tuple[Any, ...]]) -> None:
+        self.notes = notes
+        self.calls: list[list[Any]] = []
+        self.lines: list[int] = []
+        self.places: list[list[Any]] = []
+        self.kept: list[list[Any]] = []
+        self.numbers: dict[object, int] = {}  # of tensors
+        self.numbers_of_calls: dict[object, int] = {}
+        self.known: dict[tuple[int, int], int] = {}  # by code and the place in it the number of the line
+        self.numbers_of_lines: dict[tuple[str, int], int] = {}
+
+    def written(self) -> dict[str, Any]:
+        """Return the calls that are noted, and which have failed at which line, as plain data."""
+        failed: list[list[Any]] = []
+        for verb, rank, coroutine, arguments, code, place, result in self.notes:
+            line = self._line(code, place)
+            if verb not in VERBS:
+                number = self.numbers.get(arguments)
+                if number is not None:
+                    self.kept.append([len(self.calls), verb, number, rank, repr(coroutine)[:LONGEST_KEY], line])
+                continue
+            written = [
+                argument if kind.write is None else kind.write(self, argument)
+                for kind, argument in zip(VERBS[verb], (*arguments, NO_OPTIONS), strict=False)
+            ]
+            self._write([verb, rank, coroutine, *written], line)
+            if isinstance(result, PuzzleError) and verb != "deadlock":
+                failed.append([len(self.calls) - 1, str(result.line)])
+            else:
+                self._enter(result)
+        return {"calls": self.calls, "failed": failed}
+
+    def number(self, token: Token) -> int:
+        """Return the number of a tensor. One made by hand, or of another machine, is first entered as made up."""
+        if token not in self.numbers:
+            self._write(["by_hand", 0, None, VERBS["by_hand"][0].write(self, token.labels)], self._line(None, 0))  # type: ignore[misc]
+            self.numbers[token] = len(self.numbers)
+        return self.numbers[token]
+
+    def _write(self, call: list[Any], line: int) -> None:
+        self.calls.append(call)
+        self.lines.append(line)
+
+    def _enter(self, result: object) -> None:
+        """Number the tensors and calls that a call has made."""
+        for one in _things(result):
+            if isinstance(one, TensorState):
+                self.numbers[one] = len(self.numbers)
+            else:
+                self.numbers_of_calls[one] = len(self.numbers_of_calls)
+
+    def _line(self, code: CodeType | None, place: int) -> int:
+        """Return the number of a place."""
+        key = id(code), place
+        if key not in self.known:
+            file, number = ("", 0) if code is None else (code.co_filename, line_at(code, place))
+            self.known[key] = self.numbers_of_lines.setdefault((file, number), len(self.places))
+            if self.known[key] == len(self.places):
+                first = next((name for name, _ in self.numbers_of_lines if name), "")
+                text = linecache.getline(file, number).strip()[:LONGEST_LINE] if file else ""
+                self.places.append([number, text, "" if file in ("", first) else Path(file).name])
+        return self.known[key]
+
+
+def _things(result: object) -> Iterator[object]:
+    if isinstance(result, (TensorState, InFlight)):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for one in result:
+            yield from _things(one)

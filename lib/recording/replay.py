@@ -42,8 +42,6 @@ class Replay:
 
     waiter: Callable[[], None] = staticmethod(lambda: None)
     """What is called when the call that is waited for can be fetched: here the recording says when it is fetched."""
-    methods_of: Callable[[TensorState], type[TensorState]] = staticmethod(type)
-    """The class whose methods carry out what is done with a tensor. (Those of a recorder's own would record it.)"""
 
     def __init__(self, simulator: LocalSimulator, layers: int, batches: int, train: str = TRAINED[0]) -> None:
         """``train``: what is to be trained (see ``machine.check``)."""
@@ -209,13 +207,13 @@ class Replay:
         self.simulator.drop(state, tensor)
 
     def _shard(self, state: RankState, tensor: TensorState, index: int, total: int) -> TensorState:
-        return self.methods_of(tensor).shard(_of_a_rank(tensor), index, total)
+        return _of_a_rank(tensor).shard(index, total)
 
     def _combine(self, state: RankState, one: TensorState, other: TensorState) -> TensorState:
-        return self.methods_of(one).combine(_of_a_rank(one), of_kind(other, [one.labels.kind]))
+        return _of_a_rank(one).combine(of_kind(other, [one.labels.kind]))
 
     def _add(self, state: RankState, one: TensorState, other: TensorState) -> TensorState:
-        return self.methods_of(one).add(_of_a_rank(one), other)
+        return _of_a_rank(one).add(other)
 
     def _by_hand(self, state: RankState, labels: Labels) -> TensorState:
         return made_by_hand(labels)

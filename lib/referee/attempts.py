@@ -148,7 +148,7 @@ def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt | Su
         return [one for one in found if what or one.submission or one.trouble or not one.puzzle.repair]
     for path in files:
         if os.path.isdir(path):
-            raise PuzzleError(f"{path.name} is a folder", fix=f"--each {path.name}", line="")
+            raise PuzzleError(f"{path.name} is a folder", expected=f"a file, or --each {path.name}", line="")
         if not os.path.lexists(path):
             raise Unreadable(f"there is no file {path}")
     return [read(path, path.parent) for path in files]

@@ -18,13 +18,12 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 
-from ..basics.errors import PuzzleError
 from ..course.layouts import Size
 from ..course.sizes import other_sizes
 from ..course.specs import Puzzle
-from ..grading.answers import answer_in
 from ..grading.commandline import called
 from ..grading.judge import judge
+from ..grading.references import references_of
 from ..grading.submission import sources
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
 from ..machine.outcome import Outcome
@@ -103,17 +102,15 @@ def _judged(puzzle: Puzzle, code: Loaded, printed: list[str]) -> Verdict:
         digests.append(digest)
         return outcome
 
-    verdict = judge(puzzle, run, code.noted, partial(_source, code, puzzle.name))
+    verdict = judge(puzzle, run, code.recording, references_of, partial(_source, code.submission, puzzle.name))
     code.known.right.update(digests[: len(verdict.held_at)])
     return verdict
 
 
-def _source(code: Loaded, name: str) -> str:
-    """Return the function of a puzzle in a learner's file, with what it needs; nothing if it is not found."""
-    try:
-        return answer_in([text for _, text in sources(code.submission.file, code.submission.text)], name)
-    except (PuzzleError, ValueError, RecursionError, MemoryError):
-        return ""
+def _source(submission: Submission, name: str) -> str:
+    """Return the text of a file, or the cell of a notebook, that defines a function last; nothing if none does."""
+    texts = [text for _, text in sources(submission.file, submission.text)]
+    return next((text for text in reversed(texts) if f"def {name}(" in text), "")
 
 
 def _file(attempt: Attempt) -> str:

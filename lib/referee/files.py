@@ -50,7 +50,7 @@ def as_junit(reports: Sequence[Report]) -> str:
             case = ElementTree.SubElement(suite, "testcase", facts)
             if tag := {FAIL: "failure", ERROR: "error", TODO: "skipped"}.get(verdict.status):
                 first = verdict.message.split("\n")[0]
-                ElementTree.SubElement(case, tag, message=first).text = text(verdict)
+                ElementTree.SubElement(case, tag, message=first).text = text(verdict, why=True)
     ElementTree.indent(suites)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
 
@@ -66,7 +66,7 @@ def as_gradescope(report: Report) -> str:
             "name": f"Puzzle {puzzle.number}: {puzzle.title}", "number": str(puzzle.number),
             "score": float(passed) if verdict.points is None else verdict.points,
             "max_score": verdict.worth or 1.0, "status": "passed" if passed else "failed",
-            "output": text(verdict), "output_format": "text",
+            "output": text(verdict, why=True), "output_format": "text",
             "tags": [puzzle.name, verdict.status, *["star"] * verdict.starred], "visibility": "visible",
         })  # fmt: skip
         if passed:

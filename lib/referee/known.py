@@ -38,16 +38,16 @@ class Known:
         self.right: set[bytes] = set()
         self.outcomes: dict[object, tuple[int, Outcome]] = {}  # with the bytes of each recording, the latest last
 
-    def outcome(self, recorded: Recorded, rank: int | None = None) -> Outcome | None:
-        """Return the outcome of these calls if it is still known, with notes on a rank or without."""
-        key = recorded.digest, rank
+    def outcome(self, recorded: Recorded) -> Outcome | None:
+        """Return the outcome of these calls if it is still known."""
+        key = recorded.digest
         if key not in self.outcomes:
             return None
         self.outcomes[key] = self.outcomes.pop(key)
         return self.outcomes[key][1]
 
-    def keep(self, recorded: Recorded, outcome: Outcome, rank: int | None = None) -> None:
+    def keep(self, recorded: Recorded, outcome: Outcome) -> None:
         """Keep an outcome, and forget those that were not asked for longest, if they are too many."""
-        self.outcomes[recorded.digest, rank] = len(recorded.line), outcome
+        self.outcomes[recorded.digest] = len(recorded.line), outcome
         while sum(size for size, _ in self.outcomes.values()) > MOST_BYTES:
             del self.outcomes[next(iter(self.outcomes))]

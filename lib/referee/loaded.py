@@ -1,6 +1,5 @@
 """A learner's file in a worker: loaded once, run as often as one likes, and only a replay of its calls is believed."""
 
-import copy
 import math
 import re
 import time
@@ -15,11 +14,11 @@ from ..course.layouts import Size
 from ..course.specs import machine_of, puzzles
 from ..grading.submission import AWAITS, LONGEST_SUMMARY
 from ..machine.check import TRAINED
-from ..machine.lives import WatchedSimulator
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
+from ..recording.lines import read_diary
 from ..recording.replay import MOST_BYTES, Replay
-from ..recording.safe import LONGEST_ERROR, LONGEST_TEXT, presentable, shown, unpack_error
+from ..recording.safe import LONGEST_ERROR, presentable, shown, unpack_error
 from ..recording.wire import CHARACTER, LONGEST, ProtocolError, parse
 from ..running.execution import cause
 from ..running.limits import collector_off, room, watchdog
@@ -66,10 +65,6 @@ LONGEST_LOADED = LONGEST + max(len(Notes._fields) * LONGEST_SUMMARY * CHARACTER,
 
 class Missing(Exception):
     """Raised when the code has no function of the puzzle's name."""
-
-
-LIKELIEST = 0
-"""The rank whose memory is the highest in nearly all programs: if the first replay notes it, no other is needed."""
 
 
 class Loaded:
@@ -131,7 +126,7 @@ class Loaded:
         with self._timed(name):
             recorded = self._recorded(name, size, printed, cost)
             self.own = recorded.digest
-            return self._replayed(recorded, LIKELIEST)  # so that it is not replayed again for the notes
+            return self._replayed(recorded)
 
     def run_elsewhere(
         self, name: str, size: Size, printed: list[str], cost: str, following: Size | None = None
@@ -147,21 +142,30 @@ class Loaded:
             digest = self.own + recorded.digest
             return digest, None if digest in self.known.right else self._replayed(recorded)
 
-    def noted(self, size: Size, rank: int) -> Outcome:
-        """Return the outcome of the last run at this size once more, with notes on what a rank held at its peak (see
-        ``machine.lives``): that of the first run, or of the last one. Raise PuzzleError if the worker does not tell the
-        learner's lines."""
+    def recording(self, size: Size) -> dict[str, Any] | None:
+        """Return what the first run, or the last one, of this size has called, with the learner's lines as far as the
+        worker tells them; or None where it has called nothing."""
         recorded = next(one for one in reversed(self.kept) if one.size == size)
-        with self._timed(recorded.name):
-            seconds = self._seconds(size)
-            self._hear_ahead(seconds, False)
-            recorded = recorded._replace(deadline=time.monotonic() + seconds + GRACE)
-            self._send({"lines": [recorded.number, rank]})
-            lines = _lines(parse(self._answer(recorded.name, seconds, recorded.deadline, MOST_BYTES)))
-            outcome = copy.copy(self._replayed(recorded, rank))
-            assert outcome.peak is not None
-            outcome.peak = outcome.peak._replace(lines=lines)
-            return outcome
+        try:
+            match parse(recorded.line):
+                case [{"calls": list() as calls, "failed": list() as failed}, *_]:
+                    return {"calls": calls, "failed": failed, "diary": self._diary(recorded)}
+        except ProtocolError:
+            pass
+        return None
+
+    def _diary(self, recorded: Recorded) -> object:
+        """Return the diary of a run; None where the worker does not tell it."""
+        seconds = self._seconds(recorded.size)
+        try:
+            with self._timed(recorded.name):
+                self._hear_ahead(seconds, False)
+                self._send({"diary": recorded.number})
+                answer = self._answer(recorded.name, seconds, time.monotonic() + seconds + GRACE, MOST_BYTES)
+                read_diary(diary := parse(answer))
+                return diary
+        except PuzzleError:
+            return None
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -194,10 +198,10 @@ class Loaded:
         finally:
             printed.append(self.worker.printed(self.begun) if self.worker else "")
 
-    def _replayed(self, recorded: Recorded, noted: int | None = None) -> Outcome:
-        """Return the outcome of a run by a replay of its calls, with notes on a rank or without. Raise PuzzleError if
-        it fails, and Missing if there is no function of its name."""
-        if (outcome := self.known.outcome(recorded, noted)) is not None:
+    def _replayed(self, recorded: Recorded) -> Outcome:
+        """Return the outcome of a run by a replay of its calls. Raise PuzzleError if it fails, and Missing if there is
+        no function of its name."""
+        if (outcome := self.known.outcome(recorded)) is not None:
             return outcome
         name, size, shape = recorded.name, recorded.size, machine_of(recorded.size, recorded.cost)
         of_size = size["layers"], size["batches"], size.get("train", TRAINED[0])
@@ -206,14 +210,12 @@ class Loaded:
                 case [None, "missing"]:
                     raise self._missing(name)
                 case [dict() | None as recording, str(), *_] as said:
-                    simulator = LocalSimulator(shape, graded=True) if noted is None else WatchedSimulator(shape, noted)
-                    replay = Replay(simulator, *of_size)
+                    replay = Replay(LocalSimulator(shape, graded=True), *of_size)
                     outcome = self._judged(recording, said[1:], replay, name, recorded.deadline)
-                    outcome.peak = simulator.peak if isinstance(simulator, WatchedSimulator) else None
                 case _:
                     raise ProtocolError("something else")
         if size == self.kept[0].size:
-            self.known.keep(recorded, outcome, noted)
+            self.known.keep(recorded, outcome)
         return outcome
 
     def _seconds(self, size: Size) -> float:
@@ -226,12 +228,11 @@ class Loaded:
 
     def _missing(self, name: str) -> Exception:
         if self.notes.failed:
-            fix = (
-                f"async def {name}(model): a function that awaits begins in this way"
-                if AWAITS in self.notes.failed
-                else ""
+            expected = (
+                f"async def {name}(model): a function that awaits begins so" if AWAITS in self.notes.failed else ""
             )
-            return PuzzleError(f"there is no function {name}", got=self.notes.about(lacking=True), fix=fix, line="")
+            got = self.notes.about(lacking=True)
+            return PuzzleError(f"there is no function {name}", expected=expected, got=got, line="")
         return Missing()
 
     def _task(self, name: str, size: Size, cost: str) -> dict[str, Any]:
@@ -264,14 +265,13 @@ class Loaded:
         try:
             return self.worker.wire.receive_line(deadline, longest)
         except TimeoutError:
-            fix = "look for a loop, or a call of something outside Python, that never ends"
-            raise PuzzleError(LATE.format(seconds), where=name, fix=fix, line="") from None
+            raise PuzzleError(LATE.format(seconds), where=name, line="") from None
         except (EOFError, OSError):
             status = self.worker.end()
             got = f"exit status {status}" if status <= 128 else f"ended by signal {status - 128}"
-            expected, fix = "the function returns on every rank", "a program of a puzzle does not end its process"
+            expected = "the function returns on every rank"
             gone = "the process ended before the function did"
-            raise PuzzleError(gone, where=name, expected=expected, got=got, fix=fix, line="") from None
+            raise PuzzleError(gone, where=name, expected=expected, got=got, line="") from None
 
     def _judged(self, recording: object, ending: list[object], replay: Replay, name: str, deadline: float) -> Outcome:
         """Return the outcome of a finished run, by a replay of its calls. Raise PuzzleError for any other ending."""
@@ -305,14 +305,6 @@ class Loaded:
         error.got = "\n".join(filter(None, [error.got, about]))
         error.so_far = replay.so_far
         return error
-
-
-def _lines(lines: object) -> tuple[str, ...]:
-    """Return a learner's lines as a worker sends them, each of them safe to show. Raise ProtocolError for others."""
-    if type(lines) is not list:
-        raise ProtocolError("no lines")
-    texts = {line: shown(line, LONGEST_TEXT) for line in lines if type(line) is str}
-    return tuple([texts.get(line, "") if type(line) is str else "" for line in lines])
 
 
 def _unpacked(packed: object) -> PuzzleError:

@@ -85,8 +85,8 @@ class Referee:
             return worker
         if folder is not None and self._works(mechanism):
             problem = "the submission cannot be started in the sandbox, and is not run without it"
-            got, fix = said.rpartition("\n")[2], "a folder whose path is short, and can be read"
-            raise PuzzleError(problem, got=got, fix=fix, line="")
+            got, expected = said.rpartition("\n")[2], "a folder whose path is short, and can be read"
+            raise PuzzleError(problem, expected=expected, got=got, line="")
         raise RuntimeError(f"no worker could be started:\n{said}")
 
     def _try(self, mechanism: str, folder: str | None, sought: Sequence[str] = ()) -> tuple[Worker | None, str]:

@@ -41,8 +41,8 @@ def start(options: argparse.Namespace) -> int:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except OSError:
         got = f"no {path.name} beside lib"
-        fix = "run it in a clone, or install the package llm-training-puzzles"
-        raise PuzzleError(f"there is no blank of {puzzle.name}", got=got, fix=fix, line="") from None
+        expected = "a clone, or the package llm-training-puzzles installed"
+        raise PuzzleError(f"there is no blank of {puzzle.name}", expected=expected, got=got, line="") from None
     mine = _mine(options.begin, puzzle, target.parent) if options.begin else ""
     others = [other for other in puzzles().values() if other.file == puzzle.file and other != puzzle]
     grades = f"{called()} watch {shlex.quote(str(target))}"
@@ -60,7 +60,7 @@ def start(options: argparse.Namespace) -> int:
         with open(target, "x", encoding="utf-8", newline="\n") as file:
             file.write("\n\n".join(texts) + "\n")
     except FileExistsError:
-        raise PuzzleError(f"{target} is there already, and stays as it is", fix="name another file", line="") from None
+        raise PuzzleError(f"{target} is there already, and stays as it is", expected="another file", line="") from None
     except OSError as error:
         raise PuzzleError(f"{target} cannot be written: {error.strerror}", line="") from None
     print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {target}. To grade it whenever you save it:")
@@ -83,8 +83,8 @@ def _mine(what: str, new: Puzzle, folder: Path) -> str:
     if len(old) == 1 and (code := progress_here().answers.get(old[0].name, "")):
         return renamed(code, old[0].name, new.name)
     searched = ", ".join(map(str, paths))
-    fix = "solve that puzzle first, or name the file with your answer: --from my_wsdp.py"
-    raise PuzzleError(f"there is no answer of yours to {what}", got=f"none in {searched}", fix=fix, line="")
+    expected, got = "that puzzle solved, or the file with your answer: --from my_wsdp.py", f"none in {searched}"
+    raise PuzzleError(f"there is no answer of yours to {what}", expected=expected, got=got, line="")
 
 
 def _cell(kind: str, source: str) -> str:

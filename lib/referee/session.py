@@ -174,11 +174,11 @@ def _nothing_in(submission: Submission, found: Found, chosen: Collection[str]) -
     several = [*chosen]
     expected = f"a function of the name {' or '.join(several[:MOST_NAMES])}{' ...' * (len(several) > MOST_NAMES)}"
     problem = f"{submission.file} defines none of the puzzles asked for"
-    got, fix = found.failed or found.incomplete, ""
+    got = found.failed or found.incomplete
     if not got and (seem := [name for name in seems_to_define(submission.text) if name in several]):
         problem = f"{seem[0]} is no function when {submission.file} has run, though a line defines it"
-        fix = f"async def {seem[0]}(model): ... at the top of the file, in no class, and the name given to nothing else"
-    return PuzzleError(problem, expected=expected, got=got, fix=fix, line="")
+        expected = f"async def {seem[0]}(model): ... at the top of the file, in no class, the only one of that name"
+    return PuzzleError(problem, expected=expected, got=got, line="")
 
 
 def _work(turn: Turn) -> int:

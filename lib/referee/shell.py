@@ -7,6 +7,7 @@ The report goes to stdout, progress to stderr. Exit status: 0 all pass, 1 some f
 import argparse
 import io
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -27,7 +28,7 @@ from ..grading.notebook import Hint, explained
 from ..grading.page import STAR, report_text
 from ..grading.points import assignment
 from ..grading.progress import keep
-from ..grading.verdict import ERROR, PASS, Report
+from ..grading.verdict import ERROR, PASS, Report, Verdict
 from ..lab.copies import home
 from . import files, leaderboard
 from .attempts import Unreadable, asked_for, is_file, others, progress_here, wanted
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         add("--variants", metavar="F", help="grade by the variants in this file; see docs/teaching.md")
         if name == "grade":
             add("--list", action="store_true", help="list the puzzles and their targets")
+            add("--why", action="store_true", help="say all that is known of each verdict: why, where, figures")
             add("--hint", metavar="P", help="the next hint for a puzzle, after those already given")
             add("--each", metavar="DIR", type=Path, help="grade a folder of submissions, a student each")
             add(
@@ -212,11 +214,20 @@ def _keep(report: Report) -> None:
 
 def _leading_on(report: Report) -> Report:
     """Return the report with what to type for a hint here, and after a single verdict the puzzle that comes next."""
-    hints = f"{called()} grade --hint"
-    verdicts = [replace(one, next_hint=f"{hints} {one.puzzle.name}") for one in report.verdicts]
+    grades = f"{called()} grade"
+    verdicts = [
+        replace(one, next_hint=f"{grades} --hint {one.puzzle.name}", asks_why=f"{grades} {_graded(one)} --why")
+        for one in report.verdicts
+    ]
     if len(verdicts) == 1 and (then := after(verdicts[0].puzzle)) is not None:
         verdicts = [replace(verdicts[0], following=f"{then.heading} ({then.name})")]
     return replace(report, verdicts=verdicts)
+
+
+def _graded(verdict: Verdict) -> str:
+    """Return what to name to grade this again: a script, or the puzzle, whose notebook is found."""
+    script = verdict.file.endswith(".py")
+    return shlex.quote(os.path.relpath(Path(verdict.folder, verdict.file))) if script else verdict.puzzle.name
 
 
 def _worth(options: argparse.Namespace, report: Report) -> Report:
@@ -351,7 +362,7 @@ def _print_report(options: argparse.Namespace, reports: Sequence[Report]) -> boo
         return False
     if asked:
         return _written("-", partial(asked[0], reports))
-    return _written("-", lambda: "\n\n".join(report_text(report, color) for report in reports) + "\n")
+    return _written("-", lambda: "\n\n".join(report_text(one, color, options.why) for one in reports) + "\n")
 
 
 def _written(target: str, text: Callable[[], str]) -> bool:

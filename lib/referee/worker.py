@@ -10,7 +10,6 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -112,23 +111,19 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         wire.send(["loaded", defined(names), [*map(summary, notes)]])
     except BaseException as error:
         wire.send(["failed", pack_error(_puzzle_error(error))])
-    runs: list[dict[int, Model]] = []  # the ranks of each run, which know their lines
+    runs: list[Recorder | None] = []
     while True:
         asked = wire.receive()
-        if "lines" in asked:
-            wire.send(_lines(runs, *asked["lines"]))
+        if "diary" in asked:
+            recorder = runs[asked["diary"]]
+            wire.send(recorder and recorder.diary())
         else:
             wire.send(_run(names, asked, runs))
 
 
-def _lines(runs: Sequence[Mapping[int, Model]], run: int, rank: int) -> list[str]:
-    """Return the learner's line of each record of a rank in one of the runs."""
-    return [str(line or "") for line in runs[run][rank].lines()]
-
-
-def _run(names: dict[str, Any], task: dict[str, Any], runs: list[dict[int, Model]]) -> list[Any]:
+def _run(names: dict[str, Any], task: dict[str, Any], runs: list[Recorder | None]) -> list[Any]:
     """Run a function at a size. Return what has been called, and how it ended."""
-    runs.append({})
+    runs.append(None)
     if task["name"] not in names:
         return [None, "missing"]
     _limit_next(task["timeout"])
@@ -138,10 +133,9 @@ def _run(names: dict[str, Any], task: dict[str, Any], runs: list[dict[int, Model
         check_function(fn)
         size = task["size"]
         shape = machine_of(size, task["cost"])
-        recorder = recorder_for(shape, size["layers"], size["batches"])
+        recorder = runs[-1] = recorder_for(shape)
         dist = Dist.of(shape, recorder.as_simulator)
         models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
-        runs[-1] = dict(enumerate(models))
         execute(fn, models, task["timeout"])
         if (left := left_over(models)) is not None:
             raise left

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..basics.arguments import describe, one_of_names
 from ..basics.errors import PuzzleError
@@ -15,6 +15,7 @@ from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.check import TRAINED
 from ..machine.cost import Cost, Shape
+from ..machine.interface import AnySimulator
 from ..machine.lives import WatchedSimulator
 from ..machine.simulator import new_simulator
 from ..record.figures.score import peak_event
@@ -29,6 +30,19 @@ __all__ += ["time_few", "train_on"]
 
 ENGINES = ("simulated", "local", "processes")
 """The engines of a run. All but the first are modules of ``lib.engines``, with tensors that hold numbers."""
+
+
+class Failed(NamedTuple):
+    """A run that has failed, so that somebody may ask why."""
+
+    fn: Callable[[Model], object]
+    shape: Shape
+    work: Workload
+    settings: Settings
+
+
+failed: list[Failed] = []
+"""The last run that has failed, if one has."""
 
 
 def run(
@@ -59,7 +73,7 @@ def run(
     peak: bool = False,
     _order: Sequence[int] | None = None,
     _strict: bool = True,
-    _watched: int | None = None,
+    _simulator: Callable[[Shape], AnySimulator] | None = None,
 ) -> Run:
     """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks`` and ``cost`` describe the machine (see
     Dist), ``layers`` and ``batches`` the training. ``mesh`` and ``node_size``: where its ranks sit. ``hosts``: how many
@@ -109,10 +123,12 @@ def run(
         return timed(fn, shape, work, settings, represent)
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work.on(shape), settings)  # type: ignore[no-any-return]
-    if _watched is not None:
-        return _watching(fn, shape, work, settings, _watched)
-    dist = Dist.of(shape, new_simulator(shape, graded=True, strict=_strict))
-    models = train_on(fn, dist, work, settings)
+    simulator = new_simulator(shape, graded=True, strict=_strict) if _simulator is None else _simulator(shape)
+    try:
+        models = train_on(fn, Dist.of(shape, simulator), work, settings)
+    except PuzzleError:
+        failed[:] = [Failed(fn, shape, work, settings)]
+        raise
     with collector_off():
         done = Run(name_of(fn), models, train)
     highest = peak_event(done.device_events) if peak else None

@@ -2,7 +2,6 @@
 
 silhouettes  a run in letters
 outlines     half of a schedule, and the busy times of ranks
-goals        what a slower or larger program is compared with
 outlined     the rows of outlines.json and of what is secret
 puzzles      the rows of specs.json
 """

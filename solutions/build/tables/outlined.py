@@ -7,9 +7,8 @@ from lib import Run
 from lib.course.outlines import OUTLINES, PROGRAMS
 from lib.course.specs import Puzzle
 
-from ..runs.course import Course, Program
+from ..runs.course import Course
 from ..sources.files import Json
-from .goals import compared_with
 from .outlines import half_of, outline_of
 from .silhouettes import silhouette_of
 
@@ -28,25 +27,23 @@ def _in_lines(rows: Json) -> str:
 
 
 def outline_rows(course: Course, puzzle: Puzzle) -> tuple[Json, Json]:
-    """What may be shown of a puzzle's solution; and what is secret of it, and of the program with its star."""
-    solution, played = course.solution(puzzle), course.played(puzzle)
-    target = _goal(solution, puzzle, played)
+    """What may be shown of a puzzle's solution; and what is secret of the program with its star."""
+    played = course.played(puzzle)
     shown = {
         "at_home": [played.time, math.ceil(played.memory)],
         "sketch": half_of(played.events, played.time),
         "silhouette": silhouette_of(played.events, played.time),
-        "target": {"outline": target.pop("outline")},
+        "target": _goal(played),
     }
-    return shown, {"target": target, **({"star": _of_the_star(course, puzzle)} if puzzle.star else {})}
+    return shown, {"star": _of_the_star(course, puzzle)} if puzzle.star else {}
 
 
 def _of_the_star(course: Course, puzzle: Puzzle) -> Json:
     """Of the program with the star that has least time to spare: a far faster one has another idea than that of which
     the star's hint asks."""
-    program, played = max(course.starred(puzzle), key=lambda one: (one[1].time, -one[1].memory))
-    return _goal(program, puzzle, played)
+    runs = [played for _, played in course.starred(puzzle)]
+    return _goal(max(runs, key=lambda one: (one.time, -one.memory)))
 
 
-def _goal(program: Program, puzzle: Puzzle, played: Run) -> Json:
-    outline = outline_of(played.events, played.time, played.beside)
-    return {"outline": outline, **compared_with(program, puzzle, played)}
+def _goal(played: Run) -> Json:
+    return {"outline": outline_of(played.events, played.time, played.beside)}
