@@ -116,8 +116,8 @@ def landlock() -> int:
 def keep_to(view: Sequence[tuple[str, bool]], home: str) -> None:
     """Let this process, from now on, read no files but those of a view (see ``sandbox``), and write in ``home`` only.
 
-    Programs may still be run, and a rule is about a folder with all that is in it: one around something that is masked
-    is opened part by part. Without Landlock nothing happens.
+    Names of others can be seen, and programs be run. A rule is about a folder with all that is in it: one around
+    something that is masked is opened part by part. Without Landlock nothing happens.
     """
     if not (here := landlock()):
         return
@@ -125,26 +125,23 @@ def keep_to(view: Sequence[tuple[str, bool]], home: str) -> None:
     rules = _call(NEW_RULES, struct.pack("=Q", every), ctypes.c_size_t(8), 0)
     masked = [os.path.realpath(path) for path, seen in view if not seen]
     for path in ("/proc", *(path for path, seen in view if seen)):
-        for part, rights in _parts(os.path.realpath(path), masked):
-            _allow(rules, part, rights)
-    for path, rights in ((home, every), *((device, READ | WRITE) for device in DEVICES)):
+        for part in _parts(os.path.realpath(path), masked):
+            _allow(rules, part, READ)
+    for path, rights in (("/", LIST), (home, every), *((device, READ | WRITE) for device in DEVICES)):
         _allow(rules, path, rights)
     prctl(NO_NEW_PRIVILEGES, 1)
     _call(RESTRICT, rules, 0)
     os.close(rules)
 
 
-def _parts(path: str, masked: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield what is below a path without what is masked, with the rights to it."""
-    if path in masked:
-        return
-    if not any(other.startswith(os.path.join(path, "")) for other in masked):
-        yield path, READ | LIST
-        return
-    yield path, LIST  # also of what is masked: its names can be seen, its files cannot be read
-    for part in os.scandir(path):
-        if not part.is_symlink():  # what it leads to is in view by itself, or not
-            yield from _parts(part.path, masked)
+def _parts(path: str, masked: Sequence[str]) -> Iterator[str]:
+    """Yield a path, or what is below it without what is masked."""
+    if any(other.startswith(os.path.join(path, "")) for other in masked):
+        for part in os.scandir(path):
+            if not part.is_symlink():  # what it leads to is in view by itself, or not
+                yield from _parts(part.path, masked)
+    elif path not in masked:
+        yield path
 
 
 def _allow(rules: int, path: str, rights: int) -> None:
