@@ -354,7 +354,7 @@ def test_a_changed_table_of_operations_is_seen(monkeypatch: pytest.MonkeyPatch) 
 
 
 FAMILY: Any = SIZES["one_rank"]
-FIRST = FAMILY[0]
+FIRST, OWN_LAYERS = FAMILY[0], IDEAS["own_layers"]
 
 
 def puzzle_replaced() -> None:
@@ -368,7 +368,7 @@ def puzzle_replaced() -> None:
         ("lib/specs.json", puzzle_replaced, forget),
         ("lib/outlines.json", lambda: kept(OUTLINES)["basic"].clear(), forget),
         ("COSTS", lambda: vars(COSTS["default"]).update(forward=0), lambda: vars(COSTS["default"]).update(forward=1)),
-        ("IDEAS", lambda: IDEAS.update(more=IDEAS["own_layers"]), lambda: IDEAS.pop("more")),
+        ("IDEAS", lambda: IDEAS.update(own_layers=IDEAS["in_a_v"]), lambda: IDEAS.update(own_layers=OWN_LAYERS)),
         ("SIZES", lambda: FAMILY.__setitem__(0, FAMILY[1]), lambda: FAMILY.__setitem__(0, FIRST)),
     ],
 )

@@ -57,6 +57,11 @@ def _is_table(value: object) -> bool:
     return plain or isinstance(value, tuple) or (is_dataclass(value) and not isinstance(value, type))
 
 
+def _held(table: Any) -> set[str]:
+    rows = table.items() if isinstance(table, Mapping) else table
+    return {*map(repr, rows)} if isinstance(table, (Mapping, list, set, frozenset)) else {repr(table)}
+
+
 def _methods(name: str, owner: type) -> Iterator[_Part]:
     for key, value in list(vars(owner).items()):
         if isinstance(value, FunctionType):
@@ -66,8 +71,8 @@ def _methods(name: str, owner: type) -> Iterator[_Part]:
 _sealed: list[_Part] = []
 _codes: list[tuple[str, FunctionType, CodeType]] = []
 """The code of each function among these."""
-_tables: list[tuple[str, object, str]] = []
-"""What each table among these holds, as text."""
+_tables: list[tuple[str, object, set[str]]] = []
+"""What each table among these holds, as texts."""
 
 
 def seal() -> None:
@@ -76,12 +81,12 @@ def seal() -> None:
     functions = {part.value: part.name for part in reversed(_sealed) if isinstance(part.value, FunctionType)}
     _codes[:] = [(f"{name}.__code__", function, function.__code__) for function, name in functions.items()]
     tables = {id(part.value): part for part in reversed(_sealed) if _is_table(part.value)}
-    _tables[:] = [(part.name, part.value, repr(part.value)) for part in tables.values()]
+    _tables[:] = [(part.name, part.value, _held(part.value)) for part in tables.values()]
 
 
 def broken_seal() -> str:
     """Return the name of something that has changed since ``seal``, or an empty text."""
     parts = (name for name, names, key, value in _sealed if names.get(key) is not value)
     codes = (name for name, function, code in _codes if function.__code__ is not code)
-    tables = (name for name, table, text in _tables if repr(table) != text)
+    tables = (name for name, table, held in _tables if not held <= _held(table))  # a new class may add a row of its own
     return next(parts, "") or next(codes, "") or next(tables, "")
