@@ -121,7 +121,8 @@ def _alike(log: Log, call: CallFact, own: Log) -> list[int]:
         named = {"compute": 4, "meet": 5, "pass_to": 3, "load_weights": 3, "load_adapter": 3}
         operands = [log.labels[one] for one in log.operands(at)]
         batches = {one.batches for one in operands} if raw[0] != "meet" else set()
-        return raw[named[raw[0]]], raw[6] if raw[0] == "meet" else None, [one.kind for one in operands], batches
+        axis = raw[6] if raw[0] == "meet" else None
+        return raw[named[raw[0]]], axis, [(one.kind, one.layer) for one in operands], batches
 
     return [at for at in log.calls_of(call.rank, call.kind) if shown(log, at) == shown(own, call.at)]
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..record.kinds import KINDS
-from .lineage import ancestors, is_there, leaves, like, origin, out_of, reads, replaced_by, signature, where_kept
+from .lineage import ancestors, leaves, like, origin, out_of, reads, replaced_by, signature, stored_in
 from .notes import LOADS, Call, Line, Notes, Tensor
 from .statement import LOOK_AT, Statement, say
 
@@ -284,7 +284,7 @@ class Comparison:
                 yield from whereabouts(mine, self.notes) if mine is not None else ()
             elif mine is None:
                 yield say("not_made", right=right, right_reader=call)
-            elif wanted or not is_there(mine):
+            elif wanted or stored_in(mine) is None:
                 yield from whereabouts(mine, self.notes)
 
     def message(self, call: Call) -> Iterator[Statement]:
@@ -399,11 +399,12 @@ def _takers(notes: Notes) -> dict[tuple[int, int], int]:
 
 def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
     """Yield where a tensor is at the end of what is noted, or how far it has come."""
-    kept, over, read = where_kept(tensor), replaced_by(tensor, notes), reads(tensor)
+    there, over, read = stored_in(tensor), replaced_by(tensor, notes), reads(tensor)
+    kept = there or next(reversed(tensor.kept), None)
     if over is not None:
         yield say("stored_over", tensor=tensor, kept=tensor.kept[0], over=over.tensor, line=over.line)
-    elif is_there(tensor):
-        yield say("is_in", tensor=tensor, kept=kept, read=bool(tensor.looked_up))
+    elif there is not None:
+        yield say("is_in", tensor=tensor, kept=there, read=bool(tensor.looked_up))
     elif not tensor.readers:
         yield say("unread", tensor=tensor, kept=kept)
     elif read:

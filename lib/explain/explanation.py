@@ -16,7 +16,7 @@ from ..recording.lines import STORED
 from .compare import Comparison, whereabouts
 from .costs import larger, slower
 from .error import Wrong, facts_of
-from .lineage import is_gone, out_of
+from .lineage import out_of, stored_in
 from .notes import FINAL, STORE, Call, Notes, noted
 from .reference import Reference, nearest
 from .spelling import spelled
@@ -122,7 +122,7 @@ class Explaining:
             yield say("given", tensor=operand, call=failed, out=out)
             since = operand.call.at if operand.call.fetched is None else operand.call.fetched
             between = [call for call in self.notes.work(failed.rank) if since < call.at < failed.at]
-            if failed.kind != FINAL and between and is_gone(operand, failed):
+            if failed.kind != FINAL and between and stored_in(operand, failed.at) is None:
                 late = [call for call in between if out and call.fetched and out.at < call.fetched < failed.at]
                 late = [call for call in late if out and call.awaited == out.line]
                 if out is not None and late:

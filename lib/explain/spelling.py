@@ -61,12 +61,12 @@ def _without_value(tree: ast.Module, line: int, at: Any) -> Iterator[Statement]:
             given.setdefault(name.partition(".")[0], []).append(getattr(node, "lineno", 0))
     if "*" in given:
         return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.lineno == line and isinstance(node.ctx, ast.Load):
-            if node.id not in given and not hasattr(builtins, node.id):
-                yield say("no_value", line=at(node), given=node.id)
-            elif min(given.get(node.id, [0])) > line:
-                yield say("no_value_yet", line=at(node), given=node.id, later=min(given[node.id]))
+    here = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.lineno == line]
+    for name, node in {node.id: node for node in here if isinstance(node.ctx, ast.Load)}.items():
+        if name not in given and not hasattr(builtins, name):
+            yield say("no_value", line=at(node), given=name)
+        elif min(given.get(name, [0])) > line:
+            yield say("no_value_yet", line=at(node), given=name, later=min(given[name]))
 
 
 def _exchanged(tree: ast.Module, line: int, at: Any) -> Iterator[Statement]:
