@@ -522,13 +522,17 @@ def documented() -> dict[str, str]:
     return {name: meaning for names, meaning in rows for name in re.findall(r"`([\w.]+)`", names)}
 
 
+OPEN = ("parts", "given", "look_at", "difference")
+"""Fields whose values have names of their own: shares, and statements by what they speak of."""
+
+
 def fields(value: Any, before: str = "") -> set[str]:
     """The names of all fields of a JSON value, those of objects in it with a dot: ``error.where.rank``."""
     found = set()
     for name, inner in value.items():
         found.add(before + name)
         one = inner[0] if isinstance(inner, list) and inner else inner
-        if isinstance(one, dict) and name != "parts":  # these are shares by their names
+        if isinstance(one, dict) and name not in OPEN:
             found |= fields(one, f"{before}{name}.")
     return found
 

@@ -148,7 +148,7 @@ def test_the_grader_takes_them_from_its_own_file_only(
     assert json.loads(Path("r.json").read_text())["results"][0]["target"] == OWN["fsdp"].target
     capsys.readouterr()
     assert shell.main(["grade", "fsdp", "--variants", "nothing.json"]) == 2
-    assert "nothing.json has no variants that can be read: " in capsys.readouterr().err.replace("\n  got:      ", ": ")
+    assert "nothing.json has no variants that can be read" in capsys.readouterr().err.replace("\n  got:      ", ": ")
 
 
 @pytest.mark.process
@@ -163,7 +163,7 @@ def test_a_notebook_of_a_variant_grades_by_it(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False, env={
         "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "LLM_TRAINING_PUZZLES_PROGRESS": str(folder)
     })  # fmt: skip
-    assert "PASS  puzzle 4" in done.stdout and f"target {spec['target']['time']:g}" in done.stdout, done.stderr
+    assert "PASS  puzzle 4" in done.stdout and f" of {spec['target']['time']:g} ticks" in done.stdout, done.stderr
 
 
 def test_a_task_of_a_variant_has_its_figures(folder: Path, unused: None, tmp_path: Path) -> None:

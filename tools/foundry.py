@@ -171,7 +171,7 @@ def groups(found: Sequence[Done]) -> Iterator[Errors]:
         ("fitted", lambda row: not row.held_back),
         ("kept back", lambda row: row.held_back),
         *((cluster.name, lambda row, one=cluster: row.cluster == one) for cluster in CLUSTERS.values()),
-    ]  # type: ignore[list-item]
+    ]
     for least, most in ((512, 1024), (2048, 2048), (4096, 8192), (16384, 65536)):
         said = f"{least:,} tokens" if least == most else f"{least:,} to {most:,} tokens"
         chosen.append((said, lambda row, a=least, b=most: a <= row.model.sequence <= b))  # type: ignore[misc]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..basics.errors import NOWHERE, Deadlock, Place
-from ..recording.lines import LONGEST_KEY
+from ..recording.recorder import LONGEST_KEY
 
 
 class Wrong(NamedTuple):

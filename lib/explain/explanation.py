@@ -11,6 +11,7 @@ from typing import Any
 
 from ..basics.errors import NOWHERE
 from ..course.layouts import Size
+from ..machine.cost import Cost
 from ..machine.failure import Failure
 from ..recording.lines import STORED
 from .compare import Comparison, whereabouts
@@ -30,7 +31,7 @@ def explain(
     error: Exception | None,
     references: Sequence[Reference],
     size: Size,
-    cost: str,
+    cost: str | Cost,
     source: str = "",
     own_size: Size | None = None,
 ) -> Explanation:

@@ -17,6 +17,7 @@ from ..basics.errors import PuzzleError
 from ..course.layouts import Size
 from ..course.specs import machine_of
 from ..machine.check import TRAINED
+from ..machine.cost import Cost
 from ..machine.failure import Wait
 from ..machine.in_flight import InFlight
 from ..machine.outcome import Outcome
@@ -139,7 +140,7 @@ class Notes:
         return min((call for call in calls if call.failed), key=lambda call: (call.tick, call.at), default=None)
 
 
-def noted(recording: Mapping[str, Any], size: Size, cost: str, seconds: float = SECONDS) -> Notes:
+def noted(recording: Mapping[str, Any], size: Size, cost: str | Cost, seconds: float = SECONDS) -> Notes:
     """Return the notes of a recorded run at a size of a puzzle, on a machine with these costs. Raise ProtocolError for
     what is no recording."""
     notes = Notes(size)

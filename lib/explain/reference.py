@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..course.layouts import Size
+from ..machine.cost import Cost
 from .compare import Comparison
 from .notes import Notes, noted
 
@@ -20,7 +21,7 @@ class Reference:
     name: str
     recording: Mapping[str, Any]
     size: Size
-    cost: str
+    cost: str | Cost
     within: bool = True
 
     @cached_property

@@ -176,8 +176,8 @@ def call_words(call: CallFact) -> str:
     if stream_of(call.kind) == "message":
         what = [f"{KINDS[kind].word} of layer {call.layer}" for kind in call.carries]
         peer = [f"rank {call.peer}"] if call.peer is not None else []
-        batches = [numbered("micro-batch", call.batches)] if what and call.batches else []
-        return f"{call.kind}({', '.join([*peer, *what, *batches])})"
+        which = [numbered("micro-batch", call.batches)] if what and call.batches else []
+        return f"{call.kind}({', '.join([*peer, *what, *which])})"
     layer = list(call.layer) if isinstance(call.layer, tuple) else call.layer
     inside = show_call("", layer)[1:-1] if layer is not None else ""
     by_batch = stream_of(call.kind) == "compute" or call.kind == "get_activation"
