@@ -92,7 +92,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
 
     ``source``: a run at the puzzle's own size. The puzzle is the one with the function's name, unless ``puzzle`` names
     another. Raises PuzzleError for an unknown puzzle, for a run whose size or prices are not the puzzle's own, for
-    ``star=True`` where a puzzle has no star, and for anything that is not a run.
+    ``star=True`` where a puzzle has no star or what is secret is not here, and for anything that is not a run.
     """
     spec = _puzzle_of(source, puzzle)
     if star and not spec.star:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
+from lib.course.outlines import is_known
 from lib.course.specs import Puzzle, find
 from lib.grading import page
 from lib.grading.notebook import ShownVerdict
@@ -72,7 +73,8 @@ def _with_targets(run: Run, puzzle: Puzzle) -> Trace:
 def _to_reach(shown: ShownVerdict, run: Run) -> Iterator[str]:
     """Yield the outline of what comes next, the target or the star, folded: with a click it is seen."""
     verdict = shown.verdict
-    goal = "target" if verdict.status != PASS else "star" if verdict.puzzle.star and not verdict.starred else ""
+    star = verdict.puzzle.star and not verdict.starred and is_known(verdict.puzzle)
+    goal = "target" if verdict.status != PASS else "star" if star else ""
     if goal:
         picture = beside_target(run, verdict.puzzle.name, star=goal == "star")._repr_html_()
         words = f'<summary style="cursor:pointer">Yours beside the outline of the {goal}</summary>'

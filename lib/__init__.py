@@ -15,7 +15,7 @@ running    a function on every rank: the loop, limits, run
 study      many runs for one question: sweeps, searches, plans
 course     what the puzzles ask for
 recording  the calls of a run, as plain data: recorded there, replayed here
-explain    why a run is wrong, slow or large, from its recording
+explain    why a run is wrong, slow or large, from its recording alone
 grading    from a function to a verdict
 lib        this file: what a learner imports
 lab        a learner's own notebooks, and JupyterLab on them

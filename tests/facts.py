@@ -1,6 +1,7 @@
 """What the judge says of every program of the corpus that ends, as facts: no sentence is among them.
 
-    python -m tests.facts    write facts.json anew; read the difference before you keep it
+    python -m tests.facts             write facts.json anew; read the difference before you keep it
+    python -m tests.facts --check 10  name what differs, of the programs in ``told`` one in ten
 
 A row has the status, the size at which it failed where that is not the puzzle's own, the place of the error, the number
 of the line, and time and memory at the puzzle's own size. A program that is right within the target passes, whatever
@@ -12,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from functools import cache
@@ -69,17 +71,27 @@ def of(verdict: Verdict) -> list[Any]:
     if verdict.error is not None:
         where = verdict.error.place
         place = str(where._replace(tick=None, detail=""))
-        line = re.match(rf"line (\d+)\b(?! of {Path(__file__).name})", verdict.error.line)
+        ours = Path(__file__).name in verdict.error.line  # where no line is the program's
+        line = None if ours else re.match(r"line (\d+)", verdict.error.line)
         number = line and int(line[1])
     memory = None if verdict.memory is None else str(verdict.memory)
     return [verdict.status, verdict.failed_at, place, number, verdict.time, memory]
 
 
-def write(programs: Sequence[Program]) -> None:
-    rows = {title(one): facts(one) for one in programs}
-    lines = [f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(row)}" for name, row in rows.items()]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+def row(program: Program) -> str:
+    """The row of a program as a line of the file, without the comma."""
+    return f"{json.dumps(title(program), ensure_ascii=False)}: {json.dumps(facts(program))}"
+
+
+def differences(programs: Sequence[Program]) -> list[str]:
+    """The lines of these programs that are not in the file."""
+    lines = {line.rstrip(",") for line in FILE.read_text(encoding="utf-8").splitlines()}
+    return [one for one in map(row, programs) if one not in lines]
 
 
 if __name__ == "__main__":
-    write([*HONEST, *MISTAKES, *told()])
+    if sys.argv[1:2] == ["--check"]:
+        found = differences([*HONEST, *MISTAKES, *told()[:: int(sys.argv[2])]])
+        print("\n".join(found))
+        sys.exit(bool(found))
+    FILE.write_text("{\n" + ",\n".join(map(row, [*HONEST, *MISTAKES, *told()])) + "\n}\n", encoding="utf-8")

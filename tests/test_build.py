@@ -23,6 +23,7 @@ import lib
 from lib.basics import saving
 from lib.course import layouts, sizes, specs
 from lib.course.ideas import IDEAS
+from lib.course.outlines import OUTLINES, PROGRAMS
 from lib.course.specs import COSTS
 from lib.lab import copies
 from lib.lab import shell as front
@@ -48,7 +49,7 @@ from solutions.build.sources.files import (
 from solutions.build.sources.files import REPAIRS as REPAIRS_SOURCE
 from solutions.build.sources.overview import opened as opened_after
 from solutions.build.sources.specs import specs_of
-from solutions.build.tables.outlined import outline_row
+from solutions.build.tables.outlined import outline_rows
 from solutions.build.tables.puzzles import table_of_puzzles, with_hints
 from tests.programs import COURSE, REPAIRS, SMALLER
 from tests.slow import some
@@ -448,11 +449,11 @@ def test_all_but_the_outlines_is_what_the_build_makes(all_specs: list[Json]) -> 
 @pytest.mark.parametrize("name", SOME)
 def test_the_outlines_are_what_the_build_makes(name: str, all_specs: list[Json]) -> None:
     """With what a solution holds at its peak, what costs it time, and what it takes at all other sizes."""
-    kept = json.loads((ROOT / "lib" / "outlines.json").read_text(encoding="utf-8"))
-    assert [*kept] == [spec["name"] for spec in all_specs]
+    tables = [json.loads((ROOT / "lib" / table).read_text(encoding="utf-8")) for table in (OUTLINES, PROGRAMS)]
+    assert all([*table] == [spec["name"] for spec in all_specs] for table in tables)
     course = Course([specs.Puzzle(**spec) for spec in all_specs])
     [own] = [puzzle for puzzle in course.puzzles if puzzle.name == name]
-    assert json.loads(json.dumps(outline_row(course, own))) == kept[name]
+    assert json.loads(json.dumps(outline_rows(course, own))) == [table[name] for table in tables]
 
 
 def test_the_course_is_complete() -> None:

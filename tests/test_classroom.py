@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lib.course.outlines import OUTLINES, PROGRAMS
 from lib.course.specs import puzzles
 from solutions.build.sources.files import ROOT, source_of
 from tests.corpus.forgeries import SOLUTION, WRONG
@@ -103,8 +104,9 @@ def test_lib_alone_grades_every_puzzle_and_shows_no_solution(tmp_path: Path) -> 
     call = "import sys; sys.path.insert(0, sys.argv[1]); from lib import solution; solution('fsdp', sure=True)"
     shown = subprocess.run([sys.executable, "-I", "-c", call, str(tmp_path)], cwd=work, capture_output=True, text=True)
     assert shown.returncode == 1 and "the solution of fsdp is not here" in shown.stderr
-    kept = (tmp_path / "lib" / "outlines.json").read_text(encoding="utf-8")
-    assert "def " not in kept and "model." not in kept
+    for table in (OUTLINES, PROGRAMS):
+        kept = (tmp_path / "lib" / table).read_text(encoding="utf-8")
+        assert "def " not in kept and "model." not in kept
 
 
 def test_the_assistants_page_names_what_is_there() -> None:

@@ -24,9 +24,9 @@ from lib.basics.errors import Place, show_set
 from lib.basics.units import at_tick
 from lib.course.ideas import IDEAS
 from lib.course.layouts import LAYOUTS, WITH_ADAPTERS, Size, check_layout
-from lib.course.outlines import solution_figures
+from lib.course.outlines import OUTLINES, solution_figures
 from lib.course.sizes import SIZES, other_sizes, show_size
-from lib.course.specs import Puzzle, cost_named, find, puzzles
+from lib.course.specs import COSTS, Puzzle, cost_named, find, forget, kept, puzzles
 from lib.grading import page, seal
 from lib.grading.judge import in_unit, judge, praise
 from lib.grading.progress import LONGEST, Point, Progress
@@ -351,6 +351,39 @@ def test_a_changed_table_of_operations_is_seen(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.undo()
     monkeypatch.setitem(vars(row), "rule", lambda *a: None)
     assert seal.broken_seal() == "operation update.rule"
+
+
+FAMILY: Any = SIZES["one_rank"]
+FIRST = FAMILY[0]
+
+
+def puzzle_replaced() -> None:
+    puzzles()["basic"] = find("basic")._replace(target={"time": 99, "memory": 10**9})
+
+
+@pytest.mark.parametrize(
+    ("named", "change", "back"),
+    [
+        ("lib/specs.json", lambda: find("basic").target.update(time=99), forget),
+        ("lib/specs.json", puzzle_replaced, forget),
+        ("lib/outlines.json", lambda: kept(OUTLINES)["basic"].clear(), forget),
+        ("COSTS", lambda: vars(COSTS["default"]).update(forward=0), lambda: vars(COSTS["default"]).update(forward=1)),
+        ("IDEAS", lambda: IDEAS.update(more=IDEAS["own_layers"]), lambda: IDEAS.pop("more")),
+        ("SIZES", lambda: FAMILY.__setitem__(0, FAMILY[1]), lambda: FAMILY.__setitem__(0, FIRST)),
+    ],
+)
+def test_a_table_that_a_function_changes_is_named_instead_of_a_verdict(named: str, change: Any, back: Any) -> None:
+    def changes(model: Model) -> Any:
+        change()
+        return SOLUTIONS["basic"](model)
+
+    assert grade(SOLUTIONS["basic"], "basic").status == PASS
+    try:
+        verdict = grade(changes, "basic")
+    finally:
+        back()
+    assert verdict.status == FAIL and re.search(rf"{named} is not what it was", verdict.message)
+    assert grade(SOLUTIONS["basic"], "basic").status == PASS
 
 
 def test_each_function_method_and_code_is_looked_at() -> None:

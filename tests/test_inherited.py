@@ -33,7 +33,7 @@ os.umask(0)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGTERM])
 signal.signal(signal.SIGXCPU, signal.SIG_IGN)
 signal.setitimer(signal.ITIMER_VIRTUAL, 1000)
-os.open("/", os.O_RDONLY)
+os.open(".", os.O_RDONLY)
 """
 """What a program does to its own process, and to what its user has. A teacher's shell may have done the same."""
 

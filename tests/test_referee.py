@@ -23,12 +23,14 @@ from typing import Any
 import pytest
 
 from lib import PuzzleError
+from lib.course import outlines
 from lib.course.specs import puzzles
 from lib.referee import examiner, loaded, sandbox
 from lib.referee import referee as module
 from lib.referee.examiner import Examiner
 from lib.referee.fork_server import END
 from lib.referee.loaded import Loaded, Missing, Submission
+from lib.referee.namespaces import landlock
 from lib.referee.referee import Referee
 from lib.referee.sandbox import MECHANISMS, Worker, available, view
 from lib.referee.seccomp import CALLS
@@ -263,6 +265,49 @@ print(libc.unshare(0x20000), libc.mount(b'none', b'/', None, 0x20 | 0x1000, None
     assert lines[2] == "False False False"
     assert lines[3] == "-1 True"
     assert lines[4] == "-1 -1"
+
+
+SECRET = """
+import lib
+import lib.course.outlines as known
+from lib.course.specs import find, kept
+from pathlib import Path
+secret = Path(lib.__path__[0], known.PROGRAMS)
+libc = ctypes.CDLL(None, use_errno=True)
+"""
+TO_READ = {
+    "opened": "secret.read_text()",
+    "by another kind of name": "open(os.fsencode(secret)).read()",
+    "by the system": "libc.open(os.fsencode(secret), 0) >= 0",
+    "below its folder": "libc.openat(libc.open(os.fsencode(secret.parent), 0), os.fsencode(secret.name), 0) >= 0",
+    "in its folder": "os.chdir(secret.parent) or open(secret.name).read()",
+    "by a link": "os.symlink(secret, 'x') or open('x').read()",
+    "by walking": "any('\"star\":{' in one.read_text() for one in Path(lib.__path__[0]).rglob('*.json'))",
+    "by what lib reads": "kept(known.PROGRAMS)",
+    "by what lib tells": "known.programs()",
+    "the star's outline": "known.outline(find('basic'), 'star')",
+}
+
+
+def is_read(way: str, mechanism: str) -> bool:
+    """Whether a program reads what is secret in this way."""
+    code = f"{SECRET}\ntry:\n    print(bool({TO_READ[way]}))\nexcept OSError:\n    print(False)"
+    try:
+        return printed_by(code, mechanism) != "False\n"
+    except PuzzleError as error:
+        return not re.search("not to be read|is not here", str(error))
+
+
+def test_what_is_secret_is_not_read(mechanism: str) -> None:
+    """Neither by Python nor past it. Where nothing keeps a process from files, only Python refuses."""
+    assert all(row["star"]["outline"] for row in outlines.programs().values() if row)
+    ways = [way for way in TO_READ if "libc" not in TO_READ[way] or mechanism != "process" or landlock()]
+    assert [way for way in ways if is_read(way, mechanism)] == []
+
+
+def test_what_is_public_is_read(mechanism: str) -> None:
+    ways = "known.half_schedule, known.silhouette, known.outline"
+    assert printed_by(f"{SECRET}\nprint(all(way(find('basic')) for way in ({ways})))", mechanism) == "True\n"
 
 
 @pytest.mark.process

@@ -809,7 +809,7 @@ def basic(model):
     except PuzzleError as error:
         outcome = error
     if mechanism == "process":
-        assert "solutions are not to be read" in str(outcome)
+        assert "what is secret is not to be read" in str(outcome)
     else:
         assert printed == ["[rank 0, tick 0] found []\n"] and "not attempted" in repr(outcome)
 

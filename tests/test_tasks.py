@@ -83,11 +83,15 @@ def test_an_agent_gets_neither_solutions_nor_hints(folder: Path) -> None:
         assert "BEGIN SOLUTION" not in (given / f"{name}.py").read_text()
         with tarfile.open(given / "course.tar.gz") as archive:
             names = archive.getnames()
-        assert {Path(one).parts[0] for one in names} == {"lib"}
+        assert {Path(one).parts[0] for one in names} == {"lib"} and not any("secret" in one for one in names)
         assert all(hint not in (folder / name / "instruction.md").read_text() for hint in puzzle.hints)
     with tarfile.open(folder / "fsdp" / "environment" / "course.tar.gz") as archive:
         specs = json.loads(archive.extractfile("lib/specs.json").read())  # type: ignore[union-attr]
+        rows = json.loads(archive.extractfile("lib/outlines.json").read())  # type: ignore[union-attr]
     assert {str(one["hints"]) for one in specs.values()} == {"[]"}
+    assert {*rows} == {*puzzles()}
+    assert {key for row in rows.values() for key in row} == {"at_home", "sketch", "silhouette", "target"}
+    assert {key for row in rows.values() for key in row["target"]} == {"outline"}
 
 
 def test_hints_are_left_where_they_are_asked_for() -> None:

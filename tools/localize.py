@@ -30,12 +30,13 @@ from lib.course.layouts import Size
 from lib.course.specs import Puzzle, machine_of, puzzles
 from lib.explain.error import facts_of
 from lib.explain.explanation import explain
-from lib.explain.notes import noted
+from lib.explain.notes import Line, noted
 from lib.explain.reference import Reference
-from lib.explain.statement import RIGHT, CallFact, Explanation, TensorFact
+from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, TensorFact
 from lib.grading.judge import check, judge, over_target
 from lib.grading.verdict import PASS, TODO, Verdict
 from lib.machine.outcome import Outcome
+from lib.record.labels import Labels
 from lib.recording.lines import recorded_run
 from tests.corpus.honest import HONEST
 from tools.mistakes import Mistake, a_mistake, sources
@@ -133,43 +134,37 @@ def quietly() -> Iterator[None]:
 
 
 @cache
-def _references(puzzle_name: str, size_text: str) -> tuple[Reference, ...]:
+def _right(puzzle_name: str, size_text: str, name: str) -> Reference | None:
+    """Return the recording of the solution, or of an honest program, at a size; None where it is not right there."""
     puzzle = puzzles()[puzzle_name]
     size: Size = json.loads(size_text)
-    found: list[Reference] = []
-    own: list[tuple[str, Any]] = [(SOLUTION, getattr(import_module(f"solutions.{puzzle.file}"), puzzle.name))]
-    others = [(one.name, one.source) for one in HONEST if one.puzzle == puzzle_name and one.name != "as it is"]
-    for name, program in [*own, *others]:
-        fn = loaded(program, puzzle_name, "reference.py") if isinstance(program, str) else program
-        if fn is None or not callable(fn):
-            continue
-        try:
-            with quietly():
-                shape = machine_of(size, puzzle.cost)
-                recording, error = recorded_run(fn, shape, size["layers"], size["batches"], TIMEOUT)
-                reference = Reference(name, recording, size, puzzle.cost)
-                outcome = reference.notes.outcome
-                if error is not None or outcome is None:
-                    continue
-                check(outcome, puzzle, size)
-        except Exception:
-            continue
-        over = bool(over_target(outcome, puzzle)) if size == puzzle.size else False
-        known = Reference(name, recording, size, puzzle.cost, within=not over)
-        known.__dict__["notes"] = reference.notes
-        found.append(known)
-    return tuple(found)
+    if name == SOLUTION:
+        fn: Any = getattr(import_module(f"solutions.{puzzle.file}"), puzzle.name)
+    else:
+        [source] = [one.source for one in HONEST if (one.puzzle, one.name) == (puzzle_name, name)][:1]
+        fn = loaded(source, puzzle_name, "reference.py")
+    try:
+        with quietly():
+            recording, error = recorded_run(fn, machine_of(size, puzzle.cost), size["layers"], size["batches"], TIMEOUT)
+            outcome = noted(recording, size, puzzle.cost).outcome
+            if error is not None or outcome is None:
+                return None
+            check(outcome, puzzle, size)
+    except Exception:  # what an honest program does at other sizes is its own affair
+        return None
+    over = bool(over_target(outcome, puzzle)) if size == puzzle.size else False
+    return Reference(name, recording, size, puzzle.cost, within=not over)
 
 
 def references(puzzle: Puzzle, size: Size, mode: str, but: str = "") -> list[Reference]:
     """Return the recordings of right programs at a size: all but one, or the solution alone, or none."""
-    if mode == "none":
-        return []
-    every = _references(puzzle.name, json.dumps(size))
-    if mode == SOLUTION:
-        return [one for one in every if one.name == SOLUTION]
-    different = {json.dumps(one.recording["calls"]): one for one in reversed(every) if one.name != but}
-    return [*reversed(different.values())][:MOST_REFERENCES]
+    names = [one.name for one in HONEST if one.puzzle == puzzle.name and one.name != "as it is"]
+    chosen = {"none": [], SOLUTION: [SOLUTION], "all": [name for name in [SOLUTION, *names] if name != but]}[mode]
+    found: dict[str, Reference] = {}  # by what they call: many do the same
+    for name in chosen:
+        if len(found) < MOST_REFERENCES and (one := _right(puzzle.name, json.dumps(size), name)) is not None:
+            found.setdefault(json.dumps(one.recording["calls"]), one)
+    return [*found.values()]
 
 
 def explained(one: Tried, puzzle: Puzzle, mode: str, but: str = "") -> Explanation:
@@ -180,8 +175,19 @@ def explained(one: Tried, puzzle: Puzzle, mode: str, but: str = "") -> Explanati
 
 def lines_of(explanation: Explanation, error: Any) -> set[int]:
     """Return the lines that an explanation names, with that of the error."""
-    named = {line for said in explanation.statements() for line in said.lines()}
-    return named | ({facts_of(error).line} if error is not None and facts_of(error).line else set())
+    return lines_in([said.facts for said in explanation.statements()]) | (
+        {facts_of(error).line} if error is not None and facts_of(error).line else set()
+    )
+
+
+def lines_in(thing: Any) -> set[int]:
+    """Return the numbers of the learner's lines in the facts of statements."""
+    if isinstance(thing, Line):
+        return {thing.number} - {0}
+    if getattr(thing, "run", OWN) == RIGHT or isinstance(thing, (str, Labels)):
+        return set()
+    parts = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (tuple, list)) else ()
+    return set[int]().union(*map(lines_in, parts))
 
 
 def verbs_of(explanation: Explanation) -> set[str]:
@@ -258,7 +264,9 @@ def print_missed(one: Drawn, program: Tried, explanation: Explanation) -> None:
     print(f"--- {one.mistake.puzzle} ({one.program}): {one.mistake.line} {one.mistake.what}, line {sorted(one.lines)}")
     print("   ", program.verdict.failed_at, str(program.error).partition("\n")[0] if program.error else "over")
     for said in explanation.statements():
-        print("   ", said.name, said.lines(), {key: str(thing)[:150] for key, thing in said.facts.items()})
+        print(
+            "   ", said.name, sorted(lines_in(said.facts)), {key: str(thing)[:150] for key, thing in said.facts.items()}
+        )
 
 
 def report(hits: dict[str, Counter[str]], named: dict[str, Counter[int]], passed: int) -> None:

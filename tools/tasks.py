@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lib.basics.errors import PuzzleError
+from lib.course.outlines import OUTLINES
 from lib.course.sizes import show_size
 from lib.course.specs import Puzzle, find, kept, puzzles, written
 from lib.course.variants import use_variants
@@ -46,14 +47,15 @@ VARIANT = "It is a variant: where the figures below are others, those above coun
 
 
 def course(hints: bool) -> bytes:
-    """Return lib as an archive, with hints and half of a schedule, which is one of them, or without."""
-    specs, outlines = kept("specs.json"), kept("outlines.json")
+    """Return lib as an archive without what is secret, and with hints and half of a schedule, which is one of them, or
+    without."""
+    specs, outlines = kept("specs.json"), kept(OUTLINES)
     if not hints:
         specs = {name: {**one, "hints": [], "hints_for": None, "star_hint": ""} for name, one in specs.items()}
         nothing = {"until": 0, "events": []}
         outlines = {name: {**one, "sketch": one["sketch"] | nothing} for name, one in outlines.items()}
     files = {path.relative_to(ROOT): path.read_bytes() for path in (ROOT / "lib").rglob("*.py")}
-    tables = {"specs.json": specs, "outlines.json": outlines}
+    tables = {"specs.json": specs, OUTLINES: outlines}
     files |= {Path("lib", name): json.dumps(table).encode() for name, table in tables.items()}
     made = io.BytesIO()
     with gzip.GzipFile(fileobj=made, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as archive:

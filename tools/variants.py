@@ -25,6 +25,7 @@ from typing import Any
 
 from lib import PuzzleError, run
 from lib.basics.saving import write_all
+from lib.course.outlines import OUTLINES, PROGRAMS
 from lib.course.sizes import other_sizes, show_size
 from lib.course.specs import Puzzle, cost_named, find, kept, puzzles, written
 from lib.course.variants import use_variants
@@ -36,7 +37,7 @@ from solutions.build.notebooks.notebook import FIRST_CELL, of_cells
 from solutions.build.runs.course import Course
 from solutions.build.sources.files import BuildError, Cell, as_text
 from solutions.build.sources.specs import check_order
-from solutions.build.tables.outlined import outline_row
+from solutions.build.tables.outlined import outline_rows
 from tools.tasks import blank, facts
 
 Json = dict[str, Any]
@@ -135,7 +136,7 @@ def _with_targets(puzzle: Puzzle, spec: Json) -> Json | None:
 
 
 def _own_figures(puzzle: Puzzle) -> tuple[float, Any]:
-    time, memory = kept("outlines.json")[puzzle.name]["at_home"]
+    time, memory = kept(OUTLINES)[puzzle.name]["at_home"]
     return puzzle.scored(time, memory)
 
 
@@ -178,7 +179,7 @@ def _loosened(figures: Json, limits: Json, program: Json) -> Json:
 
 def table(chosen: Sequence[Puzzle], seed: str) -> tuple[Json, list[str]]:
     """Return the contents of variants.json, and the names of puzzles that were not varied."""
-    found: Json = {"seed": seed, "specs.json": {}, "outlines.json": {}}
+    found: Json = {"seed": seed, "specs.json": {}, OUTLINES: {}, PROGRAMS: {}}
     left = []
     for puzzle in chosen:
         try:
@@ -187,7 +188,8 @@ def table(chosen: Sequence[Puzzle], seed: str) -> tuple[Json, list[str]]:
             left.append(puzzle.name)
             continue
         found["specs.json"][puzzle.name] = spec
-        found["outlines.json"][puzzle.name] = outline_row(Course([*puzzles().values()]), Puzzle(**spec))
+        rows = outline_rows(Course([*puzzles().values()]), Puzzle(**spec))
+        found[OUTLINES][puzzle.name], found[PROGRAMS][puzzle.name] = rows
     return found, left
 
 

@@ -10,5 +10,7 @@ INSTALLED = (ROOT / "__init__.py").is_file()
 """Whether this is the installed package: a clone is none itself."""
 BLANKS = ROOT / "puzzles"
 """The blank notebooks."""
+SECRET = LIB / "secret"
+"""What only a grader reads: no worker sees it, and no agent gets it."""
 SOLUTIONS = ROOT / "solutions"
 """Beside lib and not in it: a worker can read lib, and no submission may find a solution there."""

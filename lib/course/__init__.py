@@ -5,8 +5,8 @@ layouts   what each rank begins and ends with
 sizes     at which other sizes a puzzle is graded
 ideas     what a puzzle asks for beyond layout and target, a sentence and a check each
 specs     the puzzles: size, target, layout, hints; and the costs that they may name
-variants  other sizes, prices and targets in place of those
 bounds    what no schedule of a pipeline beats, computed from the prices
-outlines  what of a solution may be shown, and what it takes
+outlines  what of a solution may be shown, and what of it is secret
+variants  other sizes, prices and targets in place of those
 ========  ======================================================================
 """

@@ -1,17 +1,22 @@
-"""The parts of a solution that a learner may see before solving the puzzle: half of a schedule, the busy times of the
-ranks, a small silhouette, and the time and memory at other sizes.
+"""What lib keeps of the solutions, which are not in lib. The build makes it by running them (solutions/build/tables).
 
-They are read from outlines.json, which the build makes by running the solutions (solutions/build/tables). The solutions
-are not in lib.
+``OUTLINES`` has what a learner may see before solving the puzzle: half of a schedule, the busy times of the ranks, a
+small silhouette. ``PROGRAMS`` has what is secret: the outline of the program with the star. Only a grader reads that:
+no code that is graded at a shell can, and an agent does not get it (see THREATS.md). Without the file all works.
+Whatever else is secret belongs into its folder.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..basics.errors import PuzzleError
 from ..basics.units import Elements
 from ..record.events import Event
 from .layouts import Size, mesh_of
 from .specs import Puzzle, kept
+
+OUTLINES, PROGRAMS = "outlines.json", "secret/programs.json"
+"""The two tables, in lib."""
 
 Span = tuple[float, float]  # (start, end) in ticks
 
@@ -46,7 +51,7 @@ class Outline(NamedTuple):
 
 def half_schedule(puzzle: Puzzle) -> HalfSchedule:
     """Return half of the schedule of a puzzle's solution."""
-    table = kept("outlines.json")[puzzle.name]["sketch"]
+    table = kept(OUTLINES)[puzzle.name]["sketch"]
     everyone = range(mesh_of(puzzle.size).everyone)
     ranks = table.get("ranks", everyone)
     # every rank has a row, even if it is always idle
@@ -71,19 +76,30 @@ class SolutionFigures(NamedTuple):
 
 def solution_figures(puzzle: Puzzle) -> SolutionFigures:
     """Return the time and memory of the solution at the puzzle's own size."""
-    return SolutionFigures(puzzle.size, *kept("outlines.json")[puzzle.name]["at_home"])
+    return SolutionFigures(puzzle.size, *kept(OUTLINES)[puzzle.name]["at_home"])
 
 
-def known_of(puzzle: Puzzle, goal: str) -> Mapping[str, Any]:
-    """Return what is known of the program that reaches a goal, "target" or "star": of the star one of the frontier,
-    and the target's where there is none."""
-    known: Mapping[str, Any] = kept("outlines.json")[puzzle.name]
-    return known.get(goal, known["target"])  # type: ignore[no-any-return]
+def programs() -> Mapping[str, Any]:
+    """Return what is secret, by puzzle: nothing where it is not to be read."""
+    try:
+        return kept(PROGRAMS)
+    except OSError:
+        return {}
+
+
+def is_known(puzzle: Puzzle) -> bool:
+    """Return whether the program with the star of a puzzle is known here."""
+    return "star" in programs().get(puzzle.name, {})
 
 
 def outline(puzzle: Puzzle, goal: str = "target") -> Outline:
-    """Return the outline of the program that reaches a goal, "target" or "star"."""
-    table = known_of(puzzle, goal)["outline"]
+    """Return the outline of the program that reaches a goal, "target" or "star". That of a star is secret: raise
+    PuzzleError where it is not to be read."""
+    table = kept(OUTLINES)[puzzle.name]["target"]["outline"]
+    if goal != "target":
+        if not is_known(puzzle):
+            raise PuzzleError(f"the outline of the {goal} of {puzzle.name} is not here", line="")
+        table = programs()[puzzle.name][goal]["outline"]
     compute, busy = (
         {rank: [(start, end) for start, end in spans] for ranks, spans in table[key] for rank in ranks}
         for key in ("compute", "busy")
@@ -93,4 +109,4 @@ def outline(puzzle: Puzzle, goal: str = "target") -> Outline:
 
 def silhouette(puzzle: Puzzle) -> list[str]:
     """Return a text of CELLS letters for each rank of a puzzle's solution: what fills most of each cell of time."""
-    return list(kept("outlines.json")[puzzle.name]["silhouette"])
+    return list(kept(OUTLINES)[puzzle.name]["silhouette"])

@@ -111,21 +111,38 @@ def subject_of(feature: str) -> Puzzle | None:
     return next((puzzle for puzzle in puzzles().values() if feature in puzzle.words), None)
 
 
-@cache
 def kept(name: str) -> dict[str, Any]:
     """Return one of the tables that the build writes into lib."""
+    if name not in _read:
+        _read[name] = _fresh(name)
+    return _read[name]
+
+
+def _fresh(name: str) -> dict[str, Any]:
     text = texts.get(name) or files("lib").joinpath(name).read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]
 
 
 texts: dict[str, str] = {}
 """Of tables to use instead."""
+_read: dict[str, dict[str, Any]] = {}
+"""The tables that were read."""
 
 
 def forget() -> None:
     """Clear the caches of all tables, so that they are read again."""
     puzzles.cache_clear()
-    kept.cache_clear()
+    _read.clear()
+
+
+def changed_table(puzzle: Puzzle) -> str:
+    """Return the name of a table that is in memory no longer what it is in its file, as far as it was read, or an empty
+    text: in a notebook, whoever is graded could change them. ``puzzle``: one that was taken before."""
+    fresh = {name: _fresh(name) for name in {"specs.json", *_read}}
+    known = {name: Puzzle(**spec) for name, spec in fresh["specs.json"].items()}
+    if puzzle != known[puzzle.name] or puzzles() != known:
+        return "lib/specs.json"
+    return next((f"lib/{name}" for name, table in _read.items() if table != fresh[name]), "")
 
 
 def find(name: object) -> Puzzle:

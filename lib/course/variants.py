@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 from ..basics.errors import PuzzleError
+from .outlines import OUTLINES, PROGRAMS, programs
 from .specs import forget, kept, texts
 
-TABLES = ("specs.json", "outlines.json")
+TABLES = ("specs.json", OUTLINES)
 
 
 def use_variants(file: str | Path) -> None:
@@ -19,6 +20,8 @@ def use_variants(file: str | Path) -> None:
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
         tables = {table: kept(table) | found[table] for table in TABLES}
+        others = {name: row for name, row in programs().items() if name not in found[TABLES[0]]}
+        tables[PROGRAMS] = others | found.get(PROGRAMS, {})
     except (OSError, ValueError, TypeError, KeyError) as error:
         got = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise PuzzleError(f"{file} has no variants that can be read", expected=expected, got=got, line="") from None

@@ -8,8 +8,8 @@ compare      this run beside a right one
 costs        what makes it slower or larger
 reference    which right run it is compared with
 error        what is taken from an error
+spelling     what never reaches the machine, from the text of a program
 explanation  which of all that is said of a run
 words        the sentences
-spelling     what never reaches the machine, from the text of a program
 ===========  ===================================================================
 """

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..record.kinds import KINDS
-from .lineage import ancestors, is_there, leaves, like, origin, reads, replaced_by, signature, where_kept
+from .lineage import ancestors, leaves, like, origin, out_of, reads, replaced_by, signature, stored_in
 from .notes import LOADS, Call, Line, Notes, Tensor
-from .statement import Statement, say
+from .statement import LOOK_AT, Statement, say
 
 CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
 STATE, AWAIT = "OptState", "await"
@@ -30,6 +30,7 @@ class Found(NamedTuple):
     right: Tensor
     behind: Tensor | None = None
     parts: tuple[Sequence[Tensor], Sequence[Tensor]] = ((), ())
+    by: Call | None = None  # the call on the way that reads the first of the two
 
 
 class Comparison:
@@ -55,15 +56,21 @@ class Comparison:
 
     def steps(self, notes: Notes, rank: int, awaits: bool = False) -> list[Step]:
         """Return the work of a rank in order; with ``awaits`` also where it awaits its communications."""
-        names = self.renamed if notes is self.notes else {}
-        steps: list[Step] = [(call.at, ("call", *_key(call, names)), call) for call in notes.work(rank)]
+        names, work = self.renamed if notes is self.notes else {}, notes.work(rank)
+        steps = [(call.at, ("call", *_key(call, names)), call) for call in work]
         if awaits:
-            steps += [
-                (call.fetched, (AWAIT, *_key(call, names)), call)
-                for call in notes.work(rank)
-                if call.fetched is not None
-            ]
+            steps += [(one.fetched, (AWAIT, *_key(one, names)), one) for one in work if one.fetched is not None]
         return sorted(steps, key=lambda step: step[0])
+
+    def beyond(self, these: Notes, those: Notes, rank: int) -> list[Call]:
+        """Return the calls of a rank in one of the two runs that it does not make in the other, or not so often."""
+        done = Counter(key for _, key, call in self.steps(those, rank) if not call.failed)
+        found = []
+        for _, key, call in self.steps(these, rank):
+            if not done[key]:
+                found.append(call)
+            done[key] -= done[key] > 0
+        return found
 
     @cached_property
     def score(self) -> float:
@@ -81,29 +88,21 @@ class Comparison:
     # -- where operands come from --------------------------------------------------------------------------------------
 
     def counterpart(self, call: Call) -> Call | None:
-        """Return the call of the right run that does the same."""
+        """Return the call of the right run that does the same: of the same layer, and as near as there is one."""
+        own, batches = self.notes.calls[call.rank], self._named(call)
+        turn = [one for one in own if (one.kind, one.layer) == (call.kind, call.layer)].index(call)
         same = [
-            one
+            ((one.batches == batches) + (one.batches == batches and one.axis == call.axis), one)
             for one in self.right.calls.get(call.rank, ())
-            if one.kind == call.kind and (call.stream != "collective" or one.carries == call.carries)
+            if (one.kind, one.layer) == (call.kind, call.layer)
+            and (call.stream != "collective" or one.carries == call.carries)
         ]
-        batches = self._named(call)
-        for close in (
-            [one for one in same if (one.layer, one.batches, one.axis) == (call.layer, batches, call.axis)],
-            [one for one in same if (one.layer, one.batches) == (call.layer, batches)],
-            [one for one in same if one.layer == call.layer],
-        ):
-            if close:
-                return close[min(self._turn(call), len(close) - 1)]
-        return None
+        near = [one for score, one in same if score == max(score for score, _ in same)]
+        return near[min(turn, len(near) - 1)] if near else None
 
     def _named(self, call: Call) -> frozenset[int]:
         """Return the micro-batches of the right run that have the parts of a call's."""
         return frozenset(self.renamed.get(one, one) for one in call.batches)
-
-    def _turn(self, call: Call) -> int:
-        own = [one for one in self.notes.calls[call.rank] if (one.kind, one.layer) == (call.kind, call.layer)]
-        return next(at for at, one in enumerate(own) if one is call)
 
     def operands(self, call: Call) -> Iterator[Statement]:
         """Yield in what the operands of a call differ from those of its counterpart: the first one that does."""
@@ -117,17 +116,21 @@ class Comparison:
             batches = {self.renamed.get(one, one) for one in own.labels.batches}
             others = KINDS[own.labels.kind].by_batch and right is not None and right.batches == self._named(call)
             if (others and batches != other.labels.batches) or (batches == other.labels.batches) > _alike(own, other):
+                yield say(LOOK_AT, call=call, tensor=own, out=out_of(own, call))
                 yield say("other_tensor", tensor=own, right=other, call=call)
                 return
             yield from self.lacking(own, other)
         if right is not None and call.peer is not None and right.peer not in (None, call.peer):
             yield say("other_peer", call=call, right=right)
 
-    def told(self, found: Found, call: Call | None = None) -> Iterator[Statement]:
+    def told(self, found: Found, call: Call) -> Iterator[Statement]:
         """Yield what is to say of a difference between where two tensors come from. ``call``: what has read them."""
-        how, own, right, behind, (parts, others) = found
-        readers = reads(own) or own.readers
-        reader = call if call in own.readers else (readers[0] if readers else None)
+        how, own, right, behind, (parts, others), by = found
+        kind = by.kind if by is not None else call.kind
+        readers = [*[one for one in own.readers if one in (by, call)], *own.readers]
+        reader = next((one for one in readers if one.kind == kind), next(iter(readers), None))
+        if reader is not None:
+            yield say(LOOK_AT, call=reader, tensor=own, out=out_of(own, reader))
         if how == "through":
             assert behind is not None
             yield say("first_through", tensor=own, reader=reader, right_steps=_steps(right, behind))
@@ -138,7 +141,7 @@ class Comparison:
             yield from self._of_sums(own, reader, parts, others)
         else:
             yield say("comes_from", tensor=own, reader=reader, right=right)
-        if how in ("through", "layer", "other"):
+        if how in ("through", "other"):
             mine = like(right, self.notes)
             if mine is not None and mine is not own and mine.call.rank == own.call.rank:
                 yield from whereabouts(mine, self.notes)
@@ -175,17 +178,16 @@ class Comparison:
 
     def twice(self, call: Call) -> Iterator[Statement]:
         """Yield that a rank has made a call once too often."""
-        key = self.key(call), call.batches if call.stream == "compute" else None
         if call.kind == "get_activation":
             taken = [one for one in self.notes.all_calls() if one.kind == call.kind and one.batches & call.batches]
             before = [one for one in taken if one.at < call.at]
             if before:
                 yield say("takes_again", call=call, earlier=before[-1], batches=call.batches & before[-1].batches)
             return
-        if call.kind == "receive" or not (call.works or call.kind in LOADS):
+        if call.kind == "receive" or not (call.stream or call.kind in LOADS):
             return
-        own = [one for one in self.notes.calls[call.rank] if _same(self.key(one), one, key)]
-        right = [one for one in self.right.calls.get(call.rank, ()) if _same(_key(one, {}), one, key)]
+        own = [one for one in self.notes.calls[call.rank] if self.key(one) == self.key(call)]
+        right = [one for one in self.right.calls.get(call.rank, ()) if _key(one, {}) == self.key(call)]
         if right and len(own) == len(right) + 1 and own[-1].line not in [one.line for one in own[:-1]]:
             yield say("again", call=own[-1], earlier=own[0], right_count=len(right))
 
@@ -203,14 +205,7 @@ class Comparison:
     def next_call(self, rank: int, store: str = "") -> Call | None:
         """Return what comes next on a rank in the right run: the first call that it has not made here, and that reads
         what is kept in a dictionary, if one is named and there is such a call."""
-        done = Counter(self.key(call) for call in self.notes.work(rank) if not call.failed)
-        left = []
-        for call in self.right.work(rank):
-            key = _key(call, {})
-            if done[key]:
-                done[key] -= 1
-            else:
-                left.append(call)
+        left = self.beyond(self.right, self.notes, rank)
         reading = [call for call in left if store in [KINDS[kind].store for kind in call.carries]]
         return next(iter([*reading, *left]), None)
 
@@ -224,14 +219,14 @@ class Comparison:
 
     def loads(self) -> Iterator[Statement]:
         """Yield that a rank loads other layers than in the right run."""
-        for rank in sorted(self.notes.calls):
+        for rank, kind in [(rank, kind) for rank in sorted(self.notes.calls) for kind in LOADS]:
             own, right = (
-                [call for call in notes.calls.get(rank, ()) if call.kind in LOADS and not call.failed]
+                {call.layer: call for call in notes.calls.get(rank, ()) if call.kind == kind and not call.failed}
                 for notes in (self.notes, self.right)
             )
-            layers, right_layers = (tuple(sorted({int(str(call.layer)) for call in calls})) for calls in (own, right))
-            if layers != right_layers:
-                first, twin = ([*calls, None][0] for calls in (own, right))
+            if own.keys() != right.keys():
+                layers, right_layers = (tuple(sorted(map(str, loads), key=int)) for loads in (own, right))
+                first, twin = (next(iter(loads.values()), None) for loads in (own, right))
                 yield say("loads", rank=rank, call=first, layers=layers, right=twin, right_layers=right_layers)
                 return
 
@@ -289,7 +284,7 @@ class Comparison:
                 yield from whereabouts(mine, self.notes) if mine is not None else ()
             elif mine is None:
                 yield say("not_made", right=right, right_reader=call)
-            elif wanted or not is_there(mine):
+            elif wanted or stored_in(mine) is None:
                 yield from whereabouts(mine, self.notes)
 
     def message(self, call: Call) -> Iterator[Statement]:
@@ -327,9 +322,9 @@ def _difference(own: Tensor, right: Tensor, seen: set[tuple[int, int]], depth: i
     if len(parts) == len(others) == 1 or here == there:
         pairs = zip(sorted(parts, key=_order), sorted(others, key=_order), strict=True)
         return next(filter(None, (_pair(one, other, seen, depth) for one, other in pairs)), None)
-    pairs = zip(parts, others, strict=False)
-    if len(parts) == len(others) and all(_only_layer(one, other) for one, other in pairs):
-        return Found("layer", parts[0], others[0])
+    made, theirs = ([(part.how, part.labels.kind) for part in some] for some in (parts, others))
+    if made == theirs and not here & there:  # they are those of another layer
+        return Found("other", parts[0], others[0])
     return Found("sum", own, right, parts=(parts, others))
 
 
@@ -340,7 +335,7 @@ def _pair(own: Tensor, right: Tensor, seen: set[tuple[int, int]], depth: int) ->
         own, right = origin(own), origin(right)
         for parent, twin in zip(own.parents, right.parents, strict=False):
             if found := _difference(parent, twin, seen, depth + 1):
-                return found
+                return found if found.by else found._replace(by=own.call)
         return None
     for behind in ancestors(right, CLOSE):
         if one in map(signature, leaves(behind)):
@@ -348,12 +343,7 @@ def _pair(own: Tensor, right: Tensor, seen: set[tuple[int, int]], depth: int) ->
     for behind in ancestors(own, CLOSE):
         if signature(behind) == other:
             return Found("not_through", own, right, behind)
-    return Found("layer" if _only_layer(own, right) else "other", own, right)
-
-
-def _only_layer(own: Tensor, right: Tensor) -> bool:
-    one, other = own.labels, right.labels
-    return (own.how, one.kind) == (right.how, other.kind) and one.layer != other.layer
+    return Found("other", own, right)
 
 
 def _alike(own: Tensor, right: Tensor) -> bool:
@@ -394,10 +384,6 @@ def _same_step(own: Step, right: Step) -> bool:
     return own[1] == right[1] or (waits and own[2].peer in (None, right[2].peer))
 
 
-def _same(key: Key, call: Call, wanted: tuple[Key, object]) -> bool:
-    return (key, call.batches if call.stream == "compute" else None) == wanted
-
-
 def _takers(notes: Notes) -> dict[tuple[int, int], int]:
     """Return each micro-batch by the first rank that takes it, and its turn there."""
     found: dict[tuple[int, int], int] = {}
@@ -413,14 +399,15 @@ def _takers(notes: Notes) -> dict[tuple[int, int], int]:
 
 def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
     """Yield where a tensor is at the end of what is noted, or how far it has come."""
-    kept, over, read = where_kept(tensor), replaced_by(tensor, notes), reads(tensor)
+    there, over, read = stored_in(tensor), replaced_by(tensor, notes), reads(tensor)
+    kept = there or next(reversed(tensor.kept), None)
     if over is not None:
         yield say("stored_over", tensor=tensor, kept=tensor.kept[0], over=over.tensor, line=over.line)
-    elif is_there(tensor):
-        yield say("is_in", tensor=tensor, kept=kept, read=bool(tensor.looked_up))
-    elif not read:
+    elif there is not None:
+        yield say("is_in", tensor=tensor, kept=there, read=bool(tensor.looked_up))
+    elif not tensor.readers:
         yield say("unread", tensor=tensor, kept=kept)
-    else:
+    elif read:
         last = read[-1]
         left = [one for one in last.results if one.labels.kind == tensor.labels.kind and not one.readers]
         over = replaced_by(left[0], notes) if left else None

@@ -28,7 +28,9 @@ class Held(NamedTuple):
 def slower(comparison: Comparison) -> Iterator[Statement]:
     """Yield what a run does more often than the right one, and what less often."""
     own, right = (_counted(notes) for notes in (comparison.notes, comparison.right))
-    extra = _extra(comparison)
+    extra = [
+        call for rank in comparison.notes.calls for call in comparison.beyond(comparison.notes, comparison.right, rank)
+    ]
     for what, count in (own - right).most_common(MOST):
         calls = [call for call in extra if _what(call) == what]
         lines = [line for line, _ in Counter(call.line for call in calls).most_common(MOST)]
@@ -36,21 +38,6 @@ def slower(comparison: Comparison) -> Iterator[Statement]:
     for what, count in (right - own).most_common(MOST):
         first = next(call for call in comparison.right.all_calls() if _what(call) == what)
         yield say("less_often", right=first, count=count)
-
-
-def _extra(comparison: Comparison) -> list[Call]:
-    """Return the calls that the right run does not make, or not so often."""
-    left = Counter(
-        (rank, key) for rank in comparison.right.calls for _, key, _ in comparison.steps(comparison.right, rank)
-    )
-    found = []
-    for rank in comparison.notes.calls:
-        for _, key, call in comparison.steps(comparison.notes, rank):
-            if left[rank, key]:
-                left[rank, key] -= 1
-            else:
-                found.append(call)
-    return found
 
 
 def larger(comparison: Comparison) -> Iterator[Statement]:
@@ -73,7 +60,7 @@ def at_peak(notes: Notes) -> Held | None:
     """Return what is held where memory is highest, or None where that is not known."""
     if notes.outcome is None or (highest := peak_event(notes.outcome.device_events)) is None:
         return None
-    entry = next(at for at, one in enumerate(_log(notes, highest.rank)) if one is highest)
+    entry = [one for one in notes.outcome.events if one.rank == highest.rank].index(highest)
     calls = notes.work(highest.rank)
     call = next((call for call in calls if call.entry == entry), calls[-1] if calls else None)
     if call is None:
@@ -90,17 +77,12 @@ def at_peak(notes: Notes) -> Held | None:
     return Held(call, stored, flying)
 
 
-def _log(notes: Notes, rank: int) -> list[object]:
-    assert notes.outcome is not None
-    return [event for event in notes.outcome.events if event.rank == rank]
-
-
 def _what(call: Call) -> tuple[str, tuple[str, ...]]:
     return call.kind, tuple(sorted(set(call.carries))) if call.stream == "collective" else ()
 
 
 def _counted(notes: Notes) -> Counter[tuple[str, tuple[str, ...]]]:
-    return Counter(_what(call) for call in notes.all_calls() if call.works)
+    return Counter(_what(call) for call in notes.all_calls() if call.stream)
 
 
 def _sort(kept: Kept) -> tuple[str, bool]:

@@ -6,22 +6,23 @@ right run: in what do the operands differ, does a call come too often, who could
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..basics.errors import NOWHERE
 from ..course.layouts import Size
+from ..machine.failure import Failure
 from ..recording.lines import STORED
 from .compare import Comparison, whereabouts
 from .costs import larger, slower
 from .error import Wrong, facts_of
-from .lineage import is_gone, out_of
+from .lineage import out_of, stored_in
 from .notes import FINAL, STORE, Call, Notes, noted
 from .reference import Reference, nearest
 from .spelling import spelled
-from .statement import Explanation, Statement, fact, say
+from .statement import LOOK_AT, Explanation, Statement, say
 
-MOST = 4  # statements on operands, and on what a call needs
+MOST, MOST_KEYS = 4, 8  # statements on operands and on what a call needs, and keys
 
 
 def explain(
@@ -105,9 +106,10 @@ class Explaining:
             return
         right = comparison.counterpart(failed)
         if right is not None:
-            self.said += comparison.operands(failed)
+            self._tell(comparison.operands(failed))
             if self.said:
-                self._look_at_operand(failed)
+                told = [said.facts.get("tensor") for said in self.said]
+                self.given = [said for said in self.given if said.facts["tensor"] in told] or self.given[:1]
                 return
         self.looks += [said for said in self.given if said.name == "taken_before_wait"][:1]
         self.said += comparison.loads()
@@ -120,7 +122,7 @@ class Explaining:
             yield say("given", tensor=operand, call=failed, out=out)
             since = operand.call.at if operand.call.fetched is None else operand.call.fetched
             between = [call for call in self.notes.work(failed.rank) if since < call.at < failed.at]
-            if failed.kind != FINAL and between and is_gone(operand, failed):
+            if failed.kind != FINAL and between and stored_in(operand, failed.at) is None:
                 late = [call for call in between if out and call.fetched and out.at < call.fetched < failed.at]
                 late = [call for call in late if out and call.awaited == out.line]
                 if out is not None and late:
@@ -128,27 +130,32 @@ class Explaining:
                 elif out is None:
                     yield from whereabouts(operand, self.notes)
 
-    def _look_at_operand(self, call: Call) -> None:
-        """Point at where the operand comes from that differs: the first of which something is said."""
-        told = self._told()
-        for operand in call.operands:
-            if fact(operand) in told or len(call.operands) == 1:
-                self.looks.append(say("look_at_operand", call=call, tensor=operand, out=out_of(operand, call)))
-                self.given = [said for said in self.given if said.facts.get("tensor") == fact(operand)]
-                return
+    def _tell(self, statements: Iterable[Statement]) -> None:
+        """Take over what was found beside the right run, the first place to look at among it."""
+        found = [*statements]
+        self.looks += [said for said in found if said.name == LOOK_AT][:1]
+        self.said += [said for said in found if said.name != LOOK_AT]
 
     def _of_key(self) -> None:
         """Explain that a dictionary was asked for what it has not."""
         wrong, rank = self.wrong, self.wrong.place.rank or 0
         kept = self.notes.kept.get((rank, wrong.store, wrong.key), [])
         if kept:
-            last = kept[-1]
-            after = [call for call in last.tensor.readers if call.at > last.at]
-            self.given.append(say("key_gone", kept=last, tensor=last.tensor, reader=after[0] if after else None))
+            tensor = kept[-1].tensor
+            reader = next((call for call in tensor.readers if call.at > kept[-1].at), None)
+            self.given.append(say("key_gone", kept=kept[-1], tensor=tensor, reader=reader))
         else:
-            known = sorted({key for of, store, key in self.notes.kept if (of, store) == (rank, wrong.store)})
-            self.given.append(say("key_unknown", rank=rank, store=wrong.store, key=wrong.key, keys=tuple(known[:8])))
-            self.given += self._unread(rank)
+            own = {
+                key: history
+                for (of, store, key), history in self.notes.kept.items()
+                if (of, store) == (rank, wrong.store)
+            }
+            keys = tuple(sorted(own)[:MOST_KEYS])
+            self.given.append(say("key_unknown", rank=rank, store=wrong.store, key=wrong.key, keys=keys))
+            last = [history[-1] for history in own.values()]
+            left = [one for one in last if one.way == STORED and not one.tensor.looked_up]
+            for one in sorted(left, key=lambda one: one.at)[-1:]:  # what was stored last, and nobody has read there
+                self.given += whereabouts(one.tensor, self.notes)
         if self.comparison is None:
             return
         self.said += self.comparison.loads()
@@ -158,17 +165,6 @@ class Explaining:
         elif not kept:  # is it under another key, where nobody has looked for it?
             stored = [said for said in self.said if said.name == "is_in" and said.facts["kept"].store == wrong.store]
             self.looks = [said for said in stored if not said.facts["read"]][:1] or self.looks
-
-    def _unread(self, rank: int) -> Iterator[Statement]:
-        """Yield what was stored last in the dictionary that is asked, and has not been read there."""
-        there = [
-            kept
-            for (of, store, _), history in self.notes.kept.items()
-            for kept in history[-1:]
-            if (of, store, kept.way) == (rank, self.wrong.store, STORED) and not kept.tensor.looked_up
-        ]
-        for kept in sorted(there, key=lambda kept: kept.at)[-1:]:
-            yield from whereabouts(kept.tensor, self.notes)
 
     def _of_the_end(self) -> None:
         """Explain what was found after the run, or before a call has come to the machine, or was raised between two."""
@@ -181,22 +177,18 @@ class Explaining:
         if comparison is None:
             return
         if rank is None or rank in self.notes.finished:
-            self.said += comparison.finals(rank, place.layer)
-            final = next((call for call in self.notes.finals.values() if fact(call.operands[0]) in self._told()), None)
-            if final is not None:
-                self._look_at_operand(final)
+            self._tell(comparison.finals(rank, place.layer))
         if not self.said:
             self.said += comparison.loads()
         if not self.said:
             self._next(rank or 0)
 
-    def _told(self) -> list[object]:
-        return [said.facts.get("tensor") for said in self.said]
-
     def _refused(self, rank: int) -> None:
         """Point at the communication that came in the place of its result, if that is what was refused."""
-        calls = [call for call in self.notes.work(rank) if call.kind == self.wrong.flying and call.fetched is None]
-        self.looks += [say("unawaited", call=call) for call in calls[-1:]]
+        open_calls = [call for call in self.notes.work(rank) if call.stream != "compute" and call.fetched is None]
+        named = [call for call in open_calls if call.layer == self.wrong.place.layer]
+        if self.wrong.rule == "forgot_await":
+            self.looks += [say("unawaited", call=call) for call in (named or open_calls)[-1:]]
 
     def _next(self, rank: int) -> None:
         """Say what comes next on a rank in the right run, and where this one first does something else."""
@@ -226,16 +218,11 @@ class Explaining:
     def _waits(self, stuck: Mapping[int, int]) -> Iterator[Statement]:
         """Yield who waits for whom: of each line one rank, those first that wait for each other."""
         seen: set[int] = set()
-        at: int | None = min(self.notes.waits, default=None)
-        order: list[int] = []
-        while at is not None and at in self.notes.waits and at not in order:
-            order.append(at)
-            at = next((one for one in self.notes.waits[at][1] if one != at), None)
-        knot = order[order.index(at) :] if at in order else order[-1:]
+        knot = Failure("", NOWHERE, 0.0, tuple(wait for _, wait in self.notes.waits.values())).knot()
         for rank in [*knot, *sorted(self.notes.waits)]:
-            call, others = self.notes.waits.get(rank, (None, ()))
-            if call is not None and call.line.number not in seen:
+            call, wait = self.notes.waits.get(rank, (None, None))
+            if call is not None and wait is not None and call.line.number not in seen:
                 seen.add(call.line.number)
-                yield say("waits", rank=rank, call=call, ranks=tuple(others))
+                yield say("waits", rank=rank, call=call, ranks=tuple(one for one in wait.others if one != rank))
         if self.notes.finished:
             yield say("returned", ranks=tuple(sorted(self.notes.finished)))

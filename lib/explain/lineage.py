@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from ..recording.lines import READ, REPLACED, STORED, TAKEN
 from .notes import ADD, COMBINE, LOADS, SHARD, Call, Kept, Notes, Tensor
@@ -61,7 +62,8 @@ def signature(tensor: Tensor) -> Signature:
 def like(tensor: Tensor, notes: Notes, rank: int | None = None) -> Tensor | None:
     """Return the tensor of a run that is made as one of another run is made, on a rank if one is given."""
     wanted, batches = signature(tensor), tensor.labels.batches
-    for one in notes.tensors(origin(tensor).call.rank if rank is None else rank):
+    calls = notes.calls.get(origin(tensor).call.rank if rank is None else rank, ())
+    for one in [one for call in calls for one in call.results]:
         if one.labels.batches == batches and signature(one) == wanted:
             return one
     return None
@@ -89,19 +91,14 @@ def replaced_by(tensor: Tensor, notes: Notes) -> Kept | None:
     return None
 
 
-def where_kept(tensor: Tensor) -> Kept | None:
-    """Return where a tensor is stored at the end, or how it was last taken out; None where it was never stored."""
-    stored = [kept for kept in tensor.kept if kept.way == STORED]
-    gone = [kept for kept in tensor.kept if kept.way != STORED]
-    if len(stored) > len(gone):
-        return stored[-1]
-    return tensor.kept[-1] if tensor.kept else None
-
-
-def is_there(tensor: Tensor) -> bool:
-    """Return whether a tensor is stored at the end of what is noted."""
-    kept = where_kept(tensor)
-    return kept is not None and kept.way == STORED
+def stored_in(tensor: Tensor, before: float = inf) -> Kept | None:
+    """Return where a tensor is stored: at the end of what is noted, or before a call, by its place."""
+    there: dict[tuple[str, str], Kept] = {}
+    for kept in [one for one in tensor.kept if one.at < before]:
+        there.pop((kept.store, kept.key), None)
+        if kept.way == STORED:
+            there[kept.store, kept.key] = kept
+    return next(reversed(there.values()), None)
 
 
 def reads(tensor: Tensor) -> list[Call]:
@@ -113,9 +110,3 @@ def out_of(tensor: Tensor, call: Call) -> Kept | None:
     """Return how a call has got a tensor out of a dictionary: the last time that it was read there or taken out."""
     found = [one for one in (*tensor.looked_up, *tensor.kept) if one.way in (READ, TAKEN) and one.at < call.at]
     return max(found, key=lambda one: one.at, default=None)
-
-
-def is_gone(tensor: Tensor, call: Call) -> bool:
-    """Return whether a tensor was not stored any more when a call was made."""
-    before = [kept for kept in tensor.kept if kept.at < call.at]
-    return not before or before[-1].way != STORED

@@ -17,6 +17,7 @@ from ..basics.errors import PuzzleError
 from ..course.layouts import Size
 from ..course.specs import machine_of
 from ..machine.check import TRAINED
+from ..machine.failure import Wait
 from ..machine.in_flight import InFlight
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState
@@ -75,11 +76,6 @@ class Call:
         return stream_of(self.kind)
 
     @property
-    def works(self) -> bool:
-        """Whether it stands in the log, with work of a stream."""
-        return bool(self.stream)
-
-    @property
     def carries(self) -> tuple[str, ...]:
         """The kinds of tensors that it takes."""
         return tuple(one.labels.kind for one in self.operands)
@@ -123,8 +119,7 @@ class Notes:
         self.calls: dict[int, list[Call]] = {}  # by rank, in order
         self.finals: dict[tuple[int, int], Call] = {}  # by rank and layer: what has set its final weight
         self.kept: dict[tuple[int, str, str], list[Kept]] = defaultdict(list)  # by rank, dictionary and key
-        self.waits: dict[int, tuple[Call, tuple[int, ...]]] = {}
-        """By rank the call that it waits for at the end, and the ranks that have not come there."""
+        self.waits: dict[int, tuple[Call, Wait]] = {}  # by rank what it waits for at the end
         self.finished: frozenset[int] = frozenset()
         self.error: PuzzleError | None = None
         self.outcome: Outcome | None = None
@@ -136,12 +131,7 @@ class Notes:
 
     def work(self, rank: int) -> list[Call]:
         """Return the calls of a rank that stand in its log."""
-        return [call for call in self.calls.get(rank, ()) if call.works]
-
-    def tensors(self, rank: int) -> Iterator[Tensor]:
-        """Yield the tensors that a rank has made or got."""
-        for call in self.calls.get(rank, ()):
-            yield from call.results
+        return [call for call in self.calls.get(rank, ()) if call.stream]
 
     def failed(self, rank: int | None) -> Call | None:
         """Return the first call that has failed, of a rank if one is given."""
@@ -272,7 +262,7 @@ class NotedReplay(Replay):
                     self.notes.kept[tensor.call.rank, store, key].append(kept)
         for rank, handle in self.waiting.items():
             if not handle.over and rank not in self.finished:
-                self.notes.waits[rank] = self.made_by[handle], tuple(handle.wait().others)
+                self.notes.waits[rank] = self.made_by[handle], handle.wait()
         groups: dict[int, list[Call]] = defaultdict(list)
         sends: dict[object, Call] = {}
         for handle, call in self.made_by.items():

@@ -32,9 +32,5 @@ class Reference:
 def nearest(notes: Notes, references: Sequence[Reference]) -> tuple[str, Comparison | None]:
     """Return the name of the right run that is nearest to this one, and the two side by side; of equally near ones the
     first."""
-    best: tuple[str, Comparison | None] = ("", None)
-    for reference in references:
-        comparison = Comparison(notes, reference.notes)
-        if best[1] is None or comparison.score > best[1].score + 1e-9:
-            best = reference.name, comparison
-    return best
+    pairs = [(one.name, Comparison(notes, one.notes)) for one in references]
+    return max(pairs, key=lambda pair: pair[1].score, default=("", None))

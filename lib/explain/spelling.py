@@ -55,27 +55,18 @@ def _without_value(tree: ast.Module, line: int, at: Any) -> Iterator[Statement]:
     """Yield the names of a line to which no line gives a value, or only lines from there on."""
     given: dict[str, list[int]] = {}
     for node in ast.walk(tree):
-        names: list[str] = []
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names = [node.id]
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names = [node.name]
-        elif isinstance(node, ast.arg):
-            names = [node.arg]
-        elif isinstance(node, ast.alias):
-            names = [(node.asname or node.name).partition(".")[0]]
-        elif isinstance(node, ast.ExceptHandler):
-            names = [node.name or ""]
-        for name in names:
-            given.setdefault(name, []).append(getattr(node, "lineno", 0))
+        name = node.id if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else None
+        name = name or next(filter(None, (getattr(node, part, None) for part in ("asname", "name", "arg"))), None)
+        if isinstance(name, str):
+            given.setdefault(name.partition(".")[0], []).append(getattr(node, "lineno", 0))
     if "*" in given:
         return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.lineno == line and isinstance(node.ctx, ast.Load):
-            if node.id not in given and not hasattr(builtins, node.id):
-                yield say("no_value", line=at(node), given=node.id)
-            elif min(given.get(node.id, [0])) > line:
-                yield say("no_value_yet", line=at(node), given=node.id, later=min(given[node.id]))
+    here = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.lineno == line]
+    for name, node in {node.id: node for node in here if isinstance(node.ctx, ast.Load)}.items():
+        if name not in given and not hasattr(builtins, name):
+            yield say("no_value", line=at(node), given=name)
+        elif min(given.get(name, [0])) > line:
+            yield say("no_value_yet", line=at(node), given=name, later=min(given[name]))
 
 
 def _exchanged(tree: ast.Module, line: int, at: Any) -> Iterator[Statement]:

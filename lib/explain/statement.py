@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..basics.errors import Place
@@ -10,6 +9,8 @@ from ..record.labels import Labels
 from .lineage import leaves, source_of
 from .notes import Call, Kept, Line, Tensor
 
+LOOK_AT = "look_at"
+"""The name of a statement that only says where to look."""
 OWN, RIGHT = "own", "right"
 """Of which run a call or a tensor is: of the one that is explained, or of a right one."""
 
@@ -55,10 +56,6 @@ class Statement(NamedTuple):
     name: str
     facts: dict[str, Any]
 
-    def lines(self) -> list[int]:
-        """Return the numbers of the learner's lines that it names."""
-        return [line.number for line in _lines(self.facts.values()) if line.number]
-
 
 class Explanation(NamedTuple):
     """Why a run is wrong, slow or large, as data. ``place``: where it has failed. ``given``: what is wrong with which
@@ -99,23 +96,13 @@ def fact(thing: Any, run: str = OWN) -> Any:
     return thing
 
 
-def _lines(things: Iterable[Any]) -> Iterable[Line]:
-    for thing in things:
-        if isinstance(thing, Line):
-            yield thing
-        elif isinstance(thing, (CallFact, TensorFact, KeptFact)):
-            if getattr(thing, "run", OWN) == OWN:
-                yield from _lines(thing)
-        elif isinstance(thing, (tuple, list)) and not isinstance(thing, Labels):
-            yield from _lines(thing)
-
-
 def as_json(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as values that JSON can carry."""
     place = explanation.place
     parts = {part: getattr(explanation, part) for part in ("look_at", "given", "difference")}
     said = {part: [{"name": one.name, **_plain(one.facts)} for one in some] for part, some in parts.items()}
-    where = {"rank": place.rank, "operation": place.operation, "layer": place.layer}
+    layer = place.layer if place.layer is None or type(place.layer) is int else str(place.layer)
+    where = {"rank": place.rank, "operation": place.operation, "layer": layer}
     return {**where, **said, "reference": explanation.reference}
 
 

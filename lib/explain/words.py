@@ -18,7 +18,7 @@ from ..record.labels import Labels
 from ..record.table import stream_of
 from ..recording.lines import READ, STORED, TAKEN
 from .notes import ADD, COMBINE, NO_LINE, PARTS, SHARD, Line
-from .statement import CallFact, Explanation, KeptFact, Statement, TensorFact
+from .statement import LOOK_AT, CallFact, Explanation, KeptFact, Statement, TensorFact
 
 MOST_WORDS = 45
 """Words of a verdict before its figures."""
@@ -69,11 +69,12 @@ SENTENCES: Mapping[str, Sentence] = {
         "the part of micro-batch {batch} is lacking[: it was made by {tensor:made}]"
         "[!tensor: : no rank has made the {labels:kind} of it]"),
     # -- beside a right run
-    "look_at_operand": Sentence(
+    "look_at": Sentence(
         "{call} of {call:line} is given {tensor}",
         "[{out:line}, where {call} gets {tensor}][!out: {tensor:line}, which makes {tensor}]"),
     "first_through": Sentence("in a right run {tensor}[, before {reader},] goes through {right_steps:steps}"),
-    "not_through": Sentence("{tensor} has gone through {steps:steps}; in a right run it has not"),
+    "not_through": Sentence(
+        "{tensor}[, before {reader},] has gone through {steps:steps}; in a right run it has not"),
     "sum_lacks": Sentence(
         "{tensor}[, which goes into {reader},] adds up {count:parts}; in a right run {right_count}, and what is "
         "missing is made by {right:made}"),
@@ -100,18 +101,19 @@ SENTENCES: Mapping[str, Sentence] = {
         "{right}, in a right run made by {right:made}[ and read by {right_reader}], is not made so here"),
     "would_bring": Sentence("in a right run {right_send} of rank {right_send:rank} sends {right} there"),
     "loads": Sentence(
-        "rank {rank} loads {layers:layers}[, at {call:line}]; in a right run {right_layers:layers}[, by {right:verb}]"),
+        "rank {rank} loads {layers:layers}[ at {call:line}, by {call:verb}]; in a right run {right_layers:layers}"
+        "[, by {right:verb}]"),
     "no_final": Sentence("rank {rank} never calls set_final_weight for layer {layer}; a right run does"),
     "departs": Sentence(
         "rank {rank}[, after {before} of {before:line}]: [{awaits:}the end of ][{call}][!call: nothing more] comes; in "
-        "a right run [{right_awaits:}the end of ][{right}][!right: nothing more] comes there[{later:}, which comes later "
-        "here][{known:}, and this later]",
+        "a right run [{right_awaits:}the end of ][{right}][!right: nothing more] comes there[{later:}, which comes "
+        "later here][{known:}, and this later]",
         "{line}, on rank {rank}[, from where the order is another one: {call}][!call: , after which nothing comes]"),
     # -- what the text shows
     "without_await": Sentence("{line} calls {call} without `await`", "{line}, which calls {call} without `await`"),
     "no_value": Sentence("no line gives `{given}`, of {line}, a value", "{line}: nothing gives `{given}` a value"),
     "no_value_yet": Sentence(
-        "`{given}`, of {line}, gets a value at line {later} first", "line {later}, the first to give `{given}` a value"),
+        "`{given}`, of {line}, gets a value at line {later} first", "line {later}, the first to give it a value"),
     "exchanged": Sentence(
         "{line} gives `{given}` to {call} as argument {place}, which is its `{wanted}`",
         "{line}, which gives `{given}` to {call} in the place of its `{wanted}`"),
@@ -172,7 +174,10 @@ def call_words(call: CallFact) -> str:
     if call.kind in PARTS:
         return {SHARD: "the cut", COMBINE: "the joint", ADD: "the sum (+)"}[call.kind]
     if stream_of(call.kind) == "message":
-        return f"{call.kind}({f'rank {call.peer}' if call.peer is not None else ''})"
+        what = [f"{KINDS[kind].word} of layer {call.layer}" for kind in call.carries]
+        peer = [f"rank {call.peer}"] if call.peer is not None else []
+        batches = [numbered("micro-batch", call.batches)] if what and call.batches else []
+        return f"{call.kind}({', '.join([*peer, *what, *batches])})"
     layer = list(call.layer) if isinstance(call.layer, tuple) else call.layer
     inside = show_call("", layer)[1:-1] if layer is not None else ""
     by_batch = stream_of(call.kind) == "compute" or call.kind == "get_activation"
@@ -245,7 +250,7 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
     "verb": lambda call: call.kind,
     "ranks": lambda ranks: numbered("rank", ranks),
     "batches": lambda batches: numbered("micro-batch", batches),
-    "layers": lambda layers: numbered("layer", layers) if layers else "no layers",
+    "layers": lambda layers: numbered("layer", map(int, layers)) if layers else "no layers",
     "key": key_words,
     "list": lambda keys: ", ".join(map(key_words, keys)),
     "lines": lambda lines: " and ".join(map(line_words, lines)),
@@ -276,7 +281,7 @@ def why(explanation: Explanation, level: int = 2) -> list[str]:
     told = [f"look at {sentence(one, look=True)}" for one in explanation.look_at]
     told += map(sentence, explanation.given)
     if level > 1:
-        deeper = [one for one in explanation.look_at if SENTENCES[one.name].look and one.name != "look_at_operand"]
+        deeper = [one for one in explanation.look_at if SENTENCES[one.name].look and one.name != LOOK_AT]
         told += map(sentence, [*deeper, *explanation.difference])
         said += explanation.difference
         if not explanation.reference:
@@ -298,4 +303,4 @@ def _right_lines(explanation: Explanation) -> Iterator[str]:
 def _shortened(text: str, most: int) -> str:
     """Return the first words of a text, and whole where it has no more."""
     words = text.split(" ")
-    return text if len(words) <= most else " ".join(words[: max(most, 1)]).rstrip(",;:") + " ..."
+    return text if len(words) <= most else " ".join(words[: max(most, 1)]).rstrip(",;:") + "..."

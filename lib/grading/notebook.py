@@ -20,7 +20,7 @@ from ..basics.errors import PuzzleError, numbered
 from ..basics.folders import SOLUTIONS
 from ..course.layouts import Size, mesh_of
 from ..course.outlines import half_schedule
-from ..course.specs import Puzzle, after, cost_named, find, kept, written
+from ..course.specs import Puzzle, after, changed_table, cost_named, find, kept, written
 from ..machine.cost import Cost, Shape
 from ..machine.interface import AnySimulator
 from ..record.codes import code_of, grid, legend
@@ -136,7 +136,7 @@ def grade(
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)
-    if changed := broken_seal():
+    if changed := broken_seal() or changed_table(spec):
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
     verdict = _with_next(_with_help(replace(verdict, seconds=time.perf_counter() - begun), fn))

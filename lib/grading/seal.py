@@ -7,7 +7,8 @@ what counts.
 import builtins
 import sys
 from collections.abc import Iterator, Mapping
-from types import CodeType, FunctionType
+from dataclasses import is_dataclass
+from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
 from ..record.table import OPERATIONS
@@ -18,8 +19,8 @@ _PACKAGE = __name__.split(".")[0]
 
 
 class _Part(NamedTuple):
-    """A function, a class or a row of the table, and where it stands: looking there again is all that a check does, as
-    each verdict waits for it."""
+    """A function, a class, a table or a row of one, and where it stands: looking there again is nearly all that a check
+    does, as each verdict waits for it."""
 
     name: str
     names: Mapping[str, Any]
@@ -28,7 +29,8 @@ class _Part(NamedTuple):
 
 
 def _parts() -> Iterator[_Part]:
-    """Yield the functions, methods and code of this package and the builtins that it needs, each where it stands."""
+    """Yield the functions, methods, code and tables of this package and the builtins that it needs, each where it
+    stands."""
     seen = set[type]()
     for name, module in sorted(sys.modules.items()):
         if name == _PACKAGE or name.startswith(_PACKAGE + "."):
@@ -39,12 +41,20 @@ def _parts() -> Iterator[_Part]:
                     if isinstance(value, type) and value not in seen:
                         seen.add(value)
                         yield from _methods(f"{name}.{key}", value)
+                elif key.isupper() and _is_table(value):
+                    yield _Part(f"{name}.{key}", vars(module), key, value)
     for kind, row in OPERATIONS.items():
         yield _Part(f"operation {kind}", OPERATIONS, kind, row)
         for key, value in vars(row).items():
             if callable(value):
                 yield _Part(f"operation {kind}.{key}", vars(row), key, value)
     yield from (_Part(name, vars(builtins), name, getattr(builtins, name)) for name in BUILTINS.split())
+
+
+def _is_table(value: object) -> bool:
+    """Return whether something holds others, and does not grow as a cache does."""
+    plain = type(value) in (dict, list, set, frozenset, MappingProxyType)
+    return plain or isinstance(value, tuple) or (is_dataclass(value) and not isinstance(value, type))
 
 
 def _methods(name: str, owner: type) -> Iterator[_Part]:
@@ -56,6 +66,8 @@ def _methods(name: str, owner: type) -> Iterator[_Part]:
 _sealed: list[_Part] = []
 _codes: list[tuple[str, FunctionType, CodeType]] = []
 """The code of each function among these."""
+_tables: list[tuple[str, object, str]] = []
+"""What each table among these holds, as text."""
 
 
 def seal() -> None:
@@ -63,10 +75,13 @@ def seal() -> None:
     _sealed[:] = _parts()
     functions = {part.value: part.name for part in reversed(_sealed) if isinstance(part.value, FunctionType)}
     _codes[:] = [(f"{name}.__code__", function, function.__code__) for function, name in functions.items()]
+    tables = {id(part.value): part for part in reversed(_sealed) if _is_table(part.value)}
+    _tables[:] = [(part.name, part.value, repr(part.value)) for part in tables.values()]
 
 
 def broken_seal() -> str:
     """Return the name of something that has changed since ``seal``, or an empty text."""
     parts = (name for name, names, key, value in _sealed if names.get(key) is not value)
     codes = (name for name, function, code in _codes if function.__code__ is not code)
-    return next(parts, "") or next(codes, "")
+    tables = (name for name, table, text in _tables if repr(table) != text)
+    return next(parts, "") or next(codes, "") or next(tables, "")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..basics.errors import Place, PuzzleError
+from ..basics.folders import SECRET, SOLUTIONS
 from ..course.layouts import Size
 from ..course.specs import machine_of, puzzles
 from ..grading.submission import AWAITS, LONGEST_SUMMARY
@@ -92,7 +93,7 @@ class Loaded:
         self.early = b""  # and its answer, if that had to be heard before its turn
         task = {
             "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": timeout,
-            "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
+            "hidden": [str(SOLUTIONS), str(PACKAGE.parent / "tests"), str(SECRET)],
         }  # fmt: skip
         try:
             self.worker = start(submission.folder)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from ..basics.folders import LIB
+from ..basics.folders import LIB, SECRET
 from ..recording.safe import shown
 from ..recording.wire import ProtocolError, Wire
 from .fork_server import END, FORK, READY
-from .namespaces import DEVICES
+from .namespaces import DEVICES, landlock
 
 PACKAGE = LIB
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
@@ -32,8 +32,8 @@ CLEARING = 2.0  # seconds for all that is left of a worker to be ended
 MECHANISMS = {
     "namespaces": "in a process of its own, without network, files and other processes in view (user namespaces)",
     "bubblewrap": "in a process of its own, without network, files and other processes in view (bubblewrap)",
-    "process": "in a process of its own with limits; NOT cut off from network and files, as this platform "
-    "offers neither user namespaces nor bubblewrap",
+    "process": f"in a process of its own with limits; NOT cut off from network{'' if landlock() else ' and files'}, as "
+    "this platform offers neither user namespaces nor bubblewrap",
 }
 """The ways to keep a worker apart, the best first, and what a report says of each.
 
@@ -53,15 +53,15 @@ def view(folder: str | None, secret: Sequence[str] = ()) -> list[tuple[str, bool
     """Return what a worker sees, and what is masked where something that it sees lies around it: (path, whether it is
     seen), the outer before the inner.
 
-    It sees the system's libraries, Python, this package and the learner's folder; masked is the rest of the project
-    (solutions, tests, history) and what is ``secret``, wherever they lie.
+    It sees the system's libraries, Python, this package but for what it keeps secret, and the learner's folder; masked
+    is the rest of the project (solutions, tests, history) and what is ``secret``, wherever they lie.
     """
     own = [folder] if folder else []
     if folder and PACKAGE.is_relative_to(folder):
         own = sorted(map(str, Path(folder).glob("*.py")))  # the folder has solutions and history in it, too
     wanted = [*SYSTEM, sys.base_prefix, sys.prefix, str(PACKAGE), *own]
     seen = [path for path in dict.fromkeys(wanted) if os.path.exists(path) and path != "/"]
-    masks = [path for path in (str(PACKAGE.parent), *secret) if path not in seen]
+    masks = [path for path in (str(PACKAGE.parent), str(SECRET), *secret) if path not in seen and os.path.exists(path)]
     around = [path for path in masks if any(Path(path).is_relative_to(outer) for outer in seen)]
     parts = [*((path, True) for path in seen), *((path, False) for path in around)]
     return sorted(parts, key=lambda part: len(Path(part[0]).parts))
@@ -70,7 +70,7 @@ def view(folder: str | None, secret: Sequence[str] = ()) -> list[tuple[str, bool
 def hidden(folder: str | None, secret: Sequence[str]) -> list[str]:
     """Return paths that a worker must not find, to be tried before it gets any code."""
     own = [PACKAGE.parent / name for name in ("solutions", "tests", ".git")]
-    others = [path for place in secret for path in sorted(Path(place).iterdir())[:50]]
+    others = [path for place in (*secret, str(SECRET)) for path in sorted(Path(place).glob("*"))[:50]]
     return [str(path) for path in (*own, *others) if path.exists() and not Path(folder or "/").is_relative_to(path)]
 
 

@@ -51,6 +51,8 @@ def main(wire: Wire, place: dict[str, Any]) -> None:
     try:
         if place["mechanism"] == "namespaces":
             namespaces.enter(place["root"])
+        elif place["mechanism"] == "process":
+            namespaces.keep_to(place["view"], place["home"])
         os.chdir(place["home"])
         os.environ.update(HOME=place["home"], TMPDIR=place["home"])
         _limit(place["tasks"])
@@ -161,8 +163,8 @@ def _make_quiet(hidden: list[str]) -> None:
         if event in REFUSED:
             raise PuzzleError(f"a program of a puzzle does not call {event}: the machine is simulated")
         path = arguments[0] if event == "open" else None
-        if isinstance(path, str) and os.path.realpath(path).startswith(folders):
-            raise PuzzleError("solutions are not to be read while a puzzle is graded")
+        if isinstance(path, (str, bytes)) and os.path.realpath(os.fsdecode(path)).startswith(folders):
+            raise PuzzleError("what is secret is not to be read while a puzzle is graded")
 
     sys.addaudithook(look)
 

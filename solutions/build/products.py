@@ -22,7 +22,7 @@ from .sources.blanks import blank_cell
 from .sources.files import BuildError, Json, as_text, is_puzzle, notebook_name, read_cells, sources, tagged
 from .sources.overview import has_overview, sentences
 from .sources.specs import specs_of
-from .tables.outlined import table_of_outlines
+from .tables.outlined import tables_of_outlines
 from .tables.puzzles import table_of_puzzles
 
 
@@ -31,7 +31,7 @@ def products(root: Path) -> dict[Path, str]:
     the tables that are made here, not from those in lib."""
     found = checked(root)
     made = tables(root, found)
-    use_tables({path.name: text for path, text in made.items()})
+    use_tables({path.relative_to("lib").as_posix(): text for path, text in made.items()})
     try:
         return made | shown_with_tables(root, found)
     finally:
@@ -84,7 +84,7 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
         course.prove(Puzzle(**spec))
     return {
         Path("lib", "specs.json"): table_of_puzzles(course.folder, found),
-        Path("lib", "outlines.json"): table_of_outlines(course),
+        **{Path("lib", name): text for name, text in tables_of_outlines(course).items()},
     }
 
 

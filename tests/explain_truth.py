@@ -1,0 +1,180 @@
+"""Finds what an explanation says that the recordings do not show, without the notes that it was made from.
+
+Calls are read from the recording itself. Which tensors each call has made is found by a replay of its own, and where
+they were stored by what was written down beside the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from lib.basics.errors import PuzzleError
+from lib.course.layouts import Size
+from lib.course.specs import machine_of
+from lib.explain.statement import OWN, CallFact, KeptFact, Statement, TensorFact
+from lib.machine.simulator import LocalSimulator
+from lib.record.labels import Labels
+from lib.recording.replay import Replay
+
+NAMED = ("compute", "meet", "meet_list")  # calls that name their operation first
+OPERANDS = {"compute": 5, "meet": 4, "meet_list": 4, "pass_to": 4, "set_final_weight": 4, "shard": 3, "store": 3}
+
+
+class Log:
+    """A recording, and what each of its calls has made. ``of``: the call that has made the tensor of that number."""
+
+    def __init__(self, recording: Mapping[str, Any], size: Size, cost: str) -> None:
+        self.calls: list[list[Any]] = recording["calls"]
+        self.lines, self.places, self.kept = recording["diary"]
+        simulator = LocalSimulator(machine_of(size, cost), graded=True)
+        replay = Replay(simulator, size["layers"], size["batches"], size.get("train", "weights"))
+        self.of: list[int] = []
+        self.fetched: set[int] = set()
+        handles: list[int] = []
+        for at, call in enumerate(self.calls):
+            with suppress(PuzzleError):  # what has failed has made nothing
+                replay.carry_out(call)
+            by = handles[call[3]] if call[0] == "fetch" else at
+            self.fetched |= {by} if call[0] == "fetch" else set()
+            self.of += [by] * (len(replay.tensors) - len(self.of))
+            handles += [at] * (len(replay.calls) - len(handles))
+        self.labels: list[Labels] = [tensor.labels for tensor in replay.tensors]
+
+    def kind(self, at: int) -> str:
+        """The verb of a call, in the learner's words."""
+        call = self.calls[at]
+        return str(call[3] if call[0] in NAMED else call[0])
+
+    def line(self, at: int) -> int:
+        return int(self.places[self.lines[at]][0])
+
+    def operands(self, at: int) -> list[int]:
+        """The numbers of the tensors that a call takes."""
+        call = self.calls[at]
+        if call[0] in ("add", "combine"):
+            return list(call[3:5])
+        found = call[OPERANDS[call[0]]] if call[0] in OPERANDS else []
+        return [one for one in (found if isinstance(found, list) else [found]) if one is not None]
+
+    def made(self, tensor: TensorFact) -> list[int]:
+        """The numbers of the tensors that a fact may mean."""
+        return [at for at, by in enumerate(self.of) if by == tensor.maker.at and self.labels[at] == tensor.labels]
+
+    def calls_of(self, rank: int, kind: str) -> list[int]:
+        """The places of the calls of a rank that have this verb."""
+        return [at for at, call in enumerate(self.calls) if call[1] == rank and self.kind(at) == kind]
+
+    def ended(self) -> set[int]:
+        return {call[1] for call in self.calls if call[0] == "finish"}
+
+
+def untrue(said: Statement, own: Log, right: Log) -> Iterator[str]:
+    """Yield what of a statement is not so."""
+    for name, thing in said.facts.items():
+        for one in thing if isinstance(thing, tuple) and thing and isinstance(thing[0], CallFact) else [thing]:
+            if isinstance(one, (CallFact, TensorFact)):
+                yield from _untrue_fact(one, own if one.run == OWN else right, name)
+            elif isinstance(one, KeptFact):
+                rows = [row[:] for row in own.kept if (row[1], row[3], row[4]) == (one.way, one.store, one.key)]
+                if one.line.number not in [own.places[row[5]][0] for row in rows]:
+                    yield f"{name}: {one}"
+    if (test := TESTS.get(said.name)) is not None and not test(said.facts, own, right):
+        yield said.name
+
+
+def _untrue_fact(one: CallFact | TensorFact, log: Log, name: str) -> Iterator[str]:
+    if isinstance(one, TensorFact):
+        yield from _untrue_fact(one.maker, log, name)
+        if not log.made(one):
+            yield f"{name}: no {one.labels} of {one.maker.kind}"
+        return
+    call = log.calls[one.at]
+    if (call[1], log.kind(one.at), log.line(one.at)) != (one.rank, one.kind, one.line.number):
+        yield f"{name}: {one}, and not {call}"
+    if one.carries != tuple(log.labels[at].kind for at in log.operands(one.at)):
+        yield f"{name}: carries"
+
+
+def _read(facts: Mapping[str, Any], log: Log) -> list[int]:
+    numbers = log.made(facts["tensor"])
+    return [at for at in range(len(log.calls)) if set(numbers) & set(log.operands(at)) and log.calls[at][0] != "store"]
+
+
+def _is_stored(facts: Mapping[str, Any], own: Log, right: Log) -> bool:
+    kept, numbers, rank = facts["kept"], own.made(facts["tensor"]), facts["tensor"].maker.rank
+    rows = [row for row in own.kept if row[1] != "read" and (row[3], row[4]) == (kept.store, kept.key)]
+    rows = [row for row in rows if own.calls[own.of[row[2]]][1] == rank and row[1] != "replaced"]
+    return rows[-1][1] == "stored" and rows[-1][2] in numbers
+
+
+def _given(facts: Mapping[str, Any], own: Log, right: Log) -> bool:
+    return bool(set(own.made(facts["tensor"])) & set(own.operands(facts["call"].at)))
+
+
+def _alike(log: Log, call: CallFact, own: Log) -> list[int]:
+    """The calls of a rank with the verb, the layer or the receiver, and the kinds and micro-batches of the operands."""
+
+    def shown(log: Log, at: int) -> tuple[object, ...]:
+        raw = log.calls[at]
+        named = {"compute": 4, "meet": 5, "pass_to": 3, "load_weights": 3, "load_adapter": 3}
+        operands = [log.labels[one] for one in log.operands(at)]
+        batches = {one.batches for one in operands} if raw[0] != "meet" else set()
+        axis = raw[6] if raw[0] == "meet" else None
+        return raw[named[raw[0]]], axis, [(one.kind, one.layer) for one in operands], batches
+
+    return [at for at in log.calls_of(call.rank, call.kind) if shown(log, at) == shown(own, call.at)]
+
+
+def _layers_loaded(log: Log, rank: int, kind: str) -> set[str]:
+    return {str(log.calls[at][3]) for at in log.calls_of(rank, kind)}
+
+
+TESTS: Mapping[str, Any] = {
+    "given": _given,
+    "look_at": _given,
+    "other_tensor": _given,
+    "is_in": _is_stored,
+    "unread": lambda facts, own, right: not _read(facts, own),
+    "read_last": lambda facts, own, right: max(_read(facts, own)) == facts["call"].at,
+    "result_unread": lambda facts, own, right: facts["call"].at in _read(facts, own),
+    "not_awaited": lambda facts, own, right: facts["call"].at not in own.fetched,
+    "unawaited": lambda facts, own, right: facts["call"].at not in own.fetched,
+    "waits": lambda facts, own, right: facts["call"].at not in own.fetched and facts["rank"] not in own.ended(),
+    "returned": lambda facts, own, right: set(facts["ranks"]) == own.ended(),
+    "key_unknown": lambda facts, own, right: (
+        not [
+            row
+            for row in own.kept
+            if (row[1], row[3], row[4]) == ("stored", facts["store"], facts["key"])
+            and own.calls[own.of[row[2]]][1] == facts["rank"]
+        ]
+    ),
+    "again": lambda facts, own, right: (
+        facts["earlier"].at < facts["call"].at
+        and len(_alike(own, facts["call"], own)) > len(_alike(right, facts["call"], own)) == facts["right_count"]
+    ),
+    "takes_again": lambda facts, own, right: bool(
+        set(own.calls[facts["call"].at][3]) & set(own.calls[facts["earlier"].at][3])
+    ),
+    "no_final": lambda facts, own, right: (
+        not [at for at in own.calls_of(facts["rank"], "set_final_weight") if own.calls[at][3] == facts["layer"]]
+    ),
+    "loads": lambda facts, own, right: (
+        [_layers_loaded(log, facts["rank"], (facts["call"] or facts["right"]).kind) for log in (own, right)]
+        == [set(facts["layers"]), set(facts["right_layers"])]
+    ),
+    "stored_over": lambda facts, own, right: any(
+        row[1] == "stored" and own.places[row[5]][0] == facts["line"].number and row[2] in own.made(facts["over"])
+        for row in own.kept
+    ),
+    "other_peer": lambda facts, own, right: facts["call"].peer != facts["right"].peer,
+    "first_through": lambda facts, own, right: bool(facts["right_steps"]),
+    "not_through": lambda facts, own, right: facts["steps"][-1].at == facts["tensor"].maker.at,
+    "comes_from": lambda facts, own, right: (
+        (facts["tensor"].labels, facts["tensor"].maker.kind) != (facts["right"].labels, facts["right"].maker.kind)
+        or facts["tensor"].source != facts["right"].source
+    ),
+}
+"""What a sentence says beside its facts, by the name of its statement, as a test on both recordings."""

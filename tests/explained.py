@@ -1,0 +1,79 @@
+"""What is explained in tests: systematic mistakes drawn by seed, and what is said of some of them, as data.
+
+python -m tests.explained    write explained.json anew; read the difference before you keep it
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lib.course.specs import puzzles
+from lib.explain.statement import Explanation, as_json
+from lib.grading.verdict import PASS, TODO
+from tests.corpus.honest import HONEST
+from tools.localize import SOLUTION, Drawn, Tried, changed_lines, explained, loaded, quietly, references, tried
+from tools.mistakes import a_mistake, sources
+
+FILE = Path(__file__).with_name("explained.json")
+SEED, EACH, TRIES = 2718, 5, 9  # mistakes for each puzzle, and how many are drawn until one fails
+
+
+class Row(NamedTuple):
+    """A mistake, how it was graded, and its explanation beside the solution alone. ``turn``: of the puzzle's mistakes
+    the last one is in an honest program of another style, the others are in the solution."""
+
+    drawn: Drawn
+    program: Tried
+    explanation: Explanation
+    turn: int
+
+
+@cache
+def table() -> list[Row]:
+    """Return some mistakes for each puzzle. What is drawn for one puzzle depends on nothing of another one."""
+    rows = []
+    for name, solution in sources():
+        styles = sorted((one.name, one.source) for one in HONEST if one.puzzle == name and "class " not in one.source)
+        for turn in range(EACH):
+            chance = random.Random(f"{SEED} {name} {turn}")
+            program, text = (SOLUTION, solution) if turn < EACH - 1 or not styles else chance.choice(styles)
+            rows += [Row(*found, turn) for found in [_failing(name, program, text, chance)] if found is not None]
+    return rows
+
+
+def _failing(name: str, program: str, text: str, chance: random.Random) -> tuple[Drawn, Tried, Explanation] | None:
+    puzzle, text = puzzles()[name], ast.unparse(ast.parse(text))
+    for _ in range(TRIES):
+        mistake = a_mistake(name, text, chance)
+        with quietly():
+            fn = None if mistake is None else loaded(mistake.source, name)
+            graded = None if fn is None or mistake is None else tried(fn, puzzle, mistake.source)
+        if mistake is not None and graded is not None and graded.verdict.status not in (PASS, TODO):
+            lines = changed_lines(text, mistake.source)
+            return Drawn(program, mistake, lines), graded, explained(graded, puzzle, SOLUTION)
+    return None
+
+
+def right_recording(one: Drawn, program: Tried) -> dict[str, Any]:
+    """Return the recording of the solution beside which a program is explained."""
+    [reference] = references(puzzles()[one.mistake.puzzle], program.size, SOLUTION)
+    return dict(reference.recording)
+
+
+def golden() -> dict[str, Any]:
+    """Return the explanation of the first mistake of each puzzle, as data, by what was done to which program."""
+    rows = {}
+    for one in table():
+        if not one.turn:
+            mistake = one.drawn.mistake
+            rows[f"{mistake.puzzle}: {mistake.line} {mistake.what}"] = json.loads(json.dumps(as_json(one.explanation)))
+    return rows
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(golden(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

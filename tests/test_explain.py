@@ -1,0 +1,466 @@
+"""Explanations of wrong, slow and large runs: that they lead, that they say what is so, and how they say it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from lib.basics.errors import Place, PuzzleError
+from lib.course.specs import machine_of, puzzles
+from lib.explain.error import facts_of
+from lib.explain.explanation import explain
+from lib.explain.notes import Line, noted
+from lib.explain.spelling import spelled
+from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, KeptFact, Statement, TensorFact, as_json
+from lib.explain.words import MOST_WORDS, SENTENCES, sentence, verdict, why
+from lib.learner.model import Model
+from lib.record.labels import Labels
+from lib.recording.lines import LineRecorder, read_diary, recorded_run
+from lib.recording.wire import ProtocolError
+from tests.explain_truth import Log, untrue
+from tests.explained import EACH, FILE, golden, right_recording, table
+from tools.localize import SOLUTION, leads, lines_of
+
+SHARE = 0.9
+DDP = puzzles()["ddp"]
+
+
+# -- do they lead, and is it so ------------------------------------------------------------------------------------
+
+
+def test_the_changed_line_or_the_verb_left_out_is_named() -> None:
+    rows = table()
+    missed = [one.mistake[:3] for one, program, explanation, _ in rows if not leads(one, explanation, program.error)]
+    assert len(rows) > 0.9 * EACH * len({row.drawn.mistake.puzzle for row in rows}) > 120
+    assert len(missed) <= (1 - SHARE) * len(rows), missed
+
+
+def test_few_lines_are_named_besides() -> None:
+    counts = [len(lines_of(explanation, program.error)) for _, program, explanation, _ in table()]
+    assert 0 < sum(counts) / len(counts) < 3
+
+
+def test_everything_that_is_said_is_what_the_recordings_show() -> None:
+    wrong, said = [], set()
+    for one, program, explanation, _ in table():
+        cost = puzzles()[one.mistake.puzzle].cost
+        own = Log(program.recording, program.size, cost)
+        right = Log(right_recording(one, program), program.size, cost)
+        for statement in explanation.statements():
+            said.add(statement.name)
+            wrong += [(one.mistake[:3], found) for found in untrue(statement, own, right)]
+    assert not wrong
+    assert len(said) > 20
+
+
+def test_explanations_as_data_are_those_that_are_kept() -> None:
+    kept = json.loads(FILE.read_text(encoding="utf-8"))
+    assert len(kept) >= 30
+    assert golden() == kept
+
+
+def test_a_verdict_is_short() -> None:
+    lengths = []
+    for _, program, explanation, _ in table():
+        problem = str(getattr(program.error, "problem", program.verdict.message))
+        lines = verdict(explanation, problem)
+        assert len(lines) <= 2 and all(lines)
+        lengths.append(sum(len(line.split()) for line in lines))
+    assert max(lengths) <= MOST_WORDS
+    assert median(lengths) <= 25
+
+
+def test_every_statement_has_a_sentence_with_no_gap() -> None:
+    for _, _, explanation, _ in table():
+        for statement in explanation.statements():
+            for told in (sentence(statement), sentence(statement, look=True)):
+                assert told and not re.search(r"\{[a-z]|\[[ ,!{]|None|  | ,|\.$", told), told
+
+
+# -- how it is told --------------------------------------------------------------------------------------------------
+
+
+def call(kind: str, run: str = OWN, layer: Any = 2, line: int = 7, **more: Any) -> CallFact:
+    known = {"batches": (), "axis": None, "peer": None, "carries": (), "rank": 1, "at": 9, **more}
+    return CallFact(run=run, kind=kind, layer=layer, line=Line(line, f"{kind}()"), **known)
+
+
+def tensor(kind: str = "WeightGrad", run: str = OWN, **more: Any) -> TensorFact:
+    labels = Labels(kind, 2, 4, batches=frozenset({0}), total_batches=2)
+    known = {"maker": call("backward", run, line=5, batches=(0,)), "source": None, "summed": 1, **more}
+    return TensorFact(run=run, labels=labels, **known)
+
+
+def kept(way: str = "stored") -> KeptFact:
+    return KeptFact(way, "grad_weights", "(2, 0)", Line(6))
+
+
+REDUCED = call("allreduce", carries=("WeightGrad",))
+GRAD, OTHER = tensor(), tensor("ActivationGrad")
+THEIRS = tensor(run=RIGHT)
+RIGHT_CALL = call("scatterreduce", RIGHT, line=20, carries=("WeightGrad",))
+DEPARTS = {"rank": 1, "line": Line(7), "call": REDUCED, "awaits": False, "before": call("backward", line=5)}
+DEPARTS |= {"right": RIGHT_CALL, "right_awaits": False, "later": True, "known": False}
+
+TOLD: dict[str, tuple[dict[str, Any], str]] = {
+    "given": (
+        {"call": REDUCED, "tensor": GRAD, "out": kept("read")},
+        "allreduce(layer 2) is given the weight gradient of layer 2, micro-batch 0, made by backward(layer 2,"
+        " micro-batch 0) of line 5; it was read from grad_weights[2, 0] at line 6",
+    ),
+    "taken_before_wait": (
+        {"tensor": GRAD, "kept": kept("taken"), "line": Line(6), "call": REDUCED},
+        "the weight gradient of layer 2, micro-batch 0 was taken out from grad_weights[2, 0] at line 6, and "
+        "line 6 has waited for allreduce(layer 2) before it was used",
+    ),
+    "unawaited": (
+        {"call": REDUCED},
+        "allreduce(layer 2) of line 7 has not been awaited",
+    ),
+    "is_in": (
+        {"tensor": GRAD, "kept": kept(), "read": False},
+        "the weight gradient of layer 2, micro-batch 0, made by backward(layer 2, micro-batch 0) of line 5, "
+        "is in grad_weights[2, 0], stored at line 6",
+    ),
+    "stored_over": (
+        {"tensor": GRAD, "kept": kept(), "over": GRAD, "line": Line(8)},
+        "the weight gradient of layer 2, micro-batch 0, made by backward(layer 2, micro-batch 0) of line 5, "
+        "was in grad_weights[2, 0]; line 8 has stored the weight gradient of layer 2, micro-batch 0 over it, "
+        "before it was read",
+    ),
+    "unread": (
+        {"tensor": GRAD, "kept": None},
+        "nothing has read the weight gradient of layer 2, micro-batch 0, made by backward(layer 2, micro-"
+        "batch 0) of line 5",
+    ),
+    "result_stored_over": (
+        {"tensor": GRAD, "call": REDUCED, "over": GRAD, "line": Line(8)},
+        "the weight gradient of layer 2, micro-batch 0 went into allreduce(layer 2) of line 7, and line 8 has"
+        " stored the weight gradient of layer 2, micro-batch 0 over its result",
+    ),
+    "result_unread": (
+        {"tensor": GRAD, "call": REDUCED},
+        "the weight gradient of layer 2, micro-batch 0 went into allreduce(layer 2) of line 7, and nothing "
+        "has read its result",
+    ),
+    "not_awaited": (
+        {"tensor": GRAD, "call": REDUCED},
+        "the weight gradient of layer 2, micro-batch 0 went into allreduce(layer 2) of line 7, which was never awaited",
+    ),
+    "read_last": (
+        {"tensor": GRAD, "call": REDUCED, "kept": None},
+        "the weight gradient of layer 2, micro-batch 0, made by backward(layer 2, micro-batch 0) of line 5, "
+        "was read last by allreduce(layer 2) of line 7, and never stored",
+    ),
+    "key_gone": (
+        {"tensor": GRAD, "kept": kept("taken"), "reader": REDUCED},
+        "the weight gradient of layer 2, micro-batch 0 was there: it was taken out from grad_weights[2, 0] at"
+        " line 6, before allreduce(layer 2) of line 7",
+    ),
+    "key_unknown": (
+        {"rank": 1, "store": "weights", "key": "(2, 0)", "keys": ("(0, 0)", "'a'")},
+        "rank 1 has stored nothing in weights under 2, 0; there were 0, 0, 'a'",
+    ),
+    "waits": (
+        {"rank": 1, "call": REDUCED, "ranks": (0, 2)},
+        "rank 1 waits at line 7 in allreduce(layer 2), for ranks 0, 2",
+    ),
+    "returned": (
+        {"ranks": (0, 1)},
+        "ranks 0, 1 returned",
+    ),
+    "lacks_batch": (
+        {"batch": 0, "tensor": None, "labels": GRAD.labels},
+        "the part of micro-batch 0 is lacking: no rank has made the weight gradient of layer 2 of it",
+    ),
+    "look_at": (
+        {"call": REDUCED, "tensor": GRAD, "out": None},
+        "allreduce(layer 2) of line 7 is given the weight gradient of layer 2, micro-batch 0",
+    ),
+    "first_through": (
+        {"tensor": GRAD, "reader": REDUCED, "right_steps": (RIGHT_CALL,)},
+        "in a right run the weight gradient of layer 2, micro-batch 0, before allreduce(layer 2), goes "
+        "through scatterreduce(layer 2)",
+    ),
+    "not_through": (
+        {"tensor": GRAD, "reader": None, "steps": (REDUCED,), "right": THEIRS},
+        "the weight gradient of layer 2, micro-batch 0 has gone through allreduce(layer 2); in a right run it has not",
+    ),
+    "sum_lacks": (
+        {"tensor": GRAD, "reader": REDUCED, "right": THEIRS, "count": 1, "right_count": 2},
+        "the weight gradient of layer 2, micro-batch 0, which goes into allreduce(layer 2), adds up 1 tensor;"
+        " in a right run 2, and what is missing is made by backward(layer 2, micro-batch 0)",
+    ),
+    "sum_has": (
+        {"tensor": GRAD, "reader": None, "part": OTHER, "often": True},
+        "the weight gradient of layer 2, micro-batch 0 has in it what backward(layer 2, micro-batch 0) of "
+        "line 5 has made too often",
+    ),
+    "comes_from": (
+        {"tensor": GRAD, "reader": REDUCED, "right": tensor("ActivationGrad", RIGHT)},
+        "allreduce(layer 2) is given the weight gradient of layer 2, micro-batch 0, made by backward(layer 2,"
+        " micro-batch 0) of line 5; in a right run that is the activation gradient of layer 2, micro-batch 0,"
+        " made by backward(layer 2, micro-batch 0)",
+    ),
+    "other_tensor": (
+        {"call": REDUCED, "tensor": OTHER, "right": THEIRS},
+        "allreduce(layer 2) is given the activation gradient of layer 2, micro-batch 0; in a right run the "
+        "weight gradient of layer 2, micro-batch 0",
+    ),
+    "other_peer": (
+        {"call": call("pass_to", peer=2), "right": call("pass_to", RIGHT, peer=3)},
+        "pass_to(rank 2) of line 7 names rank 2; in a right run that is rank 3",
+    ),
+    "takes_again": (
+        {
+            "call": call("get_activation", layer=None, batches=(0,)),
+            "earlier": call("get_activation", line=3),
+            "batches": frozenset({0}),
+        },
+        "get_activation(micro-batch 0) of line 7 takes micro-batch 0, which line 3 has taken on rank 1",
+    ),
+    "again": (
+        {"call": REDUCED, "earlier": call("allreduce", line=3), "right_count": 1},
+        "allreduce(layer 2) of line 3 comes again at line 7; in a right run once",
+    ),
+    "with_layer": (
+        {"call": REDUCED, "right": RIGHT_CALL},
+        "in a right run scatterreduce(layer 2) is given this",
+    ),
+    "comes_next": (
+        {"rank": 1, "right": RIGHT_CALL, "more": True},
+        "what a right run has on rank 1, and this one has not come to: scatterreduce(layer 2) once more",
+    ),
+    "arrives": (
+        {"right": call("receive", RIGHT, peer=0), "right_reader": RIGHT_CALL},
+        "in a right run scatterreduce(layer 2) reads what receive(rank 0) has brought",
+    ),
+    "not_made": (
+        {"right": THEIRS, "right_reader": RIGHT_CALL},
+        "the weight gradient of layer 2, micro-batch 0, in a right run made by backward(layer 2, micro-batch "
+        "0) and read by scatterreduce(layer 2), is not made so here",
+    ),
+    "would_bring": (
+        {"call": call("receive"), "sender": 1, "right": THEIRS, "right_send": call("pass_to", RIGHT, peer=0)},
+        "in a right run pass_to(rank 0) of rank 1 sends the weight gradient of layer 2, micro-batch 0 there",
+    ),
+    "loads": (
+        {
+            "rank": 1,
+            "call": call("load_weights"),
+            "layers": ("0", "1"),
+            "right": call("load_weights", RIGHT),
+            "right_layers": ("2",),
+        },
+        "rank 1 loads layers 0, 1 at line 7, by load_weights; in a right run layer 2, by load_weights",
+    ),
+    "no_final": (
+        {"rank": 1, "layer": 0, "right": THEIRS},
+        "rank 1 never calls set_final_weight for layer 0; a right run does",
+    ),
+    "departs": (
+        DEPARTS,
+        "rank 1, after backward(layer 2) of line 5: allreduce(layer 2) comes; in a right run "
+        "scatterreduce(layer 2) comes there, which comes later here",
+    ),
+    "without_await": (
+        {"line": Line(3), "call": "helper"},
+        "line 3 calls helper without `await`",
+    ),
+    "no_value": (
+        {"line": Line(3), "given": "grad"},
+        "no line gives `grad`, of line 3, a value",
+    ),
+    "no_value_yet": (
+        {"line": Line(3), "given": "grad", "later": 5},
+        "`grad`, of line 3, gets a value at line 5 first",
+    ),
+    "exchanged": (
+        {"line": Line(3), "call": "forward", "given": "layer", "wanted": "inp", "place": 2},
+        "line 3 gives `layer` to forward as argument 2, which is its `inp`",
+    ),
+    "written_out": (
+        {"line": Line(3), "number": 4, "size": "model.RANKS", "here": 2},
+        "line 3 has 4 written out: model.RANKS is 4 at the puzzle's own size, and 2 at this one",
+    ),
+    "more_often": (
+        {"call": REDUCED, "count": 3, "lines": (Line(7), Line(8))},
+        "allreduce of weight gradients comes 3 times more often than in the target's run, at line 7 and line 8",
+    ),
+    "less_often": (
+        {"right": RIGHT_CALL, "count": 2},
+        "scatterreduce of weight gradients comes 2 times less often than in the target's run",
+    ),
+    "held": (
+        {"call": REDUCED, "tensor": GRAD, "kept": kept(), "count": 2, "reader": None, "out": kept("read")},
+        "at the peak, allreduce(layer 2) of line 7 on rank 1, 2 more like the weight gradient of layer 2, "
+        "micro-batch 0 are stored than at that of the target's run: this one in grad_weights[2, 0], since "
+        "line 6, was last read at line 6, and is not read any more",
+    ),
+    "flying": (
+        {"call": REDUCED, "count": 2, "right_count": 0, "peak": call("forward", line=4)},
+        "at the peak, forward(layer 2) of line 4, 2 communications are not awaited yet, in the target's run "
+        "0: the first is allreduce(layer 2) of line 7",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_a_sentence_tells_its_facts(name: str) -> None:
+    facts, told = TOLD[name]
+    assert sentence(Statement(name, facts)) == told
+    if SENTENCES[name].look:
+        assert sentence(Statement(name, facts), look=True).startswith("line ")
+
+
+def test_an_explanation_has_three_levels() -> None:
+    said = Statement("other_tensor", TOLD["other_tensor"][0])
+    whole = Explanation(
+        Place(1),
+        (Statement("given", TOLD["given"][0]),),
+        (Statement("look_at", {**TOLD["look_at"][0], "out": kept("read")}),),
+        (said,),
+        "solution",
+    )
+    first, second, third = (why(whole, level) for level in (1, 2, 3))
+    assert first == ["look at line 6, where allreduce(layer 2) gets the weight gradient of layer 2, micro-batch 0",
+                     TOLD["given"][1]]  # fmt: skip
+    assert second == [*first, TOLD["other_tensor"][1]]
+    assert third == [*second, "a right run has `backward()`"]
+    assert why(whole._replace(reference=""))[-1] == "there is no right run at hand to compare this with"
+    assert json.loads(json.dumps(as_json(whole)))["look_at"][0]["call"]["line"] == 7
+
+
+def test_a_long_verdict_is_cut() -> None:
+    lines = verdict(Explanation(Place(1), look_at=(Statement("unawaited", {"call": REDUCED}),)), "word " * 60)
+    assert sum(len(line.split()) for line in lines) <= MOST_WORDS
+    assert lines[1] == "look at:  line 7, whose allreduce(layer 2) has not been awaited"
+
+
+# -- runs, and what is written down of them ---------------------------------------------------------------------------
+
+
+def of_ddp(source: str) -> tuple[dict[str, Any], PuzzleError | None]:
+    names: dict[str, Any] = {}
+    exec(compile(source, "answer.py", "exec"), names)
+    size = DDP.size
+    return recorded_run(names["ddp"], machine_of(size, DDP.cost), size["layers"], size["batches"], 10)
+
+
+STORED_OVER = """
+def ddp(model):
+    model.weights[0], model.opt_states[0] = model.load_weights(0)
+    model.activations["x"] = model.get_activation([model.rank])
+    model.activations["y"] = model.forward(0, model.activations["x"], model.weights[0])
+    model.activations["y"] = model.activations.pop("x")
+    model.activations["z"]
+"""
+
+
+def test_what_dictionaries_do_is_noted() -> None:
+    recording, error = of_ddp(STORED_OVER)
+    notes = noted(recording, DDP.size, DDP.cost)
+    ways = [(kept.way, kept.line.number) for kept in notes.kept[0, "activations", "'y'"]]
+    assert ways == [("stored", 5), ("stored", 6), ("replaced", 6)]
+    assert facts_of(error).store == "activations" and facts_of(error).key == "'z'" and facts_of(error).line == 7
+    said = [sentence(one) for one in explain(recording, error, (), DDP.size, DDP.cost).given]
+    assert said[0] == "rank 0 has stored nothing in activations under 'z'; there were 'x', 'y'"
+    forward = next(call for call in notes.work(0) if call.kind == "forward")
+    assert [tensor.looked_up[0].line.number for tensor in forward.operands] == [5, 5]
+
+
+def test_a_recording_travels_as_json_and_replays_as_it_is() -> None:
+    recording, _ = of_ddp(STORED_OVER)
+    again = json.loads(json.dumps(recording))
+    assert noted(again, DDP.size, DDP.cost).kept.keys() == noted(recording, DDP.size, DDP.cost).kept.keys()
+    bare = {part: recording[part] for part in ("calls", "failed")}
+    assert all(call.line == Line() for call in noted(bare, DDP.size, DDP.cost).all_calls())
+
+
+@pytest.mark.parametrize(
+    "diary",
+    [
+        {}, [[]], [[0], [], []], [["0"], [[1, "", ""]], []], [[], [[1, ""]], []],
+        [[], [[1, "", ""]], [[0, "read", -1, "", "", 0]]], [[], [], [[0, "read", 0, "", "", 0]]],
+        [[], [[1, "", ""]], [[0, "read", 0, "", 5, 0]]],
+    ],
+)  # fmt: skip
+def test_what_no_recorder_has_written_is_refused(diary: object) -> None:
+    with pytest.raises(ProtocolError):
+        read_diary(diary)
+
+
+def test_texts_of_a_diary_are_safe_to_show() -> None:
+    _, places, kept_rows = read_diary([[0], [[1, "a\x1b[2J", ""]], [[0, "read", 0, "weights", "\u202e", 0]]])
+    assert "\x1b" not in places[0][1] and "\u202e" not in kept_rows[0][4]
+
+
+def test_a_learners_error_may_have_anything_in_it() -> None:
+    class Odd(PuzzleError):
+        def __init__(self) -> None:
+            AssertionError.__init__(self, "odd")
+
+    assert facts_of(Odd()).place == Place()
+    recording, _ = of_ddp("def ddp(model): pass")
+    assert explain(recording, Odd(), (), DDP.size, DDP.cost).given == ()
+
+
+def test_no_line_of_a_learners_code_runs_again() -> None:
+    ran = []
+
+    def ddp(model: Model) -> None:
+        ran.append(model.rank)
+        model.activations[5]
+
+    recording, error = recorded_run(ddp, machine_of(DDP.size, DDP.cost), 2, 4, 10)
+    before = list(ran)
+    explain(recording, error, (), DDP.size, DDP.cost)
+    assert ran == before and before
+
+
+# -- what the text shows ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("async def g(model): ...\nasync def f(model):\n    g(model)", 0, "line 3 calls g without `await`"),
+        ("async def f(model):\n    model.pass_to(1, 2)", 0, "line 2 calls pass_to without `await`"),
+        ("def f(model):\n    return grad", 2, "no line gives `grad`, of line 2, a value"),
+        ("def f(model):\n    x = y\n    y = 2", 2, "`y`, of line 2, gets a value at line 3 first"),
+        ("def f(model, inp, layer, weight):\n    model.forward(inp, layer, weight)", 2,
+         "line 2 gives `inp` to forward as argument 1, which is its `layer`"),
+        ("def f(model):\n    for rank in range(4): pass", 0,
+         "line 2 has 4 written out: model.RANKS is 4 at the puzzle's own size, and 2 at this one"),
+    ],
+)  # fmt: skip
+def test_what_the_text_of_a_program_shows(text: str, line: int, told: str) -> None:
+    own = {"ranks": 4, "layers": 6, "batches": 4}
+    assert [sentence(one) for one in spelled(text, line, {**own, "ranks": 2}, own)][:1] == [told]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["def f(model:", "from x import *\ndef f(model):\n    return grad", "def f(model):\n    return [x for x in model]",
+     "async def f(model):\n    await model.pass_to(1, 2)", "def f(model):\n    return len(model)"],
+)  # fmt: skip
+def test_nothing_is_said_of_a_text_that_shows_nothing(text: str) -> None:
+    size = {"ranks": 4, "layers": 6, "batches": 4}
+    assert not [*spelled(text, 2, size, size)]
+
+
+def test_the_package_and_its_files_are_within_their_ceiling() -> None:
+    folder = Path(__file__).parent.parent / "lib" / "explain"
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.glob("*.py")) <= 1800
+
+
+def test_a_recorder_that_notes_lines_records_the_same_calls() -> None:
+    from lib.recording.recorder import recorder_for
+
+    assert issubclass(LineRecorder, type(recorder_for(machine_of(DDP.size, DDP.cost), 2, 4)))
+    assert SOLUTION == "solution"
