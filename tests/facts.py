@@ -71,7 +71,8 @@ def of(verdict: Verdict) -> list[Any]:
     if verdict.error is not None:
         where = verdict.error.place
         place = str(where._replace(tick=None, detail=""))
-        line = re.match(rf"line (\d+)\b(?! of {Path(__file__).name})", verdict.error.line)
+        ours = Path(__file__).name in verdict.error.line  # where no line is the program's
+        line = None if ours else re.match(r"line (\d+)", verdict.error.line)
         number = line and int(line[1])
     memory = None if verdict.memory is None else str(verdict.memory)
     return [verdict.status, verdict.failed_at, place, number, verdict.time, memory]

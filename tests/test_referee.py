@@ -282,9 +282,9 @@ TO_READ = {
     "below its folder": "libc.openat(libc.open(os.fsencode(secret.parent), 0), os.fsencode(secret.name), 0) >= 0",
     "in its folder": "os.chdir(secret.parent) or open(secret.name).read()",
     "by a link": "os.symlink(secret, 'x') or open('x').read()",
-    "by walking": "any('\"order\"' in one.read_text() for one in Path(lib.__path__[0]).rglob('*.json'))",
+    "by walking": "any('\"star\":{' in one.read_text() for one in Path(lib.__path__[0]).rglob('*.json'))",
     "by what lib reads": "kept(known.PROGRAMS)",
-    "by what lib tells": "known.solution_work(find('basic'))",
+    "by what lib tells": "known.programs()",
     "the star's outline": "known.outline(find('basic'), 'star')",
 }
 
@@ -300,7 +300,7 @@ def is_read(way: str, mechanism: str) -> bool:
 
 def test_what_is_secret_is_not_read(mechanism: str) -> None:
     """Neither by Python nor past it. Where nothing keeps a process from files, only Python refuses."""
-    assert any(row.get("star") for row in outlines.programs().values())
+    assert all(row["star"]["outline"] for row in outlines.programs().values() if row)
     ways = [way for way in TO_READ if "libc" not in TO_READ[way] or mechanism != "process" or landlock()]
     assert [way for way in ways if is_read(way, mechanism)] == []
 

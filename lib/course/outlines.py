@@ -1,9 +1,9 @@
 """What lib keeps of the solutions, which are not in lib. The build makes it by running them (solutions/build/tables).
 
 ``OUTLINES`` has what a learner may see before solving the puzzle: half of a schedule, the busy times of the ranks, a
-small silhouette. ``PROGRAMS`` has what is secret: which work the programs of the goals do, in which order. Only a
-grader reads that: no code that is graded at a shell can, and an agent does not get it (see THREATS.md). Without the
-file all works, and a verdict says less. Whatever else is secret belongs into its folder.
+small silhouette. ``PROGRAMS`` has what is secret: the outline of the program with the star. Only a grader reads that:
+no code that is graded at a shell can, and an agent does not get it (see THREATS.md). Without the file all works.
+Whatever else is secret belongs into its folder.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,8 +88,8 @@ def programs() -> Mapping[str, Any]:
 
 
 def is_known(puzzle: Puzzle) -> bool:
-    """Return whether the program that earns the star of a puzzle is known here."""
-    return puzzle.name in programs()
+    """Return whether the program with the star of a puzzle is known here."""
+    return "star" in programs().get(puzzle.name, {})
 
 
 def outline(puzzle: Puzzle, goal: str = "target") -> Outline:
@@ -99,7 +99,7 @@ def outline(puzzle: Puzzle, goal: str = "target") -> Outline:
     if goal != "target":
         if not is_known(puzzle):
             raise PuzzleError(f"the outline of the {goal} of {puzzle.name} is not here", line="")
-        table = programs()[puzzle.name].get(goal, {}).get("outline", table)
+        table = programs()[puzzle.name][goal]["outline"]
     compute, busy = (
         {rank: [(start, end) for start, end in spans] for ranks, spans in table[key] for rank in ranks}
         for key in ("compute", "busy")

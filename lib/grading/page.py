@@ -30,6 +30,8 @@ ALWAYS = ("printed", "note")
 """The facts that a report has without being asked."""
 _LINE = re.compile(r"line \d+(?: of [^:]*?)?(?= in |:|$)")
 NOTHING = Explanation(NOWHERE)
+FEW = 16
+"""Words on what is wrong beside a line to look at."""
 PHONE = 480
 """In a place of fewer pixels the names stand above what they name."""
 STACKED = (
@@ -55,11 +57,22 @@ def _head(verdict: Verdict, color: bool) -> str:
     puzzle, error = verdict.puzzle, verdict.error
     head = f"{_word(verdict, color)} puzzle {puzzle.number}  {puzzle.name}{f'  {STAR} star' * verdict.starred}"
     if error is None:
-        return f"{head}: {verdict.message}"
-    place, line = str(error.place), _LINE.match(error.line)
-    where = ", ".join(filter(None, [place, line and line[0]]))
+        return f"{head}: {_over(verdict) or verdict.message}"
+    line = _LINE.match(error.line)
+    moment = error.place.detail.startswith("at ")  # of the call at that line
+    place = error.place._replace(detail="") if line and moment else error.place
+    where = ", ".join(filter(None, [str(place), line and line[0]]))
     at = f", with {verdict.failed_at}" if verdict.failed_at else ""
     return f"{head}{at}: {where}" if where else f"{head}{at}"
+
+
+def _over(verdict: Verdict) -> str:
+    """Return of what a right run takes too much, or an empty text."""
+    target, time, memory = verdict.puzzle.target, verdict.time, verdict.memory
+    if verdict.status != FAIL or not verdict.right or time is None or memory is None:
+        return ""
+    too = ["too slow"] * (time > target["time"]) + ["too large"] * (memory > target["memory"])
+    return f"right, and {' and '.join(too)}" if too else ""
 
 
 def brief(verdict: Verdict) -> list[str]:
@@ -67,7 +80,7 @@ def brief(verdict: Verdict) -> list[str]:
     lines: list[str] = []
     if verdict.error is not None:
         known = verdict.explanation or NOTHING
-        most = words.SHORT if known.look_at else words.MOST_WORDS - len(_head(verdict, False).split())
+        most = FEW if known.look_at else words.MOST_WORDS - len(_head(verdict, False).split())
         lines += words.verdict(known, _in_short(verdict.error, most))
     elif verdict.explanation is not None:
         lines += words.verdict(verdict.explanation, "")
@@ -78,7 +91,8 @@ def _in_short(error: Mistake, most: int) -> str:
     """Return what is wrong, with what was expected and what came as far as there are words left."""
     said = error.problem.partition("\n")[0]
     if error.rule == "idea":
-        return f'{said}; on the page: "{error.expected}"'
+        page = f'; on the page: "{error.expected}"'
+        return said + (page if len(f"{said}{page}".split()) < most else "; the page asks otherwise")
     for name, text in (("expected", error.expected), ("got", error.got)):
         part = text.partition("\n")[0]
         if part and len(f"{said} {part}".split()) < most:
@@ -103,8 +117,15 @@ def figures(verdict: Verdict) -> str:
 
 def longer(verdict: Verdict) -> list[str]:
     """Return what is below the fold: the parts of an error, the explanation, and all facts."""
-    parts = [] if verdict.error is None else [("wrong", verdict.error.problem), *verdict.error.parts]
-    return in_columns(_lines([*parts, *reasons(verdict), *verdict.facts()]))
+    return in_columns(_lines(facts(verdict)))
+
+
+def facts(verdict: Verdict) -> list[tuple[str, str]]:
+    """Return all that is known, as pairs of a name and a text."""
+    error = verdict.error
+    parts = [("wrong", error.problem), *error.parts] if error is not None else []
+    parts += [("verdict", verdict.message)] if _over(verdict) else []
+    return [*parts, *reasons(verdict), *verdict.facts()]
 
 
 def reasons(verdict: Verdict) -> list[tuple[str, str]]:
@@ -159,11 +180,10 @@ def table(verdict: Verdict) -> str:
     title = f"Puzzle {verdict.puzzle.number}: {escape(verdict.puzzle.title)}"
     star = f" {STAR} star" * verdict.starred
     drawn = CELEBRATION * (verdict.status == PASS)
-    error = [("wrong", verdict.error.problem), *verdict.error.parts] if verdict.error is not None else []
     rows = "".join(
         f'<tr><th scope="row" style="{HEAD}">{escape(name)}</th>'
         f'<td style="{CODE if name in CODES or chr(10) in fact else CELL}">{_linked(name, fact, verdict)}</td></tr>'
-        for name, fact in [*error, *reasons(verdict), *verdict.facts()]
+        for name, fact in facts(verdict)
     )
     first, *lines = [_head(verdict, False).partition(": ")[2] or verdict.message, *brief(verdict)]
     said = "".join(f'<div style="{LINE}">{escape(line)}</div>' for line in filter(None, [first, *lines]))

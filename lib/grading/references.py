@@ -3,9 +3,11 @@
 Only a grader asks for them, and never in the process that runs a student's code at a shell.
 """
 
+import asyncio
 import contextlib
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any
@@ -14,14 +16,17 @@ from ..basics.folders import SOLUTIONS
 from ..course.layouts import Size
 from ..course.specs import Puzzle, machine_of
 from ..explain.reference import Reference
+from ..learner import tensors
 from ..learner.model import Model
 from ..machine.cost import Cost
 from ..recording.lines import recorded_run
-from .answers import answer_of
+from .answers import answer_in
 
+CELLS, SOLVED = re.compile(r"^(?=# %%)", re.MULTILINE), "### BEGIN SOLUTION"
+"""Of the source of a puzzle: where its cells begin, and what those of its solution have in them."""
 SOLUTION = "solution"
 SECONDS = 20.0
-LARGEST = 2_000
+LARGEST = 8_000
 """Ranks times layers times micro-batches of a run that is explained: of a larger one the verdict tells the facts."""
 
 
@@ -52,6 +57,11 @@ def _runs_of(file: str, name: str, cost: str | Cost, written: str) -> tuple[Refe
 def _solution(file: str, name: str) -> Callable[[Any], object] | None:
     """Return the function of a solution, or None where the solutions are not installed."""
     path = SOLUTIONS / f"{file}.py"
-    names: dict[str, Any] = {"Model": Model}
-    exec(compile(answer_of(path, name), str(path), "exec"), names)
+    try:
+        cells = CELLS.split(path.read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    names: dict[str, Any] = {"Model": Model, "asyncio": asyncio, **{one: vars(tensors)[one] for one in tensors.__all__}}
+    own = answer_in([cell for cell in cells if SOLVED in cell], name)
+    exec(compile(own, str(path), "exec"), names)
     return names.get(name)

@@ -11,6 +11,7 @@ from ..basics.errors import NOWHERE, Place, PuzzleError
 from ..basics.rules import ARGUMENT
 from ..basics.units import Elements
 from ..course.bounds import bounds_of
+from ..course.outlines import is_known
 from ..course.specs import Puzzle, opened_by
 from ..explain.statement import Explanation, as_json
 from ..record.figures.breakdown import in_words, waits_of
@@ -159,7 +160,11 @@ class Verdict:
             ("where the time goes", self.chain, chain),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
             ("too large?", self.draws_peak and large, f"{self.draws_peak} marks what has made the tensors at the peak"),
-            ("and the star?", self.beside and passed and too, f"{to_star} draws yours beside the star's outline"),
+            (
+                "and the star?",
+                self.beside and passed and too and is_known(self.puzzle),
+                f"{to_star} draws yours beside the star's outline",
+            ),
             ("attempts", self.attempts and self.right, f"{self.attempts} draws yours as points of time and memory"),
             ("best known", self.starred, "; ".join(best)),
             ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),

@@ -27,7 +27,7 @@ def _in_lines(rows: Json) -> str:
 
 
 def outline_rows(course: Course, puzzle: Puzzle) -> tuple[Json, Json]:
-    """What may be shown of a puzzle's solution; and what is secret of the program with its star."""
+    """What may be shown of a puzzle's solution; and what is secret, of the program with its star."""
     played = course.played(puzzle)
     shown = {
         "at_home": [played.time, math.ceil(played.memory)],
@@ -35,7 +35,7 @@ def outline_rows(course: Course, puzzle: Puzzle) -> tuple[Json, Json]:
         "silhouette": silhouette_of(played.events, played.time),
         "target": _goal(played),
     }
-    return shown, {"star": _of_the_star(course, puzzle)} if puzzle.star else {}
+    return shown, ({"star": _of_the_star(course, puzzle)} if puzzle.star else {})
 
 
 def _of_the_star(course: Course, puzzle: Puzzle) -> Json:
