@@ -163,7 +163,7 @@ CASES = [
     ),
     Case(
         own_exception,
-        "rank 2: model has no nothing",
+        "rank 2: the function raised AttributeError: 'Model' object has no attribute 'nothing'",
         ["the error is on rank 2 at tick 1", "ranks 0, 1, 3 " + FIRST_SUM.format(2)],
     ),
     Case(
@@ -196,7 +196,7 @@ CASES = [
     ),
     Case(
         own_exception,
-        "rank 2: model has no nothing",
+        "rank 2: the function raised AttributeError: 'Model' object has no attribute 'nothing'",
         ["the error is on rank 2 at tick 1", "ranks 0, 1, 3-63 " + FIRST_SUM.format(2)],
         MANY,
     ),

@@ -14,7 +14,7 @@ from drawing.notebook import _show_hint
 from lib import Model, PuzzleError, RingCost, grade, hint, run
 from lib.course.layouts import mesh_of
 from lib.course.outlines import half_schedule, outline
-from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.course.specs import Puzzle, cost_named, forget, kept, puzzles, texts
 from lib.grading.notebook import Hint
 from lib.record.events import MARKS, Event
 from solutions.build.tables.outlines import MOST, outline_of

@@ -227,7 +227,7 @@ WRITES = [
     ("0F0, 0B0\n1F0, 0F1", "the row of rank 1, column 2, 0F1", "all actions of a stage stand in the row of one rank"),
     ("0F0, 0SEND_F0, 0RECV_B0, 0B0\n1F0, 1B0, 1SEND_B0", "the row of rank 1, column 1, 1F0", "expected: 1RECV_F0, 1F0"),
     ("0F0, 0F1, 0B0, 0B1\n1F0, 1B0, 1F2, 1B2", "the row of rank 1, column 3, 1F2", "numbered from 0 without a gap"),
-    ("0F0, 0F1, 0B0, 0B1\n1F0, 1B0", "the row of rank 1:", "write 1F1 and 1B1 into that row"),
+    ("0F0, 0F1, 0B0, 0B1\n1F0, 1B0", "the row of rank 1:", "1F1 and 1B1"),
     ("0F0, 0F1, 0B0", "the row of rank 0:", "0B1 in that row, once"),
     ("0F0, 0F0, 0B0", "the row of rank 0, column 2:", "leave 0F0 out there"),
     ("0F0, (0F1;0B1)OVERLAP_F_B, 0B0", "column 2, (0F1;0B1)OVERLAP_F_B", "0F1 does not come before it"),
