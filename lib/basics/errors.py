@@ -119,8 +119,6 @@ class PuzzleError(AssertionError):
         got: str = "",
         operands: Sequence[Any] = (),
         line: str | None = None,
-        fix: object = None,
-        fix_for: object = None,
         **facts: Any,
     ) -> None:
         self.rule, self.problem = (rule, told(rule, facts)) if rule in RULES else (ARGUMENT, rule)
@@ -152,15 +150,6 @@ class PuzzleError(AssertionError):
         rows = [*self._parts(), *_origins(self.__cause__), ("at", "" if seen else self.line)]
         said = _wrapped([f"{type(self).__name__}: {self.head}", *_rows(*rows)])
         return [*said, *([f"\n{seen}"] if seen else [])]
-
-    @property
-    def fix(self) -> str:
-        """Nothing: an error says what is wrong only."""
-        return ""
-
-    @fix.setter
-    def fix(self, fix: object) -> None:
-        pass
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts: dict[str, Any] = {

@@ -56,7 +56,7 @@ class Storage(dict[Hashable, Any]):
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
         """Take a tensor out, and return it: it may be held until the next operation of this coroutine."""
         if _has(self, key):
-            tensor = _get(self, key)
+            tensor: Any = _get(self, key)
             _delete(self, key)
             self._drop(self._rank, tensor._token)
             return tensor

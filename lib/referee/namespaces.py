@@ -96,6 +96,7 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, option
     texts = [text if text is None else os.fsencode(text) for text in (source, target, kind, options)]
     call("mount", *texts[:3], ctypes.c_ulong(flags), texts[3])
 
+
 # -- where namespaces are refused ------------------------------------------------------------------------------------
 
 # Linux's Landlock needs none, and containers often have it. From linux/landlock.h, with the numbers of its calls, which
