@@ -641,7 +641,7 @@ async def _never_awaited(model: Model) -> Model:
 
 
 @pytest.mark.parametrize(
-    ("source", "fix"),
+    ("source", "passed"),
     [
         (None, "draw(run("),
         (17, "draw(run("),
@@ -652,10 +652,10 @@ async def _never_awaited(model: Model) -> Model:
         ([Model(), 3], "return model"),
     ],
 )
-def test_anything_else_is_refused_with_what_to_pass(source: object, fix: str) -> None:
+def test_anything_else_is_refused_with_what_to_pass(source: object, passed: str) -> None:
     with pytest.raises(PuzzleError, match="draw takes a Run, a profile, or the models of all ranks") as caught:
         draw(source)
-    assert fix in caught.value.expected
+    assert passed in caught.value.expected
 
 
 def test_a_coroutine_is_refused_without_a_warning_later() -> None:

@@ -225,7 +225,7 @@ def test_the_message_names_the_learners_line() -> None:
 
 
 def test_errors_travel() -> None:
-    error = PuzzleError("a", where="b", expected="c", got="d", fix="e", line="f")
+    error = PuzzleError("a", where="b", expected="c", got="d", line="f")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert str(error).splitlines()[0] == "b: a"
 

@@ -16,7 +16,7 @@ from lib.course.sizes import show_size
 from lib.course.specs import puzzles
 from lib.grading import judge
 from lib.grading.commandline import add_machine, size_for
-from lib.record.figures.score import work
+from lib.record.figures.score import spans_boxes
 from lib.record.labels import HOSTS
 from lib.running.run import Run
 from tests.marks import needs_torch
@@ -454,8 +454,9 @@ def test_at_a_shell_hosts_are_an_option_and_those_of_the_puzzle() -> None:
 def test_a_host_is_in_the_box_of_its_devices() -> None:
     """Though its number is above those of all devices."""
     done = run(to_its_host, ranks=4, hosts=2, node_size=2)
-    found = {across for kind, across in work(done.events, done.node_size, done.beside) if kind == "pass_to"}
-    assert found == {False} and {True for kind, across in work(done.events, done.node_size) if across} == {True}
+    sends = [event for event in done.events if event.kind == "pass_to"]
+    assert not any(spans_boxes(event, done.node_size, done.beside) for event in sends)
+    assert any(spans_boxes(event, done.node_size) for event in done.events)
 
 
 async def to_its_host(model: Model) -> None:

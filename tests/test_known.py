@@ -19,7 +19,7 @@ from lib.referee.attempts import Attempt
 from lib.referee.examiner import Judge
 from lib.referee.loaded import Submission
 from lib.referee.referee import Referee
-from tests.corpus import HEAD, function, needless
+from tests.corpus import HEAD, function
 
 pytestmark = pytest.mark.process
 DDP = puzzles()["ddp"]
@@ -52,18 +52,6 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 def verdict(judge: Judge, source: str, name: str = "ddp") -> Verdict:
     """The verdict on an answer, but for how long it took."""
     return replace(judge.verdict(Attempt(puzzles()[name], Submission("x.py", source))), seconds=0.0)
-
-
-def test_what_was_right_after_other_calls_at_the_own_size_is_looked_at_again() -> None:
-    """At another size the first may do something for nothing, since it does so at its own, and the second may not."""
-    same, elsewhere = (
-        next(one for one in programs if one.puzzle == "ddp" and one.name.startswith("a barrier at the end"))
-        for programs in (needless.HONEST, needless.MISTAKES)
-    )
-    with closing(Judge(Referee(20.0))) as judge:
-        assert verdict(judge, same.source).status == PASS
-        found = verdict(judge, elsewhere.source)
-    assert found.status == FAIL and "no rank uses what allreduce(layer 0) gives" in found.message
 
 
 def test_who_makes_the_same_calls_gets_the_same_verdict_and_no_replay(replays: list[Any]) -> None:

@@ -119,8 +119,7 @@ def dealt_out_or_home(parts: Sequence[Part], values: Values, strict: bool = True
     homes = tuple(labels.batches for labels in brought)
     batches = frozenset[int]().union(*homes)
     if len(batches) < sum(map(len, homes)):
-        fix = "every rank brings micro-batches of its own"
-        raise PuzzleError("a micro-batch comes twice", expected="each micro-batch once", fix=fix)
+        raise PuzzleError("a micro-batch comes twice", expected="each micro-batch once")
     whole = first.changed(kind=TOY_TOKENS.name, batches=batches, extra=ExtraLabels(homes=homes))
     return dealt((whole, value), [cut(whole, place, len(parts)) for place in range(len(parts))], values)
 

@@ -164,14 +164,6 @@ def before(puzzle: Puzzle) -> Puzzle | None:
     return None if puzzle.repair else _neighbor(puzzle, -1)
 
 
-def taught_later(puzzle: Puzzle) -> dict[str, Puzzle]:
-    """Return the methods that no page up to this puzzle has written, each with the puzzle that is the first to."""
-    numbered = [other for other in puzzles().values() if not other.repair]
-    reached = puzzle.comes_after if puzzle.repair else puzzle.number
-    later = numbered[[other.number for other in numbered].index(reached) + 1 :] if reached is not None else []
-    return {method: other for other in later for method in other.teaches}
-
-
 def after(puzzle: Puzzle) -> Puzzle | None:
     """Return the next puzzle of the course, or None after the last."""
     return _neighbor(puzzle, 1)

@@ -42,7 +42,7 @@ def is_explained(size: Size) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _runs_of(file: str, name: str, cost: str | Cost, written: str) -> tuple[Reference, ...]:
+def _runs_of(file: str, name: str, cost: Any, written: str) -> tuple[Reference, ...]:
     size: Size = json.loads(written)
     function = _solution(file, name)
     if function is None:

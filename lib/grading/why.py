@@ -1,5 +1,7 @@
 """``why``: more of what the last verdict, or the last run that failed, shows."""
 
+from typing import Any
+
 from ..basics.errors import PuzzleError
 from ..course.specs import Puzzle, puzzles
 from ..explain import words
@@ -57,6 +59,7 @@ def in_words(explanation: Explanation | None, level: int = 2) -> str:
 def _of_run(run: Failed) -> Explanation | None:
     """Return why a run has failed, by running it once more."""
     fn, shape, work, settings = run
+    cost: Any = shape.cost  # in the place of a name
     recorder = recorder_for(shape)
     try:
         train_on(fn, Dist.of(shape, recorder.as_simulator), work, settings)
@@ -65,6 +68,6 @@ def _of_run(run: Failed) -> Explanation | None:
             return None
         size = size_of_run(error.run)
         puzzle = puzzles().get(error.run.name)
-        references = () if puzzle is None or not is_explained(size) else references_of(puzzle, size, shape.cost)
-        return explain(recorder.whole(), error, references, size, shape.cost)
+        references = () if puzzle is None or not is_explained(size) else references_of(puzzle, size, cost)
+        return explain(recorder.whole(), error, references, size, cost)
     return None

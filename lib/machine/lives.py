@@ -32,9 +32,6 @@ class Held(NamedTuple):
     made: int  # the record that has made, loaded or received it; -1: none has
     last: int | None = None  # the record that reads it last, at the peak or before, if any has
     following: int | None = None  # the record that reads it next, after the peak, if any does
-    joins: str = (
-        ""  # how it is read next where no operation does it: ``shard``, ``combine`` or ``+``, before that record
-    )
     stays: bool = False  # whether it is a result: set as a final weight, or the last version that is stored at the end
 
 
@@ -50,14 +47,13 @@ class Peak(NamedTuple):
 class Life:
     """The notes on one tensor. Its times are numbers of records that were in its rank's log."""
 
-    __slots__ = ("tensor", "made", "stored", "open", "reads", "joins", "is_answer")
+    __slots__ = ("tensor", "made", "stored", "open", "reads", "is_answer")
 
     def __init__(self, tensor: TensorState, made: int) -> None:
         self.tensor, self.made = tensor, made
         self.stored: list[list[int]] = []  # from and to, for each time that a dictionary held it
         self.open: list[list[int]] = []  # those of them that have not ended
         self.reads: list[int] = []
-        self.joins: dict[int, str] = {}  # how it is read there, if not by an operation
         self.is_answer = False
 
     @property
@@ -75,8 +71,7 @@ class Life:
         which, step = self.version
         is_kept = KINDS[tensor.labels.kind].stepped and bool(self.open)
         stays = self.is_answer or (is_kept and newest.get(which) == step)
-        joins = "" if following is None else self.joins.get(following, "")
-        return Held(memory, tensor.labels, tensor.memory, self.made, last, following, joins, stays)
+        return Held(memory, tensor.labels, tensor.memory, self.made, last, following, stays)
 
 
 class WatchedTensor(TensorState):
@@ -85,24 +80,23 @@ class WatchedTensor(TensorState):
     __slots__ = ("life",)
     life: Life
 
-    def _gives(self, how: str, tensor: TensorState, *others: Token) -> TensorState:
+    def _gives(self, tensor: TensorState, *others: Token) -> TensorState:
         """Note that these are read, and that the new tensor comes from where this one came from."""
         for one in (self, *others):
             if isinstance(one, WatchedTensor) and one.rank is not None:
                 one.life.reads.append(len(one.rank.log))
-                one.life.joins[len(one.rank.log)] = how
         if isinstance(tensor, WatchedTensor):
             tensor.life.made = self.life.made
         return tensor
 
     def shard(self, index: int, total: int) -> TensorState:
-        return self._gives("shard", super().shard(index, total))
+        return self._gives(super().shard(index, total))
 
     def combine(self, other: Token) -> TensorState:
-        return self._gives("combine", super().combine(other), other)
+        return self._gives(super().combine(other), other)
 
     def add(self, other: Token) -> TensorState:
-        return self._gives("+", super().add(other), other)
+        return self._gives(super().add(other), other)
 
 
 class WatchedRank(RankState):

@@ -17,7 +17,7 @@ from .recorder import LONGEST_KEY, LONGEST_LINE, READ, REPLACED, STORED, TAKEN, 
 from .safe import shown
 from .wire import ProtocolError
 
-__all__ = ["NO_DIARY", "READ", "REPLACED", "STORED", "TAKEN", "ReadDiary", "read_diary", "recorded_run"]
+__all__ = ["LONGEST_KEY", "NO_DIARY", "READ", "REPLACED", "STORED", "TAKEN", "ReadDiary", "read_diary", "recorded_run"]
 
 ReadDiary = tuple[list[int], list[list[Any]], list[list[Any]]]
 NO_DIARY: ReadDiary = ([], [], [])
