@@ -11,8 +11,7 @@ ROW = re.compile(r"^\| `([\w/]+)` \| ([\d,]+) \|", re.MULTILINE)
 
 
 def lines_of(path: Path) -> int:
-    files = path.rglob("*.py") if path.name != "lib" else path.rglob("*.py")
-    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in path.rglob("*.py"))
 
 
 def ceilings() -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,11 +19,11 @@ from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, KeptFact, S
 from lib.explain.words import MOST_WORDS, SENTENCES, sentence, verdict, why
 from lib.learner.model import Model
 from lib.record.labels import Labels
-from lib.recording.lines import LineRecorder, read_diary, recorded_run
+from lib.recording.lines import read_diary, recorded_run
 from lib.recording.wire import ProtocolError
 from tests.explain_truth import Log, untrue
 from tests.explained import EACH, FILE, golden, right_recording, table
-from tools.localize import SOLUTION, leads, lines_of
+from tools.localize import leads, lines_of
 
 SHARE = 0.9
 DDP = puzzles()["ddp"]
@@ -460,15 +459,3 @@ def test_what_the_text_of_a_program_shows(text: str, line: int, told: str) -> No
 def test_nothing_is_said_of_a_text_that_shows_nothing(text: str) -> None:
     size = {"ranks": 4, "layers": 6, "batches": 4}
     assert not [*spelled(text, 2, size, size)]
-
-
-def test_the_package_and_its_files_are_within_their_ceiling() -> None:
-    folder = Path(__file__).parent.parent / "lib" / "explain"
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.glob("*.py")) <= 1800
-
-
-def test_a_recorder_that_notes_lines_records_the_same_calls() -> None:
-    from lib.recording.recorder import recorder_for
-
-    assert issubclass(LineRecorder, type(recorder_for(machine_of(DDP.size, DDP.cost), 2, 4)))
-    assert SOLUTION == "solution"
