@@ -6,11 +6,13 @@ A replay needs none of it, and believes none of it: it is for what a run is expl
 from __future__ import annotations
 
 import linecache
+import sys
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, cast
 
-from ..basics.errors import PuzzleError, learner_frame
+from ..basics.errors import PuzzleError, is_learners
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..learner.storage import Storage
@@ -36,7 +38,9 @@ class Diary(list[list[Any]]):
         self.lines: list[int] = []
         self.places: list[tuple[int, str, str]] = []
         self.kept: list[tuple[int, str, int, str, str, int]] = []
-        self._known: dict[tuple[str, int], int] = {}
+        self._own: dict[CodeType, bool] = {}  # whether a code is the learner's
+        self._known: dict[tuple[CodeType | None, int], int] = {}  # by a place in a code
+        self._first = ""  # the file of the first call
 
     def append(self, call: list[Any]) -> None:
         """Add a call, with the learner's line that makes it."""
@@ -48,16 +52,31 @@ class Diary(list[list[Any]]):
         self.kept.append((len(self), way, number, store, repr(key)[:LONGEST_KEY], self._place()))
 
     def _place(self) -> int:
-        """Return the number of the learner's line that runs now."""
-        frame = learner_frame()
+        """Return the number of the learner's line that runs now. (It is asked at each call: a place in the code costs
+        less than a line.)"""
+        frame: FrameType | None = sys._getframe(2)
+        own = self._own
+        while frame is not None:
+            code = frame.f_code
+            known = own.get(code)
+            if known is None:
+                known = own[code] = is_learners(code)
+            if known:
+                break
+            frame = frame.f_back
+        key = (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
+        at = self._known.get(key)
+        return self._new_place(key, frame) if at is None else at
+
+    def _new_place(self, key: tuple[CodeType | None, int], frame: FrameType | None) -> int:
         file, number = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-        at = self._known.get((file, number))
-        if at is None:
-            at = self._known[file, number] = len(self.places)
-            first = next(iter(self._known))[0]
-            text = linecache.getline(file, number).strip()[:LONGEST_LINE] if file else ""
-            self.places.append((number, text, "" if file == first else Path(file).name))
-        return at
+        text = linecache.getline(file, number).strip()[:LONGEST_LINE] if file else ""
+        first = self._first = self._first or file
+        row = (number, text, "" if file == first else Path(file).name)
+        if row not in self.places:
+            self.places.append(row)
+        self._known[key] = self.places.index(row)
+        return self._known[key]
 
 
 class NotingStorage(Storage):
@@ -83,8 +102,12 @@ class NotingStorage(Storage):
 
     def pop(self, key: Hashable, *default: Any) -> Any:
         """Take a tensor out, and return it."""
-        self._note(TAKEN, key, self._held(key))
-        return super().pop(key, *default)
+        kept = cast(Diary, cast(Any, self._simulator).recorded).kept
+        before = len(kept)
+        tensor = super().pop(key, *default)
+        if len(kept) > before:  # it was read to be taken out
+            kept[-1] = (kept[-1][0], TAKEN, *kept[-1][2:])
+        return tensor
 
     def _held(self, key: Hashable) -> Any:
         return dict.get(self, key)
