@@ -48,7 +48,6 @@ from lib.record.events import MARKS
 from lib.record.figures.breakdown import time_parts
 from lib.record.figures.chain import chain_of
 from lib.record.figures.score import idle_share
-from lib.record.figures.score import work as work_of
 from lib.record.figures.waiting import Waiting
 from lib.recording.recorder import Recorder, recorder_for
 from lib.recording.replay import Replay
@@ -337,7 +336,6 @@ def after_a_run(ranks: int, layers: int, figures: Figures) -> dict[str, float]:
         ("a log to be read", lambda: result.events),
         ("check", result.verify),
         ("idle_share", lambda: idle_share(result.events, result.ranks)),
-        ("work", lambda: work_of(result.events, result.node_size)),
         ("where the time goes", lambda: time_parts(result.events, result.ranks, result.time)),
         ("print", lambda: str(result)),
         ("the longest chain", lambda: chain_of(result.events)),
