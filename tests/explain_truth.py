@@ -7,7 +7,6 @@ they were stored by what was written down beside the calls.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from lib.basics.errors import PuzzleError
@@ -32,10 +31,13 @@ class Log:
         replay = Replay(simulator, size["layers"], size["batches"], size.get("train", "weights"))
         self.of: list[int] = []
         self.fetched: set[int] = set()
+        self.failed: set[int] = set()
         handles: list[int] = []
         for at, call in enumerate(self.calls):
-            with suppress(PuzzleError):  # what has failed has made nothing
+            try:
                 replay.carry_out(call)
+            except PuzzleError:
+                self.failed.add(at)  # it has made nothing, and read nothing
             by = handles[call[3]] if call[0] == "fetch" else at
             self.fetched |= {by} if call[0] == "fetch" else set()
             self.of += [by] * (len(replay.tensors) - len(self.of))
@@ -99,7 +101,8 @@ def _untrue_fact(one: CallFact | TensorFact, log: Log, name: str) -> Iterator[st
 
 def _read(facts: Mapping[str, Any], log: Log) -> list[int]:
     numbers = log.made(facts["tensor"])
-    return [at for at in range(len(log.calls)) if set(numbers) & set(log.operands(at)) and log.calls[at][0] != "store"]
+    calls = [at for at, call in enumerate(log.calls) if call[0] != "store" and at not in log.failed]
+    return [at for at in calls if set(numbers) & set(log.operands(at))]
 
 
 def _is_stored(facts: Mapping[str, Any], own: Log, right: Log) -> bool:
@@ -128,7 +131,7 @@ def _alike(log: Log, call: CallFact, own: Log) -> list[int]:
 
 
 def _layers_loaded(log: Log, rank: int, kind: str) -> set[str]:
-    return {str(log.calls[at][3]) for at in log.calls_of(rank, kind)}
+    return {str(log.calls[at][3]) for at in log.calls_of(rank, kind) if at not in log.failed}
 
 
 TESTS: Mapping[str, Any] = {

@@ -297,15 +297,23 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
         "scatterreduce of weight gradients comes 2 times less often than in the target's run",
     ),
     "held": (
-        {"call": REDUCED, "tensor": GRAD, "kept": kept(), "count": 2, "reader": None, "out": kept("read")},
+        {
+            "call": REDUCED,
+            "tensor": GRAD,
+            "kept": kept(),
+            "count": 2,
+            "reader": None,
+            "out": kept("read"),
+            "right": RIGHT_CALL,
+        },
         "at the peak, allreduce(layer 2) of line 7 on rank 1, 2 more like the weight gradient of layer 2, "
-        "micro-batch 0 are stored than at that of the target's run: this one in grad_weights[2, 0], since "
-        "line 6, was last read at line 6, and is not read any more",
+        "micro-batch 0 are stored than in the target's run at scatterreduce(layer 2): this one in grad_weights[2, 0], "
+        "since line 6, was last read at line 6, and is not read any more",
     ),
     "flying": (
-        {"call": REDUCED, "count": 2, "right_count": 0, "peak": call("forward", line=4)},
+        {"call": REDUCED, "count": 2, "right_count": 0, "peak": call("forward", line=4), "right": RIGHT_CALL},
         "at the peak, forward(layer 2) of line 4, 2 communications are not awaited yet, in the target's run "
-        "0: the first is allreduce(layer 2) of line 7",
+        "at scatterreduce(layer 2) 0: the first is allreduce(layer 2) of line 7",
     ),
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ..record.figures.score import peak_event
 from ..recording.lines import STORED
@@ -15,14 +14,6 @@ from .notes import Call, Kept, Notes
 from .statement import Statement, say
 
 MOST = 2  # sentences on what comes more often, and on what is held
-
-
-class Held(NamedTuple):
-    """What a rank with the highest peak holds there: the call that begins, what is stored, and what is not awaited."""
-
-    call: Call
-    stored: list[Kept]
-    flying: list[Call]
 
 
 def slower(comparison: Comparison) -> Iterator[Statement]:
@@ -41,40 +32,38 @@ def slower(comparison: Comparison) -> Iterator[Statement]:
 
 
 def larger(comparison: Comparison) -> Iterator[Statement]:
-    """Yield what is held at the peak, and not at that of the right run."""
-    own, right = at_peak(comparison.notes), at_peak(comparison.right)
-    if own is None or right is None:
+    """Yield what is held at the peak, and not in the right run at that call, or at its peak if it has none like it."""
+    peak, other = _peak(comparison.notes), _peak(comparison.right)
+    if peak is None or other is None:
         return
-    extra = Counter(map(_sort, own.stored)) - Counter(map(_sort, right.stored))
-    for sort, count in extra.most_common(MOST):
-        one = next(kept for kept in own.stored if _sort(kept) == sort)
-        before = [call for call in one.tensor.readers if call.at <= own.call.at]
-        following = next((call for call in one.tensor.readers if call.at > own.call.at), None)
+    other = comparison.counterpart(peak) or other
+    (stored, flying), (theirs, right_flying) = _held(comparison.notes, peak), _held(comparison.right, other)
+    for sort, count in (Counter(map(_sort, stored)) - Counter(map(_sort, theirs))).most_common(MOST):
+        one = next(kept for kept in stored if _sort(kept) == sort)
+        before = [call for call in one.tensor.readers if call.at <= peak.at]
+        following = next((call for call in one.tensor.readers if call.at > peak.at), None)
         out = out_of(one.tensor, before[-1]) if before else None
-        yield say("held", call=own.call, tensor=one.tensor, kept=one, count=count, reader=following, out=out)
-    if len(own.flying) > len(right.flying):
-        yield say("flying", call=own.flying[0], count=len(own.flying), right_count=len(right.flying), peak=own.call)
+        facts = {"tensor": one.tensor, "kept": one, "count": count, "reader": following, "out": out}
+        yield say("held", call=peak, right=other, **facts)
+    if len(flying) > len(right_flying):
+        yield say("flying", call=flying[0], count=len(flying), right_count=len(right_flying), peak=peak, right=other)
 
 
-def at_peak(notes: Notes) -> Held | None:
-    """Return what is held where memory is highest, or None where that is not known."""
+def _peak(notes: Notes) -> Call | None:
+    """Return the call that begins where memory is highest, or None where that is not known."""
     if notes.outcome is None or (highest := peak_event(notes.outcome.device_events)) is None:
         return None
     entry = [one for one in notes.outcome.events if one.rank == highest.rank].index(highest)
     calls = notes.work(highest.rank)
-    call = next((call for call in calls if call.entry == entry), calls[-1] if calls else None)
-    if call is None:
-        return None
-    stored = []
-    for (rank, _, _), history in notes.kept.items():
-        before = [kept for kept in history if kept.at <= call.at]
-        stored += [before[-1]] if rank == highest.rank and before and before[-1].way == STORED else []
-    flying = [
-        one
-        for one in calls
-        if one.stream != "compute" and one.at < call.at and (one.fetched is None or one.fetched > call.at)
-    ]
-    return Held(call, stored, flying)
+    return next((call for call in calls if call.entry == entry), calls[-1] if calls else None)
+
+
+def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Call]]:
+    """Return what a rank holds where a call of it begins: what is stored, and what is not awaited yet."""
+    before = [[kept for kept in some if kept.at <= call.at] for key, some in notes.kept.items() if key[0] == call.rank]
+    flying = [one for one in notes.work(call.rank) if one.stream != "compute" and one.at < call.at]
+    open_calls = [one for one in flying if one.fetched is None or one.fetched > call.at]
+    return [history[-1] for history in before if history and history[-1].way == STORED], open_calls
 
 
 def _what(call: Call) -> tuple[str, tuple[str, ...]]:

@@ -22,7 +22,7 @@ from .statement import LOOK_AT, CallFact, Explanation, KeptFact, Statement, Tens
 
 MOST_WORDS = 45
 """Words of a verdict before its figures."""
-SHORT = 25  # words of a problem that is told beside a line to look at
+SHORT = 15  # words of a problem for which there is room beside a line to look at
 
 
 class Sentence(NamedTuple):
@@ -124,14 +124,14 @@ SENTENCES: Mapping[str, Sentence] = {
     "more_often": Sentence("{call:kind} comes {count} times more often than in the target's run, at {lines:lines}"),
     "less_often": Sentence("{right:kind} comes {count} times less often than in the target's run"),
     "held": Sentence(
-        "at the peak, {call} of {call:line} on rank {call:rank}, {count} more like {tensor} are stored than at that of "
-        "the target's run: this one in {kept:where}, since {kept:line}[, was last read at {out:line}]"
+        "at the peak, {call} of {call:line} on rank {call:rank}, {count} more like {tensor} are stored than in the "
+        "target's run at {right}: this one in {kept:where}, since {kept:line}[, was last read at {out:line}]"
         "[, is next read by {reader} of {reader:line}][!reader: , and is not read any more]",
         "{kept:line}, which stores {tensor}[: it is there at the peak, and last read at {out:line}]",
         "`pop` takes a tensor out of its dictionary: its memory is free after its last use."),
     "flying": Sentence(
-        "at the peak, {peak} of {peak:line}, {count} communications are not awaited yet, in the target's run "
-        "{right_count}: the first is {call} of {call:line}",
+        "at the peak, {peak} of {peak:line}, {count} communications are not awaited yet, in the target's run at "
+        "{right} {right_count}: the first is {call} of {call:line}",
         "{call:line}, whose {call} is not awaited yet at the peak",
         "What a communication carries is in memory until it is awaited."),
 }  # fmt: skip
@@ -176,8 +176,8 @@ def call_words(call: CallFact) -> str:
     if stream_of(call.kind) == "message":
         what = [f"{KINDS[kind].word} of layer {call.layer}" for kind in call.carries]
         peer = [f"rank {call.peer}"] if call.peer is not None else []
-        batches = [numbered("micro-batch", call.batches)] if what and call.batches else []
-        return f"{call.kind}({', '.join([*peer, *what, *batches])})"
+        what += [numbered("micro-batch", call.batches)] if what and call.batches else []
+        return f"{call.kind}({', '.join([*peer, *what])})"
     layer = list(call.layer) if isinstance(call.layer, tuple) else call.layer
     inside = show_call("", layer)[1:-1] if layer is not None else ""
     by_batch = stream_of(call.kind) == "compute" or call.kind == "get_activation"
@@ -270,8 +270,8 @@ def verdict(explanation: Explanation, problem: str) -> list[str]:
     said = problem.partition("\n")[0]
     look = next((sentence(one, look=True) for one in explanation.look_at), "")
     if look:
-        said = _shortened(said, SHORT)
-        look = f"look at:  {_shortened(look, MOST_WORDS - 2 - len(said.split()))}"
+        look = f"look at:  {_shortened(look, MOST_WORDS - SHORT)}"
+        said = _shortened(said, MOST_WORDS - len(look.split()))
     return [one for one in (_shortened(said, MOST_WORDS), look) if one]
 
 
