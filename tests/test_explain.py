@@ -20,7 +20,7 @@ from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, KeptFact, S
 from lib.explain.words import MOST_WORDS, SENTENCES, sentence, verdict, why
 from lib.learner.model import Model
 from lib.record.labels import Labels
-from lib.recording.lines import LineRecorder, read_diary, recorded_run
+from lib.recording.lines import read_diary, recorded_run
 from lib.recording.wire import ProtocolError
 from tests.explain_truth import Log, untrue
 from tests.explained import EACH, FILE, golden, right_recording, table
@@ -467,8 +467,13 @@ def test_the_package_and_its_files_are_within_their_ceiling() -> None:
     assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.glob("*.py")) <= 1800
 
 
-def test_a_recorder_that_notes_lines_records_the_same_calls() -> None:
-    from lib.recording.recorder import recorder_for
+def test_each_call_of_a_recording_has_a_line_and_dictionaries_say_what_they_do() -> None:
+    from solutions.p02_ddp import ddp
 
-    assert issubclass(LineRecorder, type(recorder_for(machine_of(DDP.size, DDP.cost), 2, 4)))
+    shape = machine_of(DDP.size, DDP.cost)
+    recording, _ = recorded_run(ddp, shape, DDP.size["layers"], DDP.size["batches"], None)
+    lines, places, kept = read_diary(recording["diary"])
+    assert len(lines) == len(recording["calls"]) and {way for _, way, *_ in kept} >= {"stored", "taken"}
+    made = {call[0]: places[line][1] for call, line in zip(recording["calls"], lines, strict=True)}
+    assert "load_weights" in made["load_weights"] and "allreduce" in made["meet"]
     assert SOLUTION == "solution"
