@@ -145,7 +145,9 @@ class Loaded:
     def recording(self, size: Size) -> dict[str, Any] | None:
         """Return what the first run, or the last one, of this size has called, with the learner's lines as far as the
         worker tells them; or None where it has called nothing."""
-        recorded = next(one for one in reversed(self.kept) if one.size == size)
+        recorded = next((one for one in reversed(self.kept) if one.size == size), None)
+        if recorded is None:
+            return None  # the worker has not told it
         try:
             match parse(recorded.line):
                 case [{"calls": list() as calls, "failed": list() as failed}, *_]:
