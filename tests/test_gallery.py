@@ -90,7 +90,7 @@ def test_it_shows_a_run_one_that_fails_and_its_cure(page: str) -> None:
     frame = FRAME.search(page)
     assert frame is not None and page.count("<iframe") == 1 and "the longest chain" in html.unescape(frame[0])
     assert "<script" not in page.replace(frame[0], "")
-    assert "deadlock: no rank can ever go on" in page and "instead:" in page
+    assert "deadlock: no rank can ever go on" in page
     wrong, right = re.search("<del>(.*?)</del><ins>(.*?)</ins>", page).groups()  # type: ignore[union-attr]
     source = (ROOT / "solutions" / "build" / "pages" / "shown.py").read_text(encoding="utf-8")
     assert wrong[0] == "-" and right[0] == "+" and wrong[1:] in source and right[1:] in source and wrong != right
