@@ -1,12 +1,16 @@
 """The figures of a run, from its event log."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from ...basics.units import Elements
 from ..events import Event
 from ..kinds import MEMORY_KINDS
-from ..table import OPERATIONS
+from ..table import OPERATIONS, RECEIVE
+
+Work = Mapping[tuple[str, bool], Mapping[int, int]]
+"""How often each rank did something, by its verb and whether it went from node to node."""
 
 _end, _held = attrgetter("end"), attrgetter("held")
 
@@ -61,6 +65,18 @@ def spans_boxes(event: Event, node_size: int | None, hosts: Container[int] = ())
     # Groups are in order, so the first and the last rank tell.
     first, last = event.group[0], event.group[-1]
     return first // node_size != last // node_size and first not in hosts and last not in hosts
+
+
+def work(events: Iterable[Event], node_size: int | None, hosts: Container[int] = ()) -> Work:
+    """Return how often each rank carried out each operation that takes time, those on micro-batches once for each of
+    them; a message counts where it is sent. ``node_size`` and ``hosts`` are as in ``spans_boxes``."""
+    done = defaultdict[tuple[str, bool], Counter[int]](Counter)
+    for event in events:
+        if event.end > event.start and event.kind != RECEIVE.kind:
+            row = OPERATIONS.get(event.kind)
+            times = len(event.batches) if row is not None and row.by_batch else 1
+            done[event.kind, spans_boxes(event, node_size, hosts)][event.rank] += times
+    return done
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
