@@ -20,6 +20,7 @@ from ..machine.lives import Peak, WatchedSimulator
 from ..machine.outcome import Outcome
 from ..record.figures.score import peak_event
 from ..recording.replay import Replay
+from ..recording.wire import ProtocolError
 from .references import is_explained
 
 Recording = Mapping[str, Any]
@@ -62,9 +63,11 @@ class Reasons:
         return Explanation(NOWHERE, given=said, look_at=said[:1])
 
     def _tried(self, explained: Callable[[], Explanation]) -> Explanation | None:
-        """Return an explanation; None where it fails, since a verdict does not depend on it."""
+        """Return an explanation; None where it fails, since a verdict does not depend on it, and of no recording."""
         try:
             return explained()
+        except ProtocolError:
+            return None
         except Exception as error:
             self.trouble = f"the explanation has failed ({type(error).__name__}: {error}): please report it"
             return None

@@ -17,12 +17,47 @@ LINE = (
 """How a program finds the line to the grader, in a frame of the worker's."""
 
 
+RAW = """
+import lib.recording.recorder as taped
+
+class Raw(list):
+    pass
+
+def numbers(writer, one):
+    if isinstance(one, list):
+        return [numbers(writer, part) for part in one]
+    return writer.number(one) if hasattr(one, 'labels') else one
+
+written = taped.Writer.written
+
+def forged(self):
+    notes, failed = self.notes, []
+    for note in notes:
+        if isinstance(note, Raw):
+            self._write(numbers(self, note), 0)
+        else:
+            self.notes = [note]
+            failed += written(self)['failed']
+    return {'calls': self.calls, 'failed': failed}
+
+taped.Writer.written = forged
+
+"""
+"""How a program gets calls of its own into a recording: as they are written, with tensors in place of their numbers."""
+
+
+def raw(name: str, title: str, *edits: tuple[str, str], says: str) -> Program:
+    """A solution that is changed, and writes calls of its own."""
+    own = changed(name, title, *edits, says=says)
+    return own._replace(source=own.source.replace(f"async def {name}(", f"{RAW}async def {name}(", 1))
+
+
 def fsdp(name: str, says: str, *lines: str) -> Program:
     """A program of these lines."""
     return whole(
         "fsdp",
         name,
-        LINE + "async def fsdp(model):\n" + "\n".join("    " + line for line in lines) + "\n    return model\n",
+        LINE + RAW + "async def fsdp(model):\n" + "\n".join("    " + line for line in lines) + "\n    return model\n",
         says,
     )
 
@@ -77,16 +112,15 @@ CHEATS: list[Program] = [
     fsdp("done at once", "not attempted", "line().send([{'calls': [], 'failed': []}, 'done'])", "os._exit(0)"),
     fsdp("a verdict on the line", "no recording of a run", "line().send({'version': 1, 'results': [{'status': 'PASS'}]})", "await model.receive()"),
     fsdp("every descriptor tried", "no recording of a run|ended before", "for number in range(3, 64):", "    try:", "        os.write(number, b'[\"pass\"]\\n')", "    except OSError:", "        pass", "await model.receive()"),
-    fsdp("a number guessed", "no recording of a run", "model._simulator.recorded.append(['set_final_weight', model.rank, None, 0, 12345])"),
-    fsdp("a negative number", "no recording of a run", "model.load_weights(0)", "model._simulator.recorded.append(['set_final_weight', model.rank, None, 0, -1])"),
-    fsdp("a token forged", "no tensor of that number", "weight, _ = model.load_weights(0, model.rank, model.RANKS)", "model._simulator.numbers[weight._token] = model._simulator.number(weight._token) + 7", "model.set_final_weight(0, weight)"),
-    changed("fsdp", "memory given back twice", ("    return model", "    number = model._simulator.number(model.weights[0]._token)\n    model._simulator.recorded += [['drop', model.rank, None, number]] * 3\n    return model"), says="was never stored|has taken that piece"),
-    changed("fsdp", "memory given back before its time", ("    model.activations[0] =", "    for layer in range(model.LAYERS):\n        number = model._simulator.number(model.weights[layer]._token)\n        model._simulator.recorded.append(['drop', model.rank, None, number])\n    model.activations[0] ="), says="was not stored when"),
-    changed("fsdp", "a call fetched before its end", ("    model.activations[0] =", "    if model.rank == 0:\n        number = model._simulator.number(model.weights[0]._token)\n        recorded = model._simulator.recorded\n        recorded.append(['meet', 0, None, 'allgather', number, 0, None])\n        recorded.append(['fetch', 0, None, len(model._simulator.calls), None])\n    model.activations[0] ="), says="no recording of a run"),
-    changed("ddp", "another rank's tensors by number", ("        grad = await model.allreduce(grad, layer)\n", "        everyone.setdefault(layer, []).append(model._simulator.number(grad._token))\n        for number in everyone[layer][:-1]:\n            model._simulator.recorded.append(['add', model.rank, None, everyone[layer][-1], number])\n"), ("async def ddp", "everyone = {}\n\nasync def ddp"), says="belongs to rank|missing micro-batch"),
-    changed("ddp", "another rank's account", ("        model.set_final_weight(layer, model.weights[layer])", "        model.set_final_weight(layer, model.weights[layer])\n        if model.rank:\n            model._simulator.record('set_final_weight', model._simulator.ranks[0], layer, model.weights[layer]._token)"), says="belongs to rank"),
-    changed("fsdp", "a tensor by hand with labels to order", ("await model.allgather(model.weights[layer], layer)", "whole(model, layer)"), ("async def fsdp", "def whole(model, layer):\n    from lib.learner.tensors import of_token\n    return of_token(model._simulator.record('by_hand', model._handle, Weight(layer, model.LAYERS, 0)._token.labels))\n\nasync def fsdp"), says="is made up"),
-    changed("fsdp", "an update through the wrong kinds", ("    return model", "    n = model._simulator.number(model.weights[0]._token)\n    model._simulator.recorded.append(['compute', model.rank, None, 'update', 0, [n, n, n], {}])\n    return model"), says="no recording of a run"),
+    fsdp("a number guessed", "no recording of a run", "model._simulator.notes.append(Raw(['set_final_weight', model.rank, None, 0, 12345]))"),
+    fsdp("a negative number", "no recording of a run", "model.load_weights(0)", "model._simulator.notes.append(Raw(['set_final_weight', model.rank, None, 0, -1]))"),
+    raw("fsdp", "memory given back twice", ("    return model", "    model._simulator.notes += [Raw(['drop', model.rank, None, model.weights[0]._token])] * 3\n    return model"), says="was never stored|has taken that piece"),
+    raw("fsdp", "memory given back before its time", ("    model.activations[0] =", "    for layer in range(model.LAYERS):\n        model._simulator.notes.append(Raw(['drop', model.rank, None, model.weights[layer]._token]))\n    model.activations[0] ="), says="was not stored when"),
+    raw("fsdp", "a call fetched before its end", ("    model.activations[0] =", "    if model.rank == 0:\n        model._simulator.notes.append(Raw(['meet', 0, None, 'allgather', model.weights[0]._token, 0, None]))\n        model._simulator.notes.append(Raw(['fetch', 0, None, 0, None]))\n    model.activations[0] ="), says="no recording of a run"),
+    raw("ddp", "another rank's tensors by number", ("        grad = await model.allreduce(grad, layer)\n", "        everyone.setdefault(layer, []).append(grad._token)\n        for token in everyone[layer][:-1]:\n            model._simulator.notes.append(Raw(['add', model.rank, None, everyone[layer][-1], token]))\n"), ("async def ddp", "everyone = {}\n\nasync def ddp"), says="belongs to rank|missing micro-batch"),
+    changed("ddp", "another rank's account", ("        model.set_final_weight(layer, model.weights[layer])", "        model.set_final_weight(layer, model.weights[layer])\n        if model.rank:\n            model._simulator.set_final_weight(model._simulator.ranks[0], layer, model.weights[layer]._token)"), says="belongs to rank"),
+    changed("fsdp", "a tensor by hand with labels to order", ("await model.allgather(model.weights[layer], layer)", "whole(model, layer)"), ("async def fsdp", "def whole(model, layer):\n    from lib.learner.tensors import of_token\n    from lib.machine.rank_state import made_by_hand\n    return of_token(made_by_hand(Weight(layer, model.LAYERS, 0)._token.labels))\n\nasync def fsdp"), says="is made up"),
+    raw("fsdp", "an update through the wrong kinds", ("    return model", "    n = model.weights[0]._token\n    model._simulator.notes.append(Raw(['compute', model.rank, None, 'update', 0, [n, n, n], {}]))\n    return model"), says="no recording of a run"),
     fsdp("a flood of calls", "no recording of a run|did not end", "call = b'[\"by_hand\",0,null,[\"Weight\",0,1,0,[],0,[' + b','.join(b'%d' % n for n in range(3000)) + b'],4096,[[0],1,\"\",false]]],'", "line().end.sendall(b'[{\"failed\":[],\"calls\":[')", "while True:", "    line().end.sendall(call)"),
     fsdp("a line without end", "no recording of a run", "while True:", "    line().end.sendall(b'x' * 65536)"),
     fsdp("brackets without end", "no recording of a run", "line().end.sendall(b'[' * 16000 + b'\\n')", "await model.receive()"),
@@ -151,24 +185,22 @@ CHEATS += [
     lazy("a simulator in which all is right and free", "import lib.machine.cost, lib.machine.rank_state, lib.machine.check, lib.basics.errors\n" + LAZY.replace("    await", "    lib.machine.cost.Cost.compute = lambda *a: 0\n    lib.machine.cost.Cost.meeting = lambda *a: 0\n    lib.machine.cost.Cost.elements = lambda *a: 0\n    lib.machine.rank_state.RankState.examine = lambda *a, **k: None\n    lib.machine.check.check_finals = lambda *a: False\n    model._handle.strict = model._handle.graded = False\n    await"), "missing micro-batch"),
     greedy("a simulator in which all is free", "import lib.machine.cost\n" + GREEDY.replace("    await", "    for price in ('compute', 'meeting', 'transfer', 'elements'):\n        setattr(lib.machine.cost.Cost, price, lambda *a: 0)\n    await"), "over the target"),
     lazy("rules off for every row", "import lib.machine.simulator\n" + LAZY.replace("    await", "    for rank in model._simulator.ranks:\n        rank.strict = rank.graded = False\n    await"), "missing micro-batch"),
-    lazy("errors that nobody collects", "import lib.basics.errors\n" + LAZY.replace("    await honest(model)", "    lib.basics.errors.witnessed.set(None)\n    try:\n        await honest(model)\n    except AssertionError:\n        model._simulator.failed.clear()"), "missing micro-batch"),
-    lazy("a recording edited at its end", LAZY.replace("    await honest(model)", "    try:\n        await honest(model)\n    except AssertionError:\n        pass\n    finally:\n        for call in model._simulator.recorded:\n            if call[0] == 'get_activation':\n                call[3] = [0, 1, 2, 3]"), "missing micro-batch|counted twice|no recording|value"),
-    lazy("a recording whose failures are taken out", LAZY.replace("    await honest(model)", "    try:\n        await honest(model)\n    except AssertionError:\n        for at in model._simulator.failed:\n            model._simulator.recorded[at] = ['decide_next', 0, None]\n        model._simulator.failed.clear()"), "missing micro-batch"),
+    lazy("errors that nobody collects", "import lib.basics.errors\n" + LAZY.replace("    await honest(model)", "    lib.basics.errors.witnessed.set(None)\n    try:\n        await honest(model)\n    except AssertionError:\n        notes = model._simulator.notes\n        notes[:] = [(*note[:-1], None) if isinstance(note[-1], AssertionError) else note for note in notes]"), "missing micro-batch"),
+    lazy("a recording edited at its end", LAZY.replace("    await honest(model)", "    try:\n        await honest(model)\n    except AssertionError:\n        pass\n    finally:\n        notes = model._simulator.notes\n        notes[:] = [(*note[:3], (frozenset(range(4)),), *note[4:]) if note[0] == 'get_activation' else note for note in notes]"), "missing micro-batch|counted twice|no recording|value|taken"),
+    lazy("a recording whose failures are taken out", LAZY.replace("    await honest(model)", "    try:\n        await honest(model)\n    except AssertionError:\n        notes = model._simulator.notes\n        notes[:] = [note for note in notes if not isinstance(note[-1], AssertionError)]"), "missing micro-batch"),
     lazy("a replay exchanged", "import lib.recording.replay\n" + LAZY.replace("    await", "    lib.recording.replay.Replay.carry_out = lambda self, call: None\n    await"), "NoneType|raised|IndexError|missing micro-batch"),
-    changed("fsdp", "gathers that are taken out of the recording", ("    return model", "    recorder = model._simulator\n    recorder.recorded[:] = [call for call in recorder.recorded if call[3:4] != ['allgather']]\n    return model"), says="no recording of a run|other|belongs|was not"),
+    changed("fsdp", "gathers that are taken out of the recording", ("    return model", "    notes = model._simulator.notes\n    notes[:] = [note for note in notes if note[0] != 'meet' or note[3][0] != 'allgather']\n    return model"), says="no recording of a run|other|belongs|was not|process ended"),
     changed("fsdp", "a clock of its own", ("    model.activations[0]", "    await model.allgather(model.weights[0], 0)\n    model._simulator.time = lambda rank: 0.0\n    model._handle.clock = 0\n    model.activations[0]"), says="over the target"),
-    lazy("a simulator that answers by itself", "from lib.recording.recorder import Recorder\n" + LAZY.replace("    await honest(model)", "    Recorder.compute = lambda self, rank, kind, *a: []\n    await honest(model)"), says="IndexError|TypeError"),
-    lazy("calls kept to itself", LAZY.replace("    await honest(model)", "    class Deaf(list):\n        def append(self, call): super().append(call) if call[0] != 'store' else super().append(['share', 0, 0])\n    model._simulator.recorded = Deaf(model._simulator.recorded)\n    await honest(model)"), says="was not stored|other arguments"),
-    lazy("failed calls forgotten", LAZY.replace("    await honest(model)", "    class Deaf(dict):\n        def __setitem__(self, *a): pass\n    model._simulator.failed = Deaf()\n    weight, state = model.load_weights(0)\n    model.forward(0, model.get_activation([0]), weight)\n    try:\n        model.weights[0] = weight\n    except AssertionError:\n        pass\n    await honest(model)"), says="was not stored"),
-    lazy("a call more than were made", LAZY.replace("    await honest(model)", "    model._simulator.recorded.append(['compute', 0, None, 'loss', None, [0], {}])\n    await honest(model)"), says="no recording of a run|missing micro-batch"),
-    lazy("errors taken for results", "from lib.recording.recorder import Recorder\n" + LAZY.replace("    await honest(model)", "    real = Recorder.record\n    def record(self, verb, rank, *a):\n        try:\n            return real(self, verb, rank, *a)\n        except AssertionError:\n            self.recorded.pop()\n            self.failed.clear()\n    Recorder.record = record\n    try:\n        await honest(model)\n    except Exception:\n        pass"), says="missing micro-batch|no rank has set"),
+    lazy("a simulator that answers by itself", LAZY.replace("    await honest(model)", "    model._simulator.compute = lambda rank, kind, *a: []\n    await honest(model)"), says="IndexError|TypeError|ValueError"),
+    lazy("calls kept to itself", LAZY.replace("    await honest(model)", "    await honest(model)\n    notes = model._simulator.notes\n    notes[:] = [note for note in notes if note[0] != 'store']"), says="was not stored|missing micro-batch"),
+    lazy("failed calls forgotten", LAZY.replace("    await honest(model)", "    weight, state = model.load_weights(0)\n    model.forward(0, model.get_activation([0]), weight)\n    try:\n        model.weights[0] = weight\n    except AssertionError:\n        notes = model._simulator.notes\n        notes[-1] = (*notes[-1][:-1], None)\n    await honest(model)"), says="was not stored"),
+    lazy("a call more than were made", RAW + LAZY.replace("    await honest(model)", "    model._simulator.notes.append(Raw(['compute', 0, None, 'loss', None, [0], {}]))\n    await honest(model)"), says="no recording of a run|missing micro-batch"),
     whole("ddp", "a run of its own, and what came of it", "async def idle(m):\n    return m\n\nasync def ddp(model):\n    from lib.machine.simulator import LocalSimulator\n    near = Model(0, Dist(1), 2, 1)\n    w, o = near.load_weights(0)\n    model.set_final_weight(0, w)\n    return model\n"),
     lazy("a run of another machine inside the run", "def plainly(m):\n    for layer in range(m.LAYERS):\n        m.weights[layer], m.opt_states[layer] = m.load_weights(layer)\n\n" + LAZY.replace("    await honest(model)", "    from lib.running.run import run as real\n    out = real(plainly, ranks=1, layers=2, batches=4)\n    for layer in range(2):\n        model.set_final_weight(layer, out.final_states[0].finals[layer] if out.final_states[0].finals else None)"), says="must be a Weight"),
     changed("fsdp", "a layer number with a string's face", ("    model.activations[0] =", "    class Text(str):\n        def __format__(self, spec): os._exit(0)\n        def __getitem__(self, at): return 'x' * 10 ** 9\n    model.load_weights(Text('PASS'))\n    model.activations[0] ="), says="layer is out of range"),
     lazy("the hash of a tuple", "import lib.machine.fingerprints\n" + LAZY.replace("    await", "    lib.machine.fingerprints.hash = lambda x: 1\n    lib.record.labels.hash = lambda x: 1\n    await").replace("import lib.machine.fingerprints", "import lib.machine.fingerprints, lib.record.labels"), says="missing micro-batch"),
     lazy("the labels' class exchanged", "import lib.record.labels\n" + LAZY.replace("    await", "    lib.record.labels.Labels.batches = property(lambda self: frozenset(range(4)))\n    await"), says="missing micro-batch"),
     lazy("object.__setattr__ on tensors", LAZY.replace("    await honest(model)", "    update = type(model).update\n    def forged(self, layer, grad, weight, state):\n        object.__setattr__(grad, '_token', state._token)\n        return update(self, layer, grad, weight, state)\n    type(model).update = forged\n    await honest(model)"), says="other operands|frozen"),
-    lazy("the number in a token changed to a grown one", LAZY.replace("    await honest(model)", "    update = type(model).update\n    def forged(self, layer, grad, weight, state):\n        self._simulator.numbers[weight._token] = self._simulator.number(state._token) + 1\n        return update(self, layer, grad, weight, state)\n    type(model).update = forged\n    await honest(model)"), says="other operands|no tensor of that number|missing micro-batch"),
     lazy("ctypes into a tuple of labels", LAZY.replace("    await honest(model)", "    update = type(model).update\n    def forged(self, layer, grad, weight, state):\n        full = frozenset(range(4))\n        labels = grad._token.labels\n        ctypes.pythonapi.Py_IncRef(ctypes.py_object(full))\n        slot = id(labels) + tuple.__basicsize__ + 4 * 8\n        ctypes.c_void_p.from_address(slot).value = id(full)\n        return update(self, layer, grad, weight, state)\n    type(model).update = forged\n    await honest(model)"), says="missing micro-batch"),
     lazy("builtins print and open exchanged", "import builtins\n" + LAZY.replace("    await", "    builtins.print = builtins.open = builtins.len = lambda *a, **k: 'PASS'\n    await")),
     lazy("json that says what one wants", "import lib.recording.wire\n" + LAZY.replace("    await", "    real = lib.recording.wire.encode\n    lib.recording.wire.encode = lambda m: real([{**m[0], 'calls': [one for one in m[0]['calls'] if 'update' not in one]}, 'done'])\n    await"), says="no recording of a run|no rank has set a final weight|missing micro-batch"),
