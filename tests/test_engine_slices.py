@@ -47,7 +47,7 @@ def test_heads_inside_of_a_node_and_a_ring_of_nodes() -> None:
 
 
 @needs_torch
-@pytest.mark.parametrize(("ranks", "hidden", "fix"), [(3, 64, "2, 4 or 8 ranks"), (4, 32, "hidden=64")])
+@pytest.mark.parametrize(("ranks", "hidden", "fix"), [(3, 64, "2, 4 or 8 parts"), (4, 32, "hidden=64")])
 def test_heads_are_not_cut_inside_of_one(ranks: int, hidden: int, fix: str) -> None:
     with pytest.raises(PuzzleError, match=f"heads here, and they are cut into {ranks} parts") as told:
         run(heads(), ranks=ranks, engine="local", **{**SIZE, "hidden": hidden})

@@ -86,7 +86,7 @@ def test_programs_to_be_repaired_fail_as_shipped_and_pass_repaired(
 ) -> None:
     said = {state: text(outputs) for state, outputs in executed[REPAIRS_SOURCE].items()}
     for puzzle in specs_of(ROOT / "solutions" / "repairs.py"):
-        head = f" puzzle {puzzle['number']}  {puzzle['name']}  "
+        head = f" puzzle {puzzle['number']}  {puzzle['name']}"
         assert f"FAIL {head}" in said["blank"] and f"PASS {head}" in said["solved"]
         assert all(shows_a_picture(outputs, puzzle["name"]) for outputs in executed[REPAIRS_SOURCE].values())
     drawn = {state: "".join(htmls(outputs)) for state, outputs in executed[REPAIRS_SOURCE].items()}

@@ -534,9 +534,9 @@ def fields(value: Any, before: str = "") -> set[str]:
     found = set()
     for name, inner in value.items():
         found.add(before + name)
-        one = inner[0] if isinstance(inner, list) and inner else inner
-        if isinstance(one, dict) and name not in OPEN:
-            found |= fields(one, f"{before}{name}.")
+        for one in inner if isinstance(inner, list) else [inner]:
+            if isinstance(one, dict) and name not in OPEN:
+                found |= fields(one, f"{before}{name}.")
     return found
 
 

@@ -93,7 +93,7 @@ def test_new_operations_are_drawn_and_found_in_the_reference() -> None:
     for picture in (draw(done)._repr_html_(), play(done)._repr_html_(), perfetto(done)):
         assert "refresh" in picture and "toy broadcast" in picture
     assert "toy broadcast" in draw_primitive("toy_broadcast")._repr_html_()
-    page = str(reference())
+    page = str(reference("all"))
     assert "\n  model.refresh(layer, inp)\n" in page
     assert "\n  await model.toy_broadcast(v, layer, axis=None)\n" in page
 

@@ -228,7 +228,7 @@ def _check_descriptors(ranks: int) -> None:
     limit, needed = os.sysconf("SC_OPEN_MAX"), len(os.listdir("/dev/fd")) + 4 * ranks + 16
     if 0 <= limit < needed:
         problem = f"a process may not open as many files and connections as {ranks} ranks take"
-        expected, got = f"at least {needed:,} (ulimit -n)", f"a limit of {limit:,}"
+        expected, got = f"at least {needed} (ulimit -n {needed})", f"a limit of {limit:,}"
         raise PuzzleError(problem, where="starting the processes", expected=expected, got=got, line="")
 
 
