@@ -25,7 +25,7 @@ from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
 from lib.recording.wire import Wire
-from lib.referee import sandbox, worker
+from lib.referee import loaded, sandbox, worker
 from lib.referee.attempts import Attempt
 from lib.referee.examiner import Judge
 from lib.referee.loaded import Submission
@@ -197,9 +197,11 @@ def cheats() -> dict[str, dict[str, Verdict]]:
     """Programs that tamper, by the way in which they are kept apart: all of them in the best that works here."""
     ways = [mechanism for mechanism in MECHANISMS if not missing(mechanism)]
     found = {}
-    for mechanism in ways:
-        apart = APART if mechanism in CUT_OFF else []
-        found[mechanism] = graded([*(CHEATS if mechanism == ways[0] else EVERYWHERE), *apart], [mechanism])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loaded, "TELLING", 0.5)  # most have said all they want to say, and sleep
+        for mechanism in ways:
+            apart = APART if mechanism in CUT_OFF else []
+            found[mechanism] = graded([*(CHEATS if mechanism == ways[0] else EVERYWHERE), *apart], [mechanism])
     return found
 
 

@@ -28,6 +28,7 @@ from .sandbox import PACKAGE, PATIENCE, Worker
 AGAIN = 3
 """How much longer than in a notebook a run on a large machine may take: it is recorded, and replayed."""
 GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late, and that a replay has
+TELLING = 5.0  # seconds in which a worker tells the diary of a run: an explanation is not worth more
 LATE = "the run did not end within {:g} seconds, and could not be interrupted"
 UNTAKEN = "these lines could not be taken"
 LACKING = re.compile(r"\b(Name|Key|Attribute|Index|UnboundLocal)Error\b")
@@ -158,12 +159,13 @@ class Loaded:
 
     def _diary(self, recorded: Recorded) -> object:
         """Return the diary of a run; None where the worker does not tell it."""
-        seconds = self._seconds(recorded.size)
+        size = recorded.size
+        seconds = TELLING + AGAIN * room(size["ranks"], size["layers"], size["batches"])
         try:
             with self._timed(recorded.name):
                 self._hear_ahead(seconds, False)
                 self._send({"diary": recorded.number})
-                answer = self._answer(recorded.name, seconds, time.monotonic() + seconds + GRACE, MOST_BYTES)
+                answer = self._answer(recorded.name, seconds, time.monotonic() + seconds, MOST_BYTES)
                 read_diary(diary := parse(answer))
                 return diary
         except PuzzleError:
