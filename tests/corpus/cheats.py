@@ -8,6 +8,7 @@ from __future__ import annotations
 from textwrap import indent
 
 from . import Program, after, changed, whole
+from .forged import RAW, raw
 from .lists import TAMPERING
 
 LINE = (
@@ -15,41 +16,6 @@ LINE = (
     "        frame = frame.f_back\n    return frame.f_locals['wire']\n\n"
 )
 """How a program finds the line to the grader, in a frame of the worker's."""
-
-
-RAW = """
-import lib.recording.recorder as taped
-
-class Raw(list):
-    pass
-
-def numbers(writer, one):
-    if isinstance(one, list):
-        return [numbers(writer, part) for part in one]
-    return writer.number(one) if hasattr(one, 'labels') else one
-
-written = taped.Writer.written
-
-def forged(self):
-    notes, failed = self.notes, []
-    for note in notes:
-        if isinstance(note, Raw):
-            self._write(numbers(self, note), 0)
-        else:
-            self.notes = [note]
-            failed += written(self)['failed']
-    return {'calls': self.calls, 'failed': failed}
-
-taped.Writer.written = forged
-
-"""
-"""How a program gets calls of its own into a recording: as they are written, with tensors in place of their numbers."""
-
-
-def raw(name: str, title: str, *edits: tuple[str, str], says: str) -> Program:
-    """A solution that is changed, and writes calls of its own."""
-    own = changed(name, title, *edits, says=says)
-    return own._replace(source=own.source.replace(f"async def {name}(", f"{RAW}async def {name}(", 1))
 
 
 def fsdp(name: str, says: str, *lines: str) -> Program:
@@ -126,7 +92,7 @@ CHEATS: list[Program] = [
     fsdp("brackets without end", "no recording of a run", "line().end.sendall(b'[' * 16000 + b'\\n')", "await model.receive()"),
     fsdp("answers never read", "did not end|no recording of a run|cannot|not attempted|more than", "while True:", "    line().end.sendall(b'[\"time\",0,null]\\n' * 1000)"),
     changed("ddp", "made-up coroutines to hold tensors", ("        grad = await model.allreduce(grad, layer)\n", "        model._simulator.share(model._handle, object)\n"), says="missing micro-batch"),
-    fsdp("a very fine cut", "at most 65,536 pieces", "weight, state = model.load_weights(0, 0, 65536)", "weight.shard(0, 65536)"),
+    fsdp("a very fine cut", "cut into so many pieces", "weight, state = model.load_weights(0, 0, 65536)", "weight.shard(0, 65536)"),
     fsdp("numbers beyond all bounds", "", "model.load_weights(0, 10 ** 4000, 10 ** 4001)"),
     # -- the machine -----------------------------------------------------------------------------------------------------------
     fsdp("the solution imported", "No module named 'solutions'|not to be read", "import solutions.p04_fsdp", "await solutions.p04_fsdp.fsdp(model)"),
@@ -200,7 +166,7 @@ CHEATS += [
     changed("fsdp", "a layer number with a string's face", ("    model.activations[0] =", "    class Text(str):\n        def __format__(self, spec): os._exit(0)\n        def __getitem__(self, at): return 'x' * 10 ** 9\n    model.load_weights(Text('PASS'))\n    model.activations[0] ="), says="layer is out of range"),
     lazy("the hash of a tuple", "import lib.machine.fingerprints\n" + LAZY.replace("    await", "    lib.machine.fingerprints.hash = lambda x: 1\n    lib.record.labels.hash = lambda x: 1\n    await").replace("import lib.machine.fingerprints", "import lib.machine.fingerprints, lib.record.labels"), says="missing micro-batch"),
     lazy("the labels' class exchanged", "import lib.record.labels\n" + LAZY.replace("    await", "    lib.record.labels.Labels.batches = property(lambda self: frozenset(range(4)))\n    await"), says="missing micro-batch"),
-    lazy("object.__setattr__ on tensors", LAZY.replace("    await honest(model)", "    update = type(model).update\n    def forged(self, layer, grad, weight, state):\n        object.__setattr__(grad, '_token', state._token)\n        return update(self, layer, grad, weight, state)\n    type(model).update = forged\n    await honest(model)"), says="other operands|frozen"),
+    lazy("object.__setattr__ on tensors", LAZY.replace("    await honest(model)", "    update = type(model).update\n    def forged(self, layer, grad, weight, state):\n        object.__setattr__(grad, '_token', state._token)\n        return update(self, layer, grad, weight, state)\n    type(model).update = forged\n    await honest(model)"), says="is missing micro-batches"),
     lazy("ctypes into a tuple of labels", LAZY.replace("    await honest(model)", "    update = type(model).update\n    def forged(self, layer, grad, weight, state):\n        full = frozenset(range(4))\n        labels = grad._token.labels\n        ctypes.pythonapi.Py_IncRef(ctypes.py_object(full))\n        slot = id(labels) + tuple.__basicsize__ + 4 * 8\n        ctypes.c_void_p.from_address(slot).value = id(full)\n        return update(self, layer, grad, weight, state)\n    type(model).update = forged\n    await honest(model)"), says="missing micro-batch"),
     lazy("builtins print and open exchanged", "import builtins\n" + LAZY.replace("    await", "    builtins.print = builtins.open = builtins.len = lambda *a, **k: 'PASS'\n    await")),
     lazy("json that says what one wants", "import lib.recording.wire\n" + LAZY.replace("    await", "    real = lib.recording.wire.encode\n    lib.recording.wire.encode = lambda m: real([{**m[0], 'calls': [one for one in m[0]['calls'] if 'update' not in one]}, 'done'])\n    await"), says="no recording of a run|no rank has set a final weight|missing micro-batch"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import Program, changed, function
+from .forged import raw
 
 SAYS = "is solved without lists of tensors in one call"
 
@@ -71,8 +72,8 @@ TAMPERING: list[Program] = [
             ("async def ddp", "import lib.machine.in_flight, lib.record.labels, lib.course.specs\nlib.machine.in_flight.LISTS = lib.record.labels.LISTS = ''\nfor spec in lib.course.specs.kept('specs.json').values(): spec['words'] = ['lists', '']\n\nasync def ddp"), says=SAYS),
     changed("ddp", "a list sent past Model", (SUM + UPDATE, AT_ONCE.replace("await model.allreduce([model.grad_weights.pop(layer) for layer in order], order)", "await past(model, order)") + UPDATE),
             ("async def ddp", "async def past(model, order):\n    from lib.learner.calls import Call\n    tokens = [model.grad_weights[layer]._token for layer in order]\n    return await Call(model._caller, model._simulator.meet_list(model._handle, 'allreduce', tokens, order, None), sys._getframe())\n\nasync def ddp"), says=SAYS),
-    changed("fsdp", "tensors of another rank in a list", ("    model.activations[0] =", "    everyone.append(model.weights[0]._token)\n    if model.rank == 3:\n        model._simulator.record('meet_list', model._handle, 'allgather', everyone[:1], [0], None)\n    model.activations[0] ="),
+    raw("fsdp", "tensors of another rank in a list", ("    model.activations[0] =", "    everyone.append(model.weights[0]._token)\n    if model.rank == 3:\n        model._simulator.notes.append(Raw(['meet_list', model.rank, None, 'allgather', everyone[:1], [0], None]))\n    model.activations[0] ="),
             ("async def fsdp", "everyone = []\n\nasync def fsdp"), says="belongs to rank"),
-    changed("fsdp", "a list that is none", ("    model.activations[0] =", "    model._simulator.recorded.append(['meet_list', model.rank, None, 'allgather', {'0': 0}, [0], None])\n    model.activations[0] ="), says="no recording of a run"),
-    changed("fsdp", "one tensor a thousand times", ("    model.activations[0] =", "    model._simulator.record('meet_list', model._handle, 'allgather', [model.weights[0]._token] * 1000, [0] * 1000, None)\n    model.activations[0] ="), says="is in the list 1000 times"),
+    raw("fsdp", "a list that is none", ("    model.activations[0] =", "    model._simulator.notes.append(Raw(['meet_list', model.rank, None, 'allgather', {'0': 0}, [0], None]))\n    model.activations[0] ="), says="no recording of a run"),
+    raw("fsdp", "one tensor a thousand times", ("    model.activations[0] =", "    model._simulator.notes.append(Raw(['meet_list', model.rank, None, 'allgather', [model.weights[0]._token] * 1000, [0] * 1000, None]))\n    model.activations[0] ="), says="is in the list 1000 times"),
 ]  # fmt: skip
