@@ -1,7 +1,7 @@
 """What the judge says of every program of the corpus that ends, as facts: no sentence is among them.
 
     python -m tests.facts             write facts.json anew; read the difference before you keep it
-    python -m tests.facts --check 10  name what differs, of the programs in ``told`` one in ten
+    python -m tests.facts --check 10  name what differs, of one program in ten
 
 A row has the status, the size at which it failed where that is not the puzzle's own, the place of the error, the number
 of the line, and time and memory at the puzzle's own size. A program that is right within the target passes, whatever
@@ -91,7 +91,7 @@ def differences(programs: Sequence[Program]) -> list[str]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--check"]:
-        found = differences([*HONEST, *MISTAKES, *told()[:: int(sys.argv[2])]])
+        found = differences([*HONEST, *MISTAKES, *told()][:: int(sys.argv[2])])
         print("\n".join(found))
         sys.exit(bool(found))
     FILE.write_text("{\n" + ",\n".join(map(row, [*HONEST, *MISTAKES, *told()])) + "\n}\n", encoding="utf-8")

@@ -310,9 +310,9 @@ def test_no_composition_is_cheaper_than_the_collective_at_any_price() -> None:
         for composition in COMPOSITIONS
     ]
     assert {name for name, *_ in everything} == COSTS.keys()
-    others = some([one for one in everything if one[0] != "default"])
-    tried = [*(one for one in everything if one[0] == "default"), *others]
-    assert len(tried) > 50
+    others = some([one for one in everything if one[0] != "default"], 40)
+    tried = [*some([one for one in everything if one[0] == "default"], 3), *others]
+    assert len(tried) > 15
     found = {(name, one, machine): cheaper(COSTS[name], machine, one) for name, machine, one in tried}
     assert not {case: kinds for case, kinds in found.items() if kinds}
 

@@ -38,7 +38,7 @@ from tests.corpus.endless import ENDLESS
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.corpus.told import told
-from tests.slow import EVERYTHING
+from tests.slow import EVERYTHING, some
 from tests.test_referee import CUT_OFF, missing, tried
 
 SHORT, LONG = 1.0, 120.0
@@ -70,7 +70,7 @@ LONG_RUNS = {name for name, puzzle in puzzles().items() if puzzle.unit is SECOND
 def test_every_verdict_has_the_facts_that_are_kept() -> None:
     """In a process of its own: what programs do to Python's stack is no business of other tests."""
     assert facts.kept().keys() == {*titles([*HONEST, *MISTAKES, *told()])}
-    check = [sys.executable, "-W", "ignore", "-m", "tests.facts", "--check", "1" if EVERYTHING else "10"]
+    check = [sys.executable, "-W", "ignore", "-m", "tests.facts", "--check", "1" if EVERYTHING else "8"]
     done = subprocess.run(check, capture_output=True, text=True, cwd=Path(__file__).parent.parent, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
@@ -85,7 +85,7 @@ def test_honest_programs_pass_and_most_others_do_not() -> None:
 HARMLESS = 101
 """So many programs of ``MISTAKES`` pass, since no page asks for what they do otherwise."""
 
-SAMPLE = [one for one in [*HONEST[::9], *MISTAKES[::9]] if one.puzzle not in LONG_RUNS]
+SAMPLE = some([one for one in [*HONEST[::9], *MISTAKES[::9]] if one.puzzle not in LONG_RUNS], 4)
 
 
 def same_facts(verdict: Verdict, program: Program) -> None:
@@ -161,7 +161,8 @@ def test_the_grader_of_the_shell_finds_the_same(program: Program) -> None:
 
 BEYOND = ("os.", "ctypes", "socket.", "signal.", "subprocess", "open(", "tempfile", "solutions", "sys.path")
 REACHES = [one for one in CHEATS if any(word in one.source[len(HEAD) :] for word in BEYOND)]
-EVERYWHERE = [*REACHES, *[one for one in CHEATS if one not in REACHES][::8]]
+TAMPER = some(CHEATS, 3)
+EVERYWHERE = [*some(REACHES), *some([one for one in CHEATS if one not in REACHES][::8])]
 """Programs that tamper with more than this library and its line to the grader, and some that do not: whether they
 get through may depend on the way in which workers are kept apart. In the best way all are tried every time."""
 
@@ -182,14 +183,14 @@ def graded(programs: Sequence[Program], mechanisms: Sequence[str] | None = None)
         return dict(zip(titles(programs), pool.map(one, programs), strict=True))
 
 
-AT_A_SHELL = SAMPLE[::2]
+AT_A_SHELL, UNENDED = SAMPLE[::2], some(ENDLESS, 3)
 """What workers say of these is what is said of them in this process."""
 
 
 @pytest.fixture(scope="module")
 def at_a_shell() -> dict[str, Verdict]:
     """Programs that end, and all those without end, kept apart as well as this machine can."""
-    return graded([*AT_A_SHELL, *ENDLESS])
+    return graded([*AT_A_SHELL, *UNENDED])
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +202,7 @@ def cheats() -> dict[str, dict[str, Verdict]]:
         patch.setattr(loaded, "TELLING", 0.5)  # most have said all they want to say, and sleep
         for mechanism in ways:
             apart = APART if mechanism in CUT_OFF else []
-            found[mechanism] = graded([*(CHEATS if mechanism == ways[0] else EVERYWHERE), *apart], [mechanism])
+            found[mechanism] = graded([*(TAMPER if mechanism == ways[0] else EVERYWHERE), *apart], [mechanism])
     return found
 
 
@@ -215,12 +216,12 @@ def test_the_verdict_at_a_shell_is_the_same(at_a_shell: dict[str, Verdict], prog
     assert without_line[0] == without_line[1]
 
 
-@pytest.mark.parametrize("program", ENDLESS, ids=titles(ENDLESS))
+@pytest.mark.parametrize("program", UNENDED, ids=titles(UNENDED))
 def test_no_other_passes_at_a_shell(at_a_shell: dict[str, Verdict], program: Program) -> None:
     check(program, at_a_shell[titles([program])[0]])
 
 
-@pytest.mark.parametrize("program", CHEATS, ids=titles(CHEATS))
+@pytest.mark.parametrize("program", TAMPER, ids=titles(TAMPER))
 def test_tampering_makes_no_verdict(cheats: dict[str, dict[str, Verdict]], program: Program) -> None:
     [best, *_] = cheats.values()
     check(program, best[titles([program])[0]])
@@ -292,7 +293,7 @@ HERE = [
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("program", HERE, ids=titles(HERE))
+@pytest.mark.parametrize("program", some(HERE, 3), ids=titles(some(HERE, 3)))
 def test_what_never_ends_is_ended_in_a_notebook(program: Program) -> None:
     assert len(HERE) >= 15
     verdict = grade(function(program), program.puzzle, timeout=0.5)  # type: ignore[arg-type]

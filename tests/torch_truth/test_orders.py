@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from lib import run
 from lib.engines import torch_order
-from lib.engines.torch_order import Rank, Step
+from lib.engines.torch_order import TORCH, Rank, Step
 from tests.marks import compares_with_torch
+from tests.test_closed_forms import program
+from tests.torch_truth import table
 from tests.torch_truth.conftest import recorded
 
 FIRST_BUCKET, BUCKET = 1.0, 25.0
@@ -146,3 +149,32 @@ def test_real_processes_start_what_the_fake_group_starts(truth: dict[str, Any], 
         assert fake and fake == [
             [*zero["each"], *one["each"]] for zero, one in zip(*[one[name] for one in ranks], strict=True)
         ]
+
+
+# -- beside programs of ours: here, since a recording takes half a minute ------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ScheduleGPipe", "Schedule1F1B"])
+def test_receives_too_stand_where_pytorch_has_them(truth: dict[str, Any], name: str) -> None:
+    """These two schedules ask for a message when it is needed, as our programs do."""
+    ours = {"ScheduleGPipe": ("p06_gpipe", "gpipe"), "Schedule1F1B": ("p13_one_f_one_b", "one_f_one_b")}[name]
+    for one in truth["found"][name]:
+        done = run(program(*ours), one["ranks"], one["layers"], one["turns"])
+        for model, each in zip(done.models, one["each"], strict=True):
+            kinds = ("forward", "backward", "pass_to", "receive")
+            mine = [(event.kind, *event.batches, *event.group) for event in model.log if event.kind in kinds]
+            its = [(kind, turn, *group) for kind, _, turn, group in each if kind in kinds]
+            assert mine == its and len(mine) >= 2 * one["turns"]
+
+
+def test_the_table_says_what_is(truth: dict[str, Any]) -> None:
+    said = (Path(__file__).parent / "TABLE.md").read_text(encoding="utf-8").splitlines()
+    now = table.lines(truth)
+    for before, after in zip(said, now, strict=True):
+        assert before == after, (
+            f"PyTorch {truth['torch']} or a program of ours has changed its mind. The table said:\n    {before}\n"
+            f"and what is recorded now is:\n    {after}\nIf the change is PyTorch's, correct the orders in "
+            "lib/engines/torch_order.py and what the notebooks say of it, then make the table anew: "
+            "python -m tests.torch_truth.table > tests/torch_truth/TABLE.md"
+        )
+    assert TORCH in said[0]

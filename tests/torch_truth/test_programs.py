@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +9,8 @@ import pytest
 from lib import run
 from lib.course.specs import cost_named
 from lib.engines.like import COUNTERPARTS, NONE, beside, first_difference
-from lib.engines.torch_order import TORCH
 from tests.programs import COURSE
 from tests.test_closed_forms import program
-from tests.torch_truth import table
 
 IDENTICAL = [
     ("p00_basic", "basic", "basic", [(1, 1, 1), (1, 5, 3)]),
@@ -58,34 +55,8 @@ def test_a_v_that_does_something_else_is_found_out() -> None:
         assert (found.rank, str(found.yours[found.place][0]), str(found.theirs[found.place])) == says[:3]
 
 
-@pytest.mark.parametrize("name", ["ScheduleGPipe", "Schedule1F1B"])
-def test_receives_too_stand_where_pytorch_has_them(truth: dict[str, Any], name: str) -> None:
-    """These two schedules ask for a message when it is needed, as our programs do."""
-    ours = {"ScheduleGPipe": ("p06_gpipe", "gpipe"), "Schedule1F1B": ("p13_one_f_one_b", "one_f_one_b")}[name]
-    for one in truth["found"][name]:
-        done = run(program(*ours), one["ranks"], one["layers"], one["turns"])
-        for model, each in zip(done.models, one["each"], strict=True):
-            kinds = ("forward", "backward", "pass_to", "receive")
-            mine = [(event.kind, *event.batches, *event.group) for event in model.log if event.kind in kinds]
-            its = [(kind, turn, *group) for kind, _, turn, group in each if kind in kinds]
-            assert mine == its and len(mine) >= 2 * one["turns"]
-
-
 def test_waiting_for_each_call_starts_the_collectives_in_another_order() -> None:
     size: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4, "cost": cost_named("long_gathers")}
     found = first_difference(run(program("p12_prefetch", "fsdp_blocking"), **size).models, COUNTERPARTS["fsdp"])
     assert found is not None and found.why.startswith("FSDP2 issues the next all-gather before this backward")
     assert (found.rank, str(found.yours[found.place][0]), str(found.theirs[found.place])) == (0, "5B0", "4AG")
-
-
-def test_the_table_says_what_is(truth: dict[str, Any]) -> None:
-    said = (Path(__file__).parent / "TABLE.md").read_text(encoding="utf-8").splitlines()
-    now = table.lines(truth)
-    for before, after in zip(said, now, strict=True):
-        assert before == after, (
-            f"PyTorch {truth['torch']} or a program of ours has changed its mind. The table said:\n    {before}\n"
-            f"and what is recorded now is:\n    {after}\nIf the change is PyTorch's, correct the orders in "
-            "lib/engines/torch_order.py and what the notebooks say of it, then make the table anew: "
-            "python -m tests.torch_truth.table > tests/torch_truth/TABLE.md"
-        )
-    assert TORCH in said[0]
