@@ -1,6 +1,6 @@
 """What takes long: `make test` runs a part of it, the same each time, and `make test-all` everything.
 
-A test that is marked ``slow`` is left out by `make test`, and of a test with many cases a fixed quarter is run. Whoever
+A test that is marked ``slow`` is left out by `make test`, and of a test with many cases a fixed sixth is run. Whoever
 runs a file by itself runs all that is in it.
 """
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 EVERYTHING = os.environ.get("SLOW_TESTS") != "none"
 MANY = 8
 """A test that has more cases than so many is run with one of ``PART`` of them, by `make quick` of ``QUICK_PART``."""
-PART, QUICK_PART = 4, 8
+PART, QUICK_PART = 6, 12
 LEFT_OUT = "SLOW TESTS NOT RUN, and of a test with many cases a part is run: make test-all runs everything."
 
 
