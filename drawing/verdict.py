@@ -49,19 +49,16 @@ def show_verdict(shown: ShownVerdict) -> str:
     if run is not None:
         parts += [*_reasons(shown, run), *_to_reach(shown, run), *_to_keep(shown, run)]
     below = "".join(f'<div style="{APART}">{part}</div>' for part in parts)
-    return page.table(replace(verdict, attempts="")) + below
+    told = tuple(fact for fact in verdict.more if fact[0] != "attempts")  # they are drawn
+    return page.table(replace(verdict, more=told)) + below
 
 
 def _reasons(shown: ShownVerdict, run: Run) -> Iterator[str]:
     """Yield the run with its longest chain, with what is in memory at its peak, or with both: whichever is over the
     target."""
     verdict = shown.verdict
-    puzzle = verdict.puzzle
-    assert verdict.time is not None and verdict.memory is not None
-    slow, large = verdict.time > puzzle.target["time"], verdict.memory > puzzle.target["memory"]
-    if slow or large:
-        drawn = _with_targets((shown.noted if large else None) or run, puzzle)
-        yield draw(drawn, chain=slow, memory=large)._repr_html_()
+    if verdict.slow or verdict.large:
+        yield draw(_with_targets(run, verdict.puzzle), chain=verdict.slow, memory=verdict.large)._repr_html_()
 
 
 def _with_targets(run: Run, puzzle: Puzzle) -> Trace:

@@ -140,6 +140,7 @@ def test_why_says_more_than_a_verdict_and_each_level_more() -> None:
     in_a_notebook(program)
     levels = [why(level) for level in (1, 2, 3)]
     assert len(levels[0]) < len(levels[1]) and levels[2].startswith(levels[1]) and "right run" not in levels[0]
+    assert levels[2].endswith("a right run has `weight = await model.allgather(model.weights[layer], layer)`")
     with pytest.raises(PuzzleError, match="three levels"):
         why(4)
 

@@ -2,8 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..basics.errors import PuzzleError
@@ -76,29 +75,9 @@ def _given(statement: ast.stmt) -> Iterable[str]:
 
 
 def _source(given: str, statement: ast.stmt, text: str) -> str:
-    """Return the source of the definition of a name by a statement of this text: of an import that name alone."""
+    """Return the lines with the definition of a name by a statement of this text: of an import that name alone."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         [alias] = [one for one in statement.names if given == (one.asname or one.name.split(".")[0])][-1:]
         return ast.unparse(type(statement)(**vars(statement) | {"names": [alias]}))
-    if isinstance(statement, BLOCKS):
-        first = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
-        return "\n".join(text.split("\n")[first - 1 : statement.end_lineno])
-    return segment(_lines(text), statement)
-
-
-LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-"""A line as Python's parser has it: a form feed ends none."""
-
-
-@lru_cache(maxsize=1)  # one statement after the other is looked for in the same text
-def _lines(text: str) -> list[bytes]:
-    return [line.encode() for line in LINE.findall(text)]
-
-
-def segment(lines: Sequence[bytes], statement: ast.stmt) -> str:
-    """Return the source of a statement, as ``ast.get_source_segment`` does. That splits the text anew for each, letter
-    by letter: of a file with 31 puzzles it took most of the time of a verdict on a mistake."""
-    own = [*lines[statement.lineno - 1 : statement.end_lineno]]
-    own[-1] = own[-1][: statement.end_col_offset]
-    own[0] = own[0][statement.col_offset :]
-    return b"".join(own).decode()
+    first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+    return "\n".join(text.split("\n")[first - 1 : statement.end_lineno])

@@ -24,7 +24,7 @@ from ..basics.errors import PuzzleError, shown_files
 from ..basics.folders import PACKAGE
 from ..course.specs import puzzles
 from ..recording.safe import shown
-from .beside import imported_by
+from .neighbors import imported_by
 
 EXPERIMENTS = ("run", "sweep", "plan", "grade", "hint", "progress", "solution", "attempt", "start_from")
 """What a file imports of lib to try its functions. All of drawing is of that kind, too."""

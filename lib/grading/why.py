@@ -11,13 +11,12 @@ from ..learner.dist import Dist
 from ..recording.recorder import recorder_for
 from ..running.run import Failed, failed
 from ..running.trained import train_on
-from .references import is_explained, references_of
-from .standing import size_of_run
+from .reasons import is_explained, references_of
 from .verdict import Verdict
 
 LEVELS = (1, 2, 3)
-last: list[Verdict] = []
-"""The last verdict, if there is one since the last run that failed."""
+graded: list[Verdict] = []
+"""The last verdict, if there is one."""
 
 
 class Why(str):
@@ -34,26 +33,21 @@ def why(level: int = 2) -> Why:
     """
     if level not in LEVELS:
         raise PuzzleError("why has three levels", expected="1, 2 or 3", got=repr(level))
-    if failed:
-        explanation: Explanation | None = _of_run(failed[0])
-    elif last:
-        explanation = last[0].explanation
-    else:
+    if not failed and not graded:
         raise PuzzleError("nothing has failed here", expected="a run that fails, or a verdict that is no pass", line="")
-    return Why(in_words(explanation, level))
+    sentences = _sentences(_of_run(failed[0]) if failed else graded[0].explanation, level)
+    return Why("\n".join(sentences) or "the calls of this run show no more")
 
 
-def beside(puzzle: Puzzle) -> str:
+def right_lines(puzzle: Puzzle) -> str:
     """Return the lines of a right run that differ from those of the last attempt at a puzzle, or an empty text."""
-    explanation = last[0].explanation if last and last[0].puzzle.name == puzzle.name else None
-    known = words.why(explanation, 2) if explanation else []
-    return "\n".join(said for said in (words.why(explanation, 3) if explanation else []) if said not in known)
+    explanation = graded[0].explanation if graded and graded[0].puzzle.name == puzzle.name else None
+    known = _sentences(explanation, 2)
+    return "\n".join(line for line in _sentences(explanation, 3) if line not in known)
 
 
-def in_words(explanation: Explanation | None, level: int = 2) -> str:
-    """Return an explanation as text, a sentence in a line."""
-    said = words.why(explanation, level) if explanation is not None else []
-    return "\n".join(said) or "the calls of this run show no more"
+def _sentences(explanation: Explanation | None, level: int) -> list[str]:
+    return [] if explanation is None else words.why(explanation, level)
 
 
 def _of_run(run: Failed) -> Explanation | None:
@@ -64,10 +58,8 @@ def _of_run(run: Failed) -> Explanation | None:
     try:
         train_on(fn, Dist.of(shape, recorder.as_simulator), work, settings)
     except PuzzleError as error:
-        if error.run is None:
-            return None
-        size = size_of_run(error.run)
-        puzzle = puzzles().get(error.run.name)
-        references = () if puzzle is None or not is_explained(size) else references_of(puzzle, size, cost)
-        return explain(recorder.whole(), error, references, size, cost)
+        if error.run is not None:
+            size, puzzle = error.run.size, puzzles().get(error.run.name)
+            references = references_of(puzzle, size, cost) if puzzle is not None and is_explained(size) else ()
+            return explain(recorder.whole(), error, references, size, cost)
     return None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from textwrap import fill
+from typing import Any
 
 from ..basics.collector import collector_off
 from ..basics.errors import PuzzleError, witnessed
@@ -64,6 +65,14 @@ class Outcome:
         peaks = [log.peak if isinstance(log, Log) else peak(log) for log in self._logs]
         self.memory: Elements = max(peaks[: self.ranks], default=0)
         self.host_memory: Elements = max(peaks[self.ranks :], default=0)
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """The arguments of ``run`` that say how large the machine is, and what it trains."""
+        size = {name: getattr(self, name) for name in ("ranks", "layers", "batches", "mesh", "hosts", "experts")}
+        size["node_size"] = None if self.node_size == self.cost.node_size else self.node_size  # else the prices say it
+        size["train"] = None if self.train == TRAINED[0] else self.train
+        return {name: value for name, value in size.items() if value}
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
