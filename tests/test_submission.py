@@ -89,7 +89,7 @@ def test_no_line_of_our_own_notebooks_is_said_to_fail_or_to_be_missed(path: Path
 def test_what_only_lacks_the_outcome_of_an_experiment_has_not_failed() -> None:
     shows = "print(done)\ntime = done.time\nwords = f'{time} ticks'\nprint(words)\ndef fsdp(model): pass\n"
     found = load("x.py", RUNS + shows)
-    assert found[1:] == ([], [], []) and "fsdp" in found.names
+    assert found[1:] == ([], []) and "fsdp" in found.names
 
 
 @pytest.mark.parametrize("line", ["fsdp = done.fn\n", "@done\ndef fsdp(model): pass\n"])
@@ -110,7 +110,7 @@ def test_what_needs_an_outcome_and_is_used_is_named_with_what_it_needs() -> None
     "def fsdp(model):\n    return [done for done in ()], model.done, model.done()\n",
 ])  # fmt: skip
 def test_a_local_name_of_a_function_is_no_use_of_an_outcome(uses: str) -> None:
-    assert load("x.py", RUNS + uses)[1:] == ([], [], [])
+    assert load("x.py", RUNS + uses)[1:] == ([], [])
 
 
 @pytest.mark.parametrize("uses", [
@@ -121,7 +121,7 @@ def test_a_local_name_of_a_function_is_no_use_of_an_outcome(uses: str) -> None:
     "def other(): return done\nasync def fsdp(model): return lambda: done\n",
 ])  # fmt: skip
 def test_an_outcome_that_a_function_uses_is_named(uses: str) -> None:
-    assert load("x.py", RUNS + uses)[1:] == ([], ["x.py, line 3 (it calls run)"], [])
+    assert load("x.py", RUNS + uses)[1:] == ([], ["x.py, line 3 (it calls run)"])
 
 
 # -- where it prints ----------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ..basics.errors import PuzzleError
-from ..grading.commandline import MODULE, Usage, add_machine, called, function_in, size_for
+from ..grading.commandline import Usage, add_machine, function_in, size_for
+from ..lab.commands import MODULE, called
 from ..machine.check import TRAINED
 from ..machine.cost import Shape
 from ..running.run import ENGINES, Settings, run

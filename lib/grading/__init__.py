@@ -13,7 +13,7 @@ page         a verdict to be read: a few lines and a fold, as text and for noteb
 why          more of what the last verdict, or the last run that failed, shows
 hints        a hint in words, and which one fits the last attempt
 progress     the best so far, in a small file beside the notebooks
-commandline  what commands at a shell have in common
+commandline  a function in a file and the machine that runs it, for commands at a shell
 notebook     grade, hint, progress, start_from, attempt and solution, as a learner calls them
 ===========  ======================================================================
 """

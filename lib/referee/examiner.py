@@ -21,11 +21,11 @@ from multiprocessing.connection import Connection, Pipe, wait
 from ..course.layouts import Size
 from ..course.sizes import other_sizes
 from ..course.specs import Puzzle
-from ..grading.commandline import called
 from ..grading.judge import judge
 from ..grading.reasons import references_of
 from ..grading.submission import sources
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
+from ..lab.commands import called
 from ..machine.outcome import Outcome
 from ..recording.safe import shown
 from .attempts import Attempt, Found
