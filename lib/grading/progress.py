@@ -7,8 +7,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from html import escape
@@ -89,7 +89,8 @@ class Progress:
         self.path = (folder or kept_in()) / NAME
         self.note = ""
         if self._read():
-            self._change(lambda: None)
+            with self._changing():
+                pass
 
     def _read(self) -> bool:
         """Take over what is sound in the file. Return whether something of it is not."""
@@ -137,14 +138,15 @@ class Progress:
         goes_on = "progress goes on with what is sound in it" if found else "progress begins anew"
         self.note = f"{NAME} was broken; it is kept as {aside.name}, and {goes_on}"
 
-    def _change(self, how: Callable[[], None]) -> None:
-        """Read the file, change what it says, and write it, while others wait."""
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Read the file, let the block change what it says, and write it, while others wait."""
         with suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         with one_at_a_time(self.path):
             if self._read():
                 self._set_aside()
-            how()
+            yield
             if not self.left_alone:
                 self.save()
 
@@ -163,25 +165,21 @@ class Progress:
         """Keep how each attempt ended, add it to the trail if it is right, and keep its verdict if it is the best of
         its puzzle (with the star, then fast, then small). Keep the code if it passes."""
         attempted = [verdict for verdict in verdicts if verdict.status != TODO]
-
-        def take() -> None:
-            for verdict in attempted:
-                self._take(verdict, code)
-
         if attempted:
-            self._change(take)
+            with self._changing():
+                for verdict in attempted:
+                    self._take(verdict, code)
 
     def _take(self, verdict: Verdict, code: str) -> None:
-        puzzle, time, memory = verdict.puzzle, verdict.time, plain(verdict.memory)
-        self.endings[puzzle.name] = Ending(verdict.right is True, time, memory)
+        name, time, memory = verdict.puzzle.name, verdict.time, plain(verdict.memory)
+        self.endings[name] = Ending(verdict.right is True, time, memory)
         if verdict.right and time is not None and memory is not None:
             point = Point(time, memory, verdict.status == PASS)
-            trail = [one for one in self.trail.get(puzzle.name, []) if one != point]
-            self.trail[puzzle.name] = [*trail, point][-LONGEST:]
+            self.trail[name] = [*(one for one in self.trail.get(name, ()) if one != point), point][-LONGEST:]
         if verdict.status == PASS and 0 < len(code) <= LONGEST_ANSWER:
-            self.answers[puzzle.name] = code
+            self.answers[name] = code
         new = {"status": verdict.status, "time": time, "memory": memory}
-        self.best[puzzle.name] = min(self.best.get(puzzle.name, new), new, key=lambda best: _rank(best, puzzle))
+        self.best[name] = min(self.best.get(name, new), new, key=partial(_rank, verdict.puzzle))
 
     def fitting(self, puzzle: Puzzle) -> tuple[int, str]:
         """Return the index of the hint that fits the last attempt, and why it does (see ``fitting_hint``). A file of
@@ -192,12 +190,9 @@ class Progress:
 
     def take_hint(self, puzzle: Puzzle, first: int = 0) -> int:
         """Return the index of the next hint from ``first`` on, or of the last one, and count it."""
-
-        def take() -> None:
-            number = max(first, self.hints.get(puzzle.name, 0))
-            self.hints[puzzle.name] = min(number + 1, len(puzzle.hints))
-
-        self._change(take)
+        with self._changing():
+            count = 1 + max(first, self.hints.get(puzzle.name, 0))
+            self.hints[puzzle.name] = min(count, len(puzzle.hints))
         return self.hints[puzzle.name] - 1
 
     # -- how it is shown ------------------------------------------------------------------------------
@@ -206,11 +201,9 @@ class Progress:
         """Return number, title, status, star, time and memory of every puzzle, then the figures of target and star."""
         rows: list[tuple[str, ...]] = []
         for puzzle in puzzles().values():
-            best = self.best.get(puzzle.name, {"status": TODO, "time": None, "memory": None})
-            shown = [
-                puzzle.brief(one["time"], one["memory"]) if one and one["memory"] is not None else ("", "")
-                for one in (best, puzzle.target, puzzle.star)
-            ]
+            best = self.best.get(puzzle.name, {"status": TODO, "memory": None})
+            goals = [one if one and one["memory"] is not None else None for one in (best, puzzle.target, puzzle.star)]
+            shown = [puzzle.brief(one["time"], one["memory"]) if one else ("", "") for one in goals]
             star = STAR * (puzzle.name in self.starred)
             rows.append((str(puzzle.number), puzzle.title, best["status"], star, *shown[0], *shown[1], *shown[2]))
         return rows
@@ -223,16 +216,15 @@ class Progress:
     @property
     def starred(self) -> list[str]:
         """The names of the puzzles that are solved with the star."""
-        return [name for name in self.solved if _has_star(self.best[name], puzzles()[name])]
+        return [name for name in self.solved if _has_star(puzzles()[name], self.best[name])]
 
     def headline(self) -> str:
         """Return a line with the numbers of solved puzzles, stars, and repaired programs."""
-        done: dict[bool, list[bool]] = {False: [], True: []}  # whether each is solved, of puzzles and of repairs
-        for name, puzzle in puzzles().items():
-            done[puzzle.repair].append(name in self.solved)
-        solved, repaired = (f"{sum(own)} of {len(own)}" for own in done.values())
+        repairs = {name for name, puzzle in puzzles().items() if puzzle.repair}
+        solved = f"{len({*self.solved} - repairs)} of {len(puzzles().keys() - repairs)} puzzles solved"
         stars = f"{len(self.starred)} of {sum(puzzle.star is not None for puzzle in puzzles().values())} stars"
-        return f"Progress: {solved} puzzles solved, {stars}, {repaired} programs repaired"
+        repaired = f"{len({*self.solved} & repairs)} of {len(repairs)} programs repaired"
+        return f"Progress: {solved}, {stars}, {repaired}"
 
     def __str__(self) -> str:
         lines = in_columns([HEADS, *self.rows()], figures=(0, *range(FIGURES, len(HEADS))))
@@ -241,10 +233,9 @@ class Progress:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        how = [NAMED] * FIGURES + [f"{NAMED};text-align:right"] * (len(HEADS) - FIGURES)
-        heads = "".join(
-            f'<th scope="col" style="{style}">{escape(head)}</th>' for head, style in zip(HEADS, how, strict=True)
-        )
+        heads = "".join(f'<th scope="col" style="{NAMED}">{escape(head)}</th>' for head in HEADS[:FIGURES])
+        for head in HEADS[FIGURES:]:
+            heads += f'<th scope="col" style="{NAMED};text-align:right">{escape(head)}</th>'
         body = ""
         for number, title, status, *rest in self.rows():
             body += f'<tr><td>{number}</td><th scope="row" style="{NAMED}">{escape(title)}</th><td>{badge(status)}</td>'
@@ -260,25 +251,18 @@ NAMED = "text-align:left;vertical-align:top;padding-right:12px"  # may be broken
 NUMBER = "text-align:right;white-space:nowrap;padding-right:12px;font-variant-numeric:tabular-nums"
 
 
-def _is_figure(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and 0 <= value <= MOST)
-
-
-def _is_bool(value: Any) -> bool:
-    return type(value) is bool
-
-
-SOUND: Mapping[str, Callable[[Any], bool]] = {
-    "status": lambda value: value in (PASS, FAIL, ERROR),
-    "passed": _is_bool, "right": _is_bool, "time": _is_figure, "memory": _is_figure,
-    "hints": lambda value: type(value) is int and 0 <= value <= MOST,
-    "answer": lambda value: type(value) is str,
-}  # fmt: skip
-"""What may be kept, by its name."""
-
-
 def _checked(name: str, value: Any) -> Any:
-    if not SOUND[name](value):
+    """Return a value of the file. Raise ValueError if it is none of that name."""
+    match name:
+        case "status":
+            sound = value in (PASS, FAIL, ERROR)
+        case "time" | "memory":
+            sound = value is None or (type(value) in (int, float) and 0 <= value <= MOST)
+        case "hints":
+            sound = type(value) is int and 0 <= value <= MOST
+        case _:
+            sound = type(value) is (str if name == "answers" else bool)
+    if not sound:
         raise ValueError(f"no {name}")
     return value
 
@@ -299,17 +283,17 @@ PARTS: Mapping[str, Callable[[Any], Any]] = {
     "hints": partial(_checked, "hints"),
     "trail": _trail,
     "endings": lambda ending: Ending(**_row(ending, *Ending._fields)),
-    "answers": partial(_checked, "answer"),
+    "answers": partial(_checked, "answers"),
 }
 """The parts of the file, and what takes an entry of each: it raises LookupError, TypeError or ValueError for others."""
 
 
-def _has_star(best: dict[str, Any], puzzle: Puzzle) -> bool:
+def _has_star(puzzle: Puzzle, best: dict[str, Any]) -> bool:
     figures = best["time"], best["memory"]
     return best["status"] == PASS and None not in figures and puzzle.has_star(*figures)
 
 
-def _rank(best: dict[str, Any], puzzle: Puzzle) -> tuple[float, ...]:
+def _rank(puzzle: Puzzle, best: dict[str, Any]) -> tuple[float, ...]:
     """Return a key that sorts verdicts from best to worst: solved, with the star, fast, small."""
     figures = (math.inf if best[key] is None else best[key] for key in ("time", "memory"))
-    return (best["status"] != PASS, not _has_star(best, puzzle), *figures)
+    return (best["status"] != PASS, not _has_star(puzzle, best), *figures)
