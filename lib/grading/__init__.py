@@ -8,7 +8,6 @@ submission   what is taken of a learner's notebook or script
 answers      what a learner wrote for one puzzle, to begin another with it
 reasons      why a run fails, or is slower or larger than the target, beside right runs
 judge        right or not, at its own size and others; layout, ideas, target
-standing     how a run stands to the puzzle of its name, for pictures
 page         a verdict to be read: a few lines and a fold, as text and for notebooks
 why          more of what the last verdict, or the last run that failed, shows
 hints        a hint in words, and which one fits the last attempt

@@ -8,37 +8,12 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..course.specs import cost_named, puzzles
-from ..machine.check import TRAINED
+from ..running.options import MACHINE
 from .submission import load_quietly, summary
-
-SIZES = {
-    "ranks": "GPUs (a puzzle's function: those of the puzzle)",
-    "layers": "layers (a puzzle's function: those of the puzzle)",
-    "batches": "micro-batches (a puzzle's function: those of the puzzle)",
-    "node_size": "ranks in a node",
-    "hosts": "hosts: one for each GPU, or one for each node (none)",
-    "experts": "experts of every other layer (none)",
-}
-"""The options that are numbers."""
 
 
 class Usage(Exception):
     """Raised for a wrong command line."""
-
-
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how large a machine is."""
-    for name, says in SIZES.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=int, help=says)
-    parser.add_argument("--mesh", metavar="M", type=_mesh, help="names and sizes of axes: replica=2,shard=4")
-    parser.add_argument("--train", choices=TRAINED, help="what is trained: weights, or adapters beside them")
-
-
-def _mesh(text: str) -> dict[str, int]:
-    pairs = [part.split("=") for part in text.split(",")]
-    if not all(len(pair) == 2 and pair[0] and pair[1].isdigit() for pair in pairs):
-        raise argparse.ArgumentTypeError("axes are written so: replica=2,shard=4")
-    return {name: int(size) for name, size in pairs}
 
 
 def function_in(what: str) -> Callable[..., Any]:
@@ -63,7 +38,7 @@ def size_for(function: Callable[..., Any], options: argparse.Namespace) -> dict[
     """Return the arguments of ``run``: those of the options, and for the rest those of the puzzle of this name."""
     puzzle = puzzles().get(function.__name__)
     size: dict[str, Any] = dict(puzzle.size) if puzzle else {}
-    given = {name: value for name in (*SIZES, "mesh", "train") if (value := getattr(options, name)) is not None}
+    given = {name: value for name in MACHINE if (value := getattr(options, name)) is not None}
     if "ranks" in given and "mesh" not in given:  # the puzzle's axes, nodes and hosts are those of another machine
         size = {name: value for name, value in size.items() if name not in ("mesh", "node_size", "hosts")}
     return size | given | ({"cost": cost_named(puzzle.cost)} if puzzle else {})

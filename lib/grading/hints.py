@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..basics.errors import numbered
 from ..course.layouts import mesh_of
 from ..course.outlines import half_schedule
 from ..course.specs import Puzzle
-from ..record.codes import code_of, grid, legend
-from ..record.events import Event
-from ..record.operations import Message
+from ..record.codes import code_of, copies, grid, legend
 from ..record.table import OPERATIONS
 from ..record.training import FORWARD
-
-ALIKE = 4  # ranks that do the same but for their micro-batches: of more, two are shown
 
 
 class Ending(NamedTuple):
@@ -72,7 +67,7 @@ class Hint:
 def _schedule(puzzle: Puzzle) -> str:
     """Return half of a schedule as text, with what its codes mean."""
     half, unit = half_schedule(puzzle), puzzle.unit
-    alike = _alike(half.events)
+    alike = copies(half.events)
     shown = [event for event in half.events if event.rank not in alike]
     forwards = [event for event in half.events if event.kind == FORWARD.kind]  # none where layers have steps
     known = [f"{code_of(one)}: layer {one.layer} forward, {numbered('micro-batch', one.batches)}" for one in forwards]
@@ -84,15 +79,3 @@ def _schedule(puzzle: Puzzle) -> str:
     until += ", without ranks that do the same" * (half.others > 0)
     same = f"{numbered('rank', alike)} do the same as rank {shown[0].rank}, on their own micro-batches."
     return f"{until} ({'; '.join(means)}):\n\n{drawn}" + (f"\n\n{same}" if alike else "")
-
-
-def _alike(events: Sequence[Event]) -> list[int]:
-    """Return the ranks that need not be shown, since many do the same at the same time on other micro-batches."""
-    done: dict[int, list[tuple[object, ...]]] = {}
-    for event in events:
-        peers = event.group if isinstance(OPERATIONS.get(event.kind), Message) else ()
-        what = event.kind, event.layer, event.layers, len(event.batches), event.start, event.end, peers
-        done.setdefault(event.rank, []).append(what)
-    first, *others = sorted(done)
-    alike = [rank for rank in others if done[rank] == done[first]]
-    return alike[1:] if len(alike) >= ALIKE else []

@@ -3,20 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..basics.errors import PuzzleError, show_call
+from ..basics.errors import PuzzleError
 from ..course.bounds import bounds_of
 from ..course.ideas import IDEAS, place_at
 from ..course.layouts import Size, check_layout
 from ..course.sizes import other_sizes, show_size
-from ..course.specs import Puzzle, subject_of
+from ..course.specs import FEATURES, Puzzle, subject_of
 from ..learner.model import written
 from ..machine.check import TRAINED, check_finals
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
 from ..record.figures.breakdown import idle_of, time_parts
 from ..record.figures.chain import chain_of
-from ..record.figures.score import memory_parts, peak_event
-from ..record.labels import AXES, HOSTS, LISTS, SLICES
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, UPDATE
 from ..running.limits import collector_off
@@ -29,6 +27,7 @@ Recorded = Callable[[Size], Recording | None]
 """Returns what the run at a size has called, or None where that is not known."""
 
 
+@collector_off(cycles=True)
 def judge(
     puzzle: Puzzle,
     run: Runs,
@@ -39,11 +38,10 @@ def judge(
     """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL. ``recorded``,
     ``references`` and ``source`` are what the verdict is explained with: the recordings of these runs, right ones, and
     the text of the program, as far as it is known."""
-    with collector_off(cycles=True):
-        return _judged(puzzle, run, lambda size: Reasons(puzzle, size, recorded(size), references, source()))
 
+    def reasons(size: Size) -> Reasons:
+        return Reasons(puzzle, size, recorded(size), references, source())
 
-def _judged(puzzle: Puzzle, run: Runs, reasons: Callable[[Size], Reasons]) -> Verdict:
     verdict, size = Verdict(puzzle, FAIL, ""), puzzle.size
     outcome = None
     try:
@@ -116,21 +114,12 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) ->
         IDEAS[name].check(outcome)
 
 
-FEATURE_NAMES = {
-    SLICES: "slices of activations",
-    LISTS: "lists of tensors in one call",
-    HOSTS: "hosts",
-    AXES: "collectives over several axes at once",
-}
-"""The names of features that are not keywords or operations."""
-
-
 def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
     """Raise PuzzleError for a feature (an operation or an option) that the puzzle does not grant."""
     for event in outcome.distinct:
         for feature in event.words:
             if feature not in puzzle.words:
-                subject, name = subject_of(feature), FEATURE_NAMES.get(feature, f"`{feature}`")
+                subject, name = subject_of(feature), FEATURES.get(feature, f"`{feature}`")
                 about = f", which is the subject of puzzle {subject.number}" if subject else ""
                 place = place_at(event, puzzle.unit)
                 raise PuzzleError("not_granted", where=place, line="", number=puzzle.number, feature=name, about=about)
@@ -156,12 +145,7 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
     if time > target["time"]:
         over.append(f"{own[0]}, target {most[0]}")
     if memory > target["memory"]:
-        event, unit = peak_event(outcome.device_events), puzzle.unit
-        assert event is not None  # there is none over a target
-        where = f"on rank {event.rank} at {unit.at(unit.brief(event.issued))}"
-        held = [f"{kind.replace('_', ' ')} {puzzle.size_unit.show(size)}" for kind, size in memory_parts(event).items()]
-        began = f"when {show_call(event.kind, event.layers or event.layer)} began: {', '.join(held)}"
-        over.append(f"{own[1]}, target {most[1]} ({where}, {began})")
+        over.append(f"{own[1]}, target {most[1]} ({outcome.at_peak})")
     return "Correct, but over the target: " + "; ".join(over) if over else ""
 
 

@@ -145,9 +145,9 @@ def _indented(*lines: str) -> list[str]:
 
 def table(verdict: Verdict) -> str:
     """Return a verdict as HTML: what ``text`` says and, folded, a table with all that is known."""
-    puzzle, shown = verdict.puzzle, CELEBRATION * (verdict.status == PASS)
+    puzzle = verdict.puzzle
     title = f"Puzzle {puzzle.number}: {escape(puzzle.title)} {badge(verdict.status)}{_star(verdict)}"
-    shown += f'<div style="{CAPTION}">{title}</div>'
+    shown = f'<div style="{CAPTION}">{title}</div>'
     first = [f"with {verdict.failed_at}" * bool(verdict.failed_at), headline(verdict)]
     for line in filter(None, [": ".join(filter(None, first)) or verdict.message, *brief(verdict)]):
         shown += f'<div style="{LINE}">{escape(line)}</div>'
@@ -172,23 +172,3 @@ def _star(verdict: Verdict) -> str:
 def badge(status: str) -> str:
     """Return the status on a background of its color."""
     return f'<span style="background:{COLORS[status]};color:#ffffff;padding:1px 8px;border-radius:4px">{status}</span>'
-
-
-def _celebration() -> str:
-    """Return a drawing of eight processors in a row of links, with check marks and sparks."""
-    drawn = "".join(f'<path d="M{32 + 28 * place} 26h12" stroke="#7d8590" stroke-width="2"/>' for place in range(7))
-    for place in range(8):
-        x = 16 + 28 * place
-        color = ("#0072b2", "#009e73", "#d55e00", "#8a5ba6")[place % 4]
-        pins = "".join(f'<path d="M{x + p} 18v-4M{x + p} 34v4"/>' for p in (4, 8, 12))
-        drawn += f'<g stroke="{color}" stroke-width="2">{pins}<rect x="{x}" y="18" width="16" height="16" rx="3" '
-        drawn += f'fill="{color}"/><path d="M{x + 4} 26l3 3 6 -6" stroke="#ffffff" fill="none"/></g>'
-    for x, y in ((10, 7), (66, 6), (122, 8), (178, 6), (230, 8), (38, 46), (94, 46), (150, 46), (206, 46)):
-        drawn += f'<path d="M{x} {y - 4}v8M{x - 4} {y}h8" stroke="#b58900" stroke-width="2"/>'
-    return (
-        '<svg role="img" aria-label="Eight processors, all of them with a check mark" width="248" height="52" '
-        f'viewBox="0 0 248 52" style="display:block">{drawn}</svg>'
-    )
-
-
-CELEBRATION = _celebration()

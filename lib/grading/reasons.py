@@ -13,6 +13,7 @@ import json
 import linecache
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -84,17 +85,18 @@ def _solution(path: Path, name: str) -> Callable[[Any], object] | None:
     return names.get(name)
 
 
+@dataclass
 class Reasons:
     """What the run that decides a verdict is explained with. ``recording``: what it has called, or None where that is
     not known; ``source``: the text of the program, empty where that is not known; ``trouble``: why there is no
     explanation, where it fails."""
 
-    def __init__(
-        self, puzzle: Puzzle, size: Size, recording: Recording | None, references: References, source: str
-    ) -> None:
-        self.puzzle, self.size, self.recording = puzzle, size, recording
-        self.references, self.source = references, source
-        self.trouble = ""
+    puzzle: Puzzle
+    size: Size
+    recording: Recording | None
+    references: References
+    source: str
+    trouble: str = ""
 
     def explanation(self, error: PuzzleError | None, begun: bool = True) -> Explanation | None:
         """Return why the run fails with this error or, without one, is slower or larger than the target's. Of a program

@@ -80,9 +80,6 @@ class Experiment:
             raise AttributeError(name)
         return Experiment(f"{self.name}.{name}")
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
 
 def switch_off(functions: bool = False) -> Callable[[], None]:
     """Put experiments in place of these, with the ``functions`` behind them or without. Return what undoes that."""

@@ -7,12 +7,12 @@ from textwrap import fill
 from typing import Any
 
 from ..basics.collector import collector_off
-from ..basics.errors import PuzzleError, witnessed
+from ..basics.errors import PuzzleError, show_call, witnessed
 from ..basics.units import ELEMENTS, TICKS, Elements, SizeUnit, Unit
 from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
 from ..record.figures.breakdown import in_words, time_parts
-from ..record.figures.score import makespan, peak
+from ..record.figures.score import makespan, memory_parts, peak, peak_event
 from ..record.training import BESIDE
 from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
@@ -107,6 +107,17 @@ class Outcome:
         """The records of ranks that stand for others, in the order of the log: any other rank does what an earlier one
         of these does, at the same time, but for its micro-batches and with whom. Unless some stand for others, all."""
         return self.events
+
+    @property
+    def at_peak(self) -> str:
+        """Where the memory of a device is highest, and what is stored there, in words."""
+        event = peak_event(self.device_events)
+        if event is None:
+            return ""
+        held = [f"{kind.replace('_', ' ')} {self.size_unit.show(size)}" for kind, size in memory_parts(event).items()]
+        moment = self.unit.at(self.unit.brief(event.issued))
+        began = show_call(event.kind, event.layers or event.layer)
+        return f"on rank {event.rank} at {moment}, when {began} began: {', '.join(held)}"
 
     @cached_property
     def overlap(self) -> str:

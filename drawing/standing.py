@@ -4,10 +4,10 @@ however often that is drawn."""
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from ..basics.errors import PuzzleError
-from ..course.specs import Puzzle, cost_named, puzzles
-from ..running.run import Run
-from .judge import check
+from lib.basics.errors import PuzzleError
+from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.grading.judge import check
+from lib.running.run import Run
 
 
 class Standing(NamedTuple):
