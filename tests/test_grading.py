@@ -829,7 +829,7 @@ def test_the_last_hint_offers_what_can_be_had(new_session: Callable[[], None]) -
 
 DDP = "import math, random\n\nHALF = 2\n\n\ndef mine(n):\n    return math.floor(n / HALF)\n\n\n"
 DDP += "async def ddp(model):\n    # As in ddp.\n    mine(3)\n    return model"
-WSDP = DDP.replace("import math, random\n\n", "import math\n").replace("ddp", "wsdp")
+WSDP = DDP.replace("import math, random\n\n", "import math, random\n").replace("ddp", "wsdp")
 
 
 def written(folder: Path, *cells: str) -> None:

@@ -3,7 +3,6 @@
 ===========  ======================================================================
 verdict      the one result: what came of an attempt, of several
 seal         whether this library is still what it was
-neighbors    modules beside a learner's file, which that imports
 submission   what is taken of a learner's notebook or script
 answers      what a learner wrote for one puzzle, to begin another with it
 reasons      why a run fails, or is slower or larger than the target, beside right runs

@@ -16,7 +16,7 @@ BLOCKS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def answer_in(texts: Iterable[str], name: str) -> str:
     """Return the function of that name with everything it needs from these cells; nothing if it is missing or blank.
 
-    >>> answer_in(["import math, sys", "n = 2", "def half(model):\\n    return math.sqrt(n)"], "half")
+    >>> answer_in(["import math", "import sys", "n = 2", "def half(model):\\n    return math.sqrt(n)"], "half")
     'import math\\nn = 2\\n\\n\\ndef half(model):\\n    return math.sqrt(n)'
     >>> answer_in(["def half(model):\\n    # Your code here.\\n    return model"], "half")
     ''
@@ -38,9 +38,9 @@ def answer_in(texts: Iterable[str], name: str) -> str:
         new = {node.id for one in new for node in ast.walk(pieces[one][0]) if isinstance(node, ast.Name)}
         new = (new & pieces.keys()) - wanted - {*EVERYWHERE}
         wanted |= new
-    parts = [(given, *piece) for given, piece in pieces.items() if given in wanted]
-    short = [_source(*part) for part in parts if not isinstance(part[1], BLOCKS)]
-    blocks = [_source(*part) for part in parts if isinstance(part[1], BLOCKS)]
+    parts = [piece for given, piece in pieces.items() if given in wanted]
+    short = [_source(*part) for part in parts if not isinstance(part[0], BLOCKS)]
+    blocks = [_source(*part) for part in parts if isinstance(part[0], BLOCKS)]
     return "\n\n\n".join(["\n".join(dict.fromkeys(short)), *blocks] if short else blocks)
 
 
@@ -74,10 +74,7 @@ def _given(statement: ast.stmt) -> Iterable[str]:
                 yield node.id
 
 
-def _source(given: str, statement: ast.stmt, text: str) -> str:
-    """Return the lines with the definition of a name by a statement of this text: of an import that name alone."""
-    if isinstance(statement, (ast.Import, ast.ImportFrom)):
-        [alias] = [one for one in statement.names if given == (one.asname or one.name.split(".")[0])][-1:]
-        return ast.unparse(type(statement)(**vars(statement) | {"names": [alias]}))
+def _source(statement: ast.stmt, text: str) -> str:
+    """Return the lines of a statement of this text."""
     first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
     return "\n".join(text.split("\n")[first - 1 : statement.end_lineno])

@@ -48,8 +48,7 @@ class Hint:
         """The hint in words."""
         name, hints = self.puzzle.name, self.puzzle.hints
         if self.number == len(hints):
-            last = f'; hint("{name}", {len(hints)}) says more of it' * ("the star" in hints[-1])
-            return f"The question for the star of {name}{self.why}{last}\n\n{self.puzzle.star_hint}"
+            return f"The question for the star of {name}{self.why}\n\n{self.puzzle.star_hint}"
         last = f'; that was the last. Still stuck? solution("{name}", sure=True) shows ours'
         more = "; ask again for the next" if self.number + 1 < len(hints) else last
         head = f"Hint {self.number + 1} of {len(hints)} for {name}{self.why}{more}"

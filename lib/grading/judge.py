@@ -15,8 +15,7 @@ from ..machine.outcome import Outcome
 from ..record.events import MARKS
 from ..record.figures.breakdown import idle_of, time_parts
 from ..record.figures.chain import chain_of
-from ..record.table import OPERATIONS, in_stream, makes_weight_grads
-from ..record.training import BACKWARD, UPDATE
+from ..record.training import UPDATE
 from ..running.limits import collector_off
 from .reasons import Reasons, Recording, References
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
@@ -126,15 +125,9 @@ def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
 
 
 def comes_next(outcome: Outcome) -> str:
-    """Return the next step of a function that stops half-way, or an empty text if it has all steps of training."""
-    steps = ["load_weights", "get_activation", *(kind for kind in in_stream("compute") if not OPERATIONS[kind].words)]
-    done = {event.kind for event in outcome.distinct}
-    done |= {BACKWARD.kind} if any(makes_weight_grads(kind) for kind in done) else set()
-    left = [step for step in steps if step not in done]
-    if not left or any(step in done for step in steps[steps.index(left[0]) :]):
-        return ""
-    so_far = f"after {steps[steps.index(left[0]) - 1]}" if left[0] != steps[0] else "first of all"
-    return f"{so_far} comes {written(left[0])}"
+    """Return the next step of a function that stops half-way, or an empty text if it does not."""
+    last, following = outcome.half_way or ("", "")
+    return f"{f'after {last}' if last else 'first of all'} comes {written(following)}" if following else ""
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:

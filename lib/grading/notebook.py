@@ -91,21 +91,17 @@ def grade(
     puzzle: str | None = None,
     *,
     timeout: float | None = TIMEOUT,
-    represent: None = None,
 ) -> ShownVerdict:
     """The verdict on a function: whether it is right, at the puzzle's size and at others, and how its time and memory
     compare with the target.
 
     The puzzle is the one with the function's name, unless ``puzzle`` names another. ``timeout`` is in seconds, for each
-    run (by default 10, and more on large machines). Raises PuzzleError for an unknown puzzle, for anything that is not
-    a function, and for ``represent``: a verdict is about all ranks.
+    run (by default 10, and more on large machines). All ranks are run: none stands for another. Raises PuzzleError for
+    an unknown puzzle, and for anything that is not a function.
     """
     if not callable(fn):
         named = fn if isinstance(fn, str) else getattr(fn, "name", "fsdp")
         raise PuzzleError("grade takes a function", expected=f"grade({named})", got=describe(fn))
-    if represent is not None:
-        got = f"represent={describe(represent)}"
-        raise PuzzleError("a verdict is about all ranks", where="grade", expected="no represent", got=got)
     named = fn.func if isinstance(fn, partial) else fn
     spec = find(puzzle if puzzle is not None else getattr(named, "__name__", fn))
     begun = time.perf_counter()

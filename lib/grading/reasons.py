@@ -11,7 +11,6 @@ import contextlib
 import io
 import json
 import linecache
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -23,19 +22,17 @@ from ..course.layouts import Size
 from ..course.solutions import source_of
 from ..course.specs import Puzzle, machine_of
 from ..explain.explanation import explain
-from ..explain.notes import Line, noted
+from ..explain.notes import noted
 from ..explain.reference import Reference
 from ..explain.spelling import spelled
 from ..explain.statement import Explanation
 from ..learner import tensors
 from ..learner.model import Model
-from ..machine.check import TRAINED
 from ..machine.cost import Cost
-from ..machine.lives import Peak, WatchedSimulator
+from ..machine.lives import Peak
 from ..machine.outcome import Outcome
 from ..record.figures.score import peak_event
 from ..recording.lines import recorded_run
-from ..recording.replay import Replay
 from ..recording.wire import ProtocolError
 from .answers import answer_in
 
@@ -120,7 +117,7 @@ class Reasons:
         """Give an error of a whole run, which has none, the learner's line of the operation that it is about: the last
         one that ``error.about`` names, or the one at the moment of its place."""
         place, about = error.place, error.about
-        if error.line or place.rank is None or (about is None and place.tick is None):
+        if error.line or place.rank is None or (about is None and place.tick is None) or self.recording is None:
             return
         own = [event for event in outcome.events if event.rank == place.rank]
         fitting = [
@@ -129,34 +126,12 @@ class Reasons:
             if (event.kind, event.layer) == (about or (place.operation, place.layer))
             and (about or event.issued == place.tick)
         ]
-        error.line = self._lines(place.rank).get(fitting[-1], "") if fitting else ""
-
-    def _lines(self, rank: int) -> Mapping[int, str]:
-        """Return the learner's lines of a rank by their places in its log."""
-        if self.recording is None:
-            return {}
-        calls = noted(self.recording, self.size, self.puzzle.cost).calls.get(rank, ())
-        return {call.entry: _shown(call.line) for call in calls if call.line.number}
+        lines = noted(self.recording, self.size, self.puzzle.cost).lines(place.rank) if fitting else {}
+        error.line = lines.get(fitting[-1], "") if fitting else ""
 
     def peak(self, outcome: Outcome) -> Peak | None:
         """Return what the rank with the highest peak holds there, with the learner's lines of its log."""
         highest = peak_event(outcome.device_events)
         if highest is None or self.recording is None:
             return None
-        size = self.size
-        simulator = WatchedSimulator(machine_of(size, self.puzzle.cost), highest.rank)
-        replay = Replay(simulator, size["layers"], size["batches"], size.get("train", TRAINED[0]))
-        try:
-            replay.play({part: self.recording[part] for part in ("calls", "failed")}, time.monotonic() + SECONDS)
-            replay.outcome("")
-        except TimeoutError:
-            return None
-        lines = self._lines(highest.rank)
-        ends = max(lines, default=-1) + 1
-        return simulator.peak._replace(lines=tuple(lines.get(place, "") for place in range(ends)))
-
-
-def _shown(line: Line) -> str:
-    """Return a line as errors show it."""
-    of = f" of {line.file}" if line.file else ""
-    return f"line {line.number}{of}: {line.text}"
+        return noted(self.recording, self.size, self.puzzle.cost, SECONDS, watched=highest.rank).peak

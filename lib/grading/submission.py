@@ -16,16 +16,16 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from ..basics.errors import PuzzleError, shown_files
+from ..basics.errors import PuzzleError, is_learners_file, shown_files
 from ..basics.folders import PACKAGE
 from ..course.specs import puzzles
 from ..recording.safe import shown
-from .neighbors import imported_by
 
 EXPERIMENTS = ("run", "sweep", "plan", "grade", "hint", "progress", "solution", "attempt", "start_from")
 """What a file imports of lib to try its functions. All of drawing is of that kind, too."""
@@ -107,13 +107,9 @@ def sources(name: str, text: str) -> list[tuple[str, str]]:
     if not name.endswith(".ipynb"):
         return [(name, text)]
     try:
-        whole = json.loads(text)
-        cells = (
-            whole["cells"] if "cells" in whole else [cell for sheet in whole["worksheets"] for cell in sheet["cells"]]
-        )
         return [
-            (f"cell {number} of {name}", _plain_python("".join(cell.get("source", cell.get("input", "")))))
-            for number, cell in enumerate(cells, 1)
+            (f"cell {number} of {name}", _plain_python("".join(cell.get("source", ""))))
+            for number, cell in enumerate(json.loads(text)["cells"], 1)
             if cell.get("cell_type") == "code"
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -152,6 +148,39 @@ def _stops_at(lines: list[str]) -> int:
     return -1
 
 
+@contextmanager
+def imported_by(run: Callable[[Sequence[tuple[str, str]], dict[str, Any]], object], folder: str) -> Iterator[None]:
+    """Let a function run the modules of a folder that are imported in the block: it is given texts, each after the name
+    of its file, and the names that these see."""
+    within = os.path.join(os.path.realpath(folder), "")
+
+    class Loader(SourceFileLoader):
+        """Runs a module in another way than Python."""
+
+        def exec_module(self, module: ModuleType) -> None:
+            run([(self.path, self.get_source(module.__name__) or "")], vars(module))
+
+    class Finder:
+        """Finds what Python finds, with that loader for the modules of the folder."""
+
+        def find_spec(
+            self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        ) -> ModuleSpec | None:
+            spec = PathFinder.find_spec(name, path, target)
+            file = spec.loader.path if spec is not None and type(spec.loader) is SourceFileLoader else ""
+            if spec is None or not os.path.realpath(file).startswith(within):
+                return None
+            spec.loader = Loader(name, file)
+            return spec if is_learners_file(file) and "site-packages" not in file else None
+
+    finder = Finder()
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
 def load(name: str, text: str, path: str = "") -> Loading:
     """Run the statements of a file, and return what it defines. Raise PuzzleError for an unreadable notebook.
 
@@ -161,12 +190,12 @@ def load(name: str, text: str, path: str = "") -> Loading:
     module = sys.modules["submission"] = ModuleType("submission")  # dataclasses and pickle look there
     vars(module)[STARTED] = "__main__"
     if path and not name.endswith(".ipynb"):
-        module.__dict__["__file__"] = path
+        vars(module)["__file__"] = path
     switch_on = switch_off(functions=True)
     Experiment.loading = True
     try:
-        with imported_by(_imported, os.path.dirname(path) or os.getcwd()):
-            return _loaded(cells, module.__dict__, name.endswith(".ipynb"))
+        with imported_by(partial(_loaded, imported=True), os.path.dirname(path) or os.getcwd()):
+            return _loaded(cells, vars(module), notebook=name.endswith(".ipynb"))
     finally:
         Experiment.loading = False
         switch_on()
@@ -178,14 +207,10 @@ def load_quietly(name: str, text: str) -> Loading:
         return load(name, text)
 
 
-def _imported(path: str, text: str, names: dict[str, object]) -> None:
-    """Run the statements of a file that is imported, and raise what one of them raises."""
-    _loaded([(path, text)], names, False, imported=True)
-
-
 def _loaded(
-    cells: Sequence[tuple[str, str]], names: dict[str, object], notebook: bool, imported: bool = False
+    cells: Sequence[tuple[str, str]], names: dict[str, object], notebook: bool = False, imported: bool = False
 ) -> Loading:
+    """Run the statements of cells with these names. Of a file that is ``imported``, raise what one of them raises."""
     failed, skipped = list[str](), list[tuple[str, set[str]]]()  # what was skipped, with the names that it changes
     ran: list[CodeType] = []
     lacking: set[str] = set()  # names that what was skipped would have defined or changed

@@ -134,8 +134,6 @@ class Verdict:
         if held:
             facts.append(("also right at", f"{held} other size{'s' * (held != 1)}"))
         facts.append(("printed", self.printed.rstrip("\n")))
-        if self.next_hint and not passed:
-            facts.append(("stuck?", f"{self.next_hint} gives the next hint"))
         if self.chain:
             longest = "the longest chain of operations that wait for each other"
             facts.append(("where the time goes", f"{self.chain} ({longest})"))
@@ -221,9 +219,9 @@ class Report:
         if self.not_graded:
             return f"{whose}{self.not_graded}"
         stars = sum(verdict.starred for verdict in self.verdicts)
-        said = f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}"
-        said += f", {stars} with the star" if stars else ""
-        return said + (f", {self.points:g} of {self.worth:g} points" if self.worth else "")
+        starred = f", {stars} with the star" if stars else ""
+        points = f", {self.points:g} of {self.worth:g} points" if self.worth else ""
+        return f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}{starred}{points}"
 
 
 def plain(elements: Elements | None) -> int | float | None:

@@ -13,7 +13,8 @@ from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
 from ..record.figures.breakdown import in_words, time_parts
 from ..record.figures.score import makespan, memory_parts, peak, peak_event
-from ..record.training import BESIDE
+from ..record.table import OPERATIONS, in_stream, makes_weight_grads
+from ..record.training import BACKWARD, BESIDE
 from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
 from .failure import Failure
@@ -101,6 +102,17 @@ class Outcome:
     def attempted(self) -> bool:
         """Whether the function did anything at all."""
         return any(event.kind not in MARKS for event in self.distinct)
+
+    @property
+    def half_way(self) -> tuple[str, str] | None:
+        """The last step of training that a function does, or an empty text, and the next one, if it stops half-way."""
+        steps = ["load_weights", "get_activation", *(row for row in in_stream("compute") if not OPERATIONS[row].words)]
+        done = {event.kind for event in self.distinct}
+        done |= {BACKWARD.kind} if any(map(makes_weight_grads, done)) else set()
+        first = next((at for at, step in enumerate(steps) if step not in done), len(steps))
+        if first == len(steps) or not done.isdisjoint(steps[first:]):
+            return None
+        return steps[first - 1] if first else "", steps[first]
 
     @property
     def distinct(self) -> Sequence[Event]:
