@@ -8,10 +8,9 @@ answers      what a learner wrote for one puzzle, to begin another with it
 reasons      why a run fails, or is slower or larger than the target, beside right runs
 judge        right or not, at its own size and others; layout, ideas, target
 page         a verdict to be read: a few lines and a fold, as text and for notebooks
-why          more of what the last verdict, or the last run that failed, shows
 hints        a hint in words, and which one fits the last attempt
 progress     the best so far, in a small file beside the notebooks
 commandline  a function in a file and the machine that runs it, for commands at a shell
-notebook     grade, hint, progress, start_from, attempt and solution, as a learner calls them
+notebook     grade, why, hint, progress, attempt, start_from and solution, as a learner calls them
 ===========  ======================================================================
 """

@@ -18,8 +18,6 @@ def answer_in(texts: Iterable[str], name: str) -> str:
 
     >>> answer_in(["import math", "import sys", "n = 2", "def half(model):\\n    return math.sqrt(n)"], "half")
     'import math\\nn = 2\\n\\n\\ndef half(model):\\n    return math.sqrt(n)'
-    >>> answer_in(["def half(model):\\n    # Your code here.\\n    return model"], "half")
-    ''
     """
     pieces: dict[str, tuple[ast.stmt, str]] = {}  # the statement that defines each name, and the text that it is in
     for text in texts:

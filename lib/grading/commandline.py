@@ -8,7 +8,7 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..course.specs import cost_named, puzzles
-from ..running.options import MACHINE
+from ..running.options import size_from
 from .submission import load_quietly, summary
 
 
@@ -37,8 +37,5 @@ def function_in(what: str) -> Callable[..., Any]:
 def size_for(function: Callable[..., Any], options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of ``run``: those of the options, and for the rest those of the puzzle of this name."""
     puzzle = puzzles().get(function.__name__)
-    size: dict[str, Any] = dict(puzzle.size) if puzzle else {}
-    given = {name: value for name in MACHINE if (value := getattr(options, name)) is not None}
-    if "ranks" in given and "mesh" not in given:  # the puzzle's axes, nodes and hosts are those of another machine
-        size = {name: value for name, value in size.items() if name not in ("mesh", "node_size", "hosts")}
-    return size | given | ({"cost": cost_named(puzzle.cost)} if puzzle else {})
+    cost = {"cost": cost_named(puzzle.cost)} if puzzle else {}
+    return size_from(options, puzzle.size if puzzle else {}) | cost

@@ -98,8 +98,7 @@ def _over(verdict: Verdict, outcome: Outcome, reasons: Reasons) -> Verdict:
 
 
 def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) -> None:
-    """Check everything but time and memory, and not the final weights again if they are ``proved``. Raise PuzzleError
-    if something is wrong."""
+    """Raise PuzzleError if anything but time and memory is wrong. ``proved``: the final weights are known."""
     if not outcome.attempted:
         raise PuzzleError("no operation was run", line="")
     if half_done := comes_next(outcome):

@@ -1,4 +1,4 @@
-"""``grade``, ``hint``, ``progress``, ``start_from``, ``attempt``, ``solution``: the functions for a notebook's cells.
+"""``grade``, ``why``, ``hint``, ``progress``, ``attempt``, ``start_from``, ``solution``: the functions for a notebook.
 
 Here everything shares one process, so the grader finds all mistakes, but cannot stop all cheats. ``python -m lib
 grade`` at a shell can.
@@ -15,34 +15,38 @@ from typing import Any
 
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
+from ..basics.folders import link_to
 from ..course.layouts import Size
 from ..course.outlines import is_known
 from ..course.solutions import explained, source_of
-from ..course.specs import Puzzle, after, changed_table, cost_named, find, written
+from ..course.specs import Puzzle, after, changed_table, cost_named, find, puzzles, written
+from ..explain import words
+from ..explain.explanation import explain
+from ..explain.statement import Explanation
+from ..learner.dist import Dist
 from ..machine.cost import Cost, Shape
 from ..machine.interface import AnySimulator
 from ..recording.recorder import Recorder, recorder_for
 from ..running.execution import name_of
 from ..running.limits import TIMEOUT
-from ..running.run import Run, failed, run
+from ..running.run import Failed, Run, failed, run
+from ..running.trained import train_on
 from . import page
 from .answers import answer_in, answer_of, renamed
 from .hints import Hint
 from .judge import judge
-from .progress import Progress, keep, notebook_of
-from .reasons import Recording, references_of
+from .progress import Progress, keep
+from .reasons import Recording, is_explained, references_of
 from .seal import broken_seal
 from .submission import load_quietly, summary
 from .verdict import ERROR, FAIL, PASS, Verdict
-from .why import graded, right_lines
 
 LARGEST = 20_000
 """The largest number of records of a run that a verdict keeps, to be drawn below its words."""
 
 
 class ShownVerdict:
-    """A verdict that shows itself in a cell. ``run`` is the run at the puzzle's own size, as far as it was made and is
-    not too large."""
+    """A verdict that shows itself in a cell. ``run``: that at the puzzle's own size, unless it failed or is large."""
 
     def __init__(self, verdict: Verdict, run: Run | None = None) -> None:
         self.verdict, self.run = verdict, run
@@ -86,12 +90,7 @@ class Recorded:
         return self.recorder.whole() if self.recorder else None
 
 
-def grade(
-    fn: Callable[[Any], object],
-    puzzle: str | None = None,
-    *,
-    timeout: float | None = TIMEOUT,
-) -> ShownVerdict:
+def grade(fn: Callable[[Any], object], puzzle: str | None = None, *, timeout: float | None = TIMEOUT) -> ShownVerdict:
     """The verdict on a function: whether it is right, at the puzzle's size and at others, and how its time and memory
     compare with the target.
 
@@ -115,8 +114,7 @@ def grade(
     if changed := broken_seal() or changed_table(spec):
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    passes = verdict.status == PASS
-    note = keep([verdict], code=answer_in([_text_of(fn)], spec.name) if passes else "")
+    note = keep([verdict], code=answer_in([_text_of(fn)], spec.name) if verdict.status == PASS else "")
     following, link = _next(spec)
     verdict = replace(
         verdict,
@@ -147,8 +145,8 @@ def _more(verdict: Verdict, fn: Callable[[Any], object]) -> Iterator[tuple[str, 
     if starless and is_known(spec):
         yield "and the star?", f"beside_target({ran}){named}, star=True) draws yours beside the star's outline"
     if verdict.right and "ipykernel" in sys.modules:
-        first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
-        yield "attempts", f'{first}draw_attempts("{spec.name}") draws yours as points of time and memory'
+        call = f'from drawing import draw_attempts; draw_attempts("{spec.name}")'
+        yield "attempts", f"{call} draws yours as points of time and memory"
     if passes and source_of(spec).exists():
         yield "and now?", f'solution("{spec.name}") shows ours{", and may give the star away" * starless}'
 
@@ -158,13 +156,70 @@ def _next(puzzle: Puzzle) -> tuple[str, str]:
     then = after(puzzle)
     if then is None or then.file == puzzle.file:
         return then.heading if then else "", ""
-    link = notebook_of(then)
+    link = link_to(f"{then.file}.ipynb")
     return then.heading if link else f"{then.heading}, in {then.file}.ipynb", link
 
 
 def _text_of(fn: Callable[[Any], object]) -> str:
     """Return the text of the cell that defines a function."""
     return "".join(linecache.getlines(getattr(getattr(fn, "__code__", None), "co_filename", "")))
+
+
+LEVELS = (1, 2, 3)
+graded: list[Verdict] = []
+"""The last verdict, if there is one."""
+
+
+class Words(str):
+    """A text that shows itself."""
+
+    __repr__ = str.__str__
+
+
+class Answer(Words):
+    """A Markdown text: a solution, the question whether it is wanted, or where code has been put."""
+
+    _repr_markdown_ = str.__str__
+
+
+def why(level: int = 2) -> Words:
+    """Why the last attempt that was graded, or the last run that failed, is wrong, slow or large.
+
+    ``level``: 1 what is wrong with which tensor, and where; 2 what right runs do there; 3 their lines beside yours. A
+    run that has failed is run once more, and its calls are noted. Raises PuzzleError where there is nothing to explain.
+    """
+    if level not in LEVELS:
+        raise PuzzleError("why has three levels", expected="1, 2 or 3", got=repr(level))
+    if not failed and not graded:
+        raise PuzzleError("nothing has failed here", expected="a run that fails, or a verdict that is no pass", line="")
+    sentences = _sentences(_of_run(failed[0]) if failed else graded[0].explanation, level)
+    return Words("\n".join(sentences) or "the calls of this run show no more")
+
+
+def right_lines(puzzle: Puzzle) -> str:
+    """Return the lines of a right run that differ from those of the last attempt at a puzzle, or an empty text."""
+    explanation = graded[0].explanation if graded and graded[0].puzzle.name == puzzle.name else None
+    known = _sentences(explanation, 2)
+    return "\n".join(line for line in _sentences(explanation, 3) if line not in known)
+
+
+def _sentences(explanation: Explanation | None, level: int) -> list[str]:
+    return [] if explanation is None else words.why(explanation, level)
+
+
+def _of_run(run: Failed) -> Explanation | None:
+    """Return why a run has failed, by running it once more."""
+    fn, shape, work, settings = run
+    cost: Any = shape.cost  # in the place of a name
+    recorder = recorder_for(shape)
+    try:
+        train_on(fn, Dist.of(shape, recorder.as_simulator), work, settings)
+    except PuzzleError as error:
+        if error.run is not None:
+            size, puzzle = error.run.size, puzzles().get(error.run.name)
+            references = references_of(puzzle, size, cost) if puzzle is not None and is_explained(size) else ()
+            return explain(recorder.whole(), error, references, size, cost)
+    return None
 
 
 _given: dict[str, int] = {}  # how many hints, in this session; longer than that where progress is kept
@@ -174,9 +229,9 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
     """The next hint for a puzzle; with ``number``, the hint of that number, from 1 up. After the last, the last again,
     with the lines of a right program beside yours, if your last one was wrong.
 
-    If your last program is right, but too slow or too large, if only at another size, it goes straight to the hint
-    that is about that. If it passes and has no star, it is a question for the star. Raises PuzzleError for an unknown
-    puzzle, and for a hint that does not exist.
+    If your last program is right, but too slow or too large, it goes straight to the hint that is about that. If it
+    passes and has no star, it is a question for the star. Raises PuzzleError for an unknown puzzle, and for a hint that
+    does not exist.
     """
     spec = find(getattr(puzzle, "__name__", puzzle))
     last = len(spec.hints)
@@ -185,17 +240,17 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
             raise PuzzleError(f"{spec.name} has no hint {number!r}", expected=f"1 to {last}")
         return Hint(spec, number - 1)
     kept = Progress()
-    first, why = kept.fitting(spec)
+    first, fits = kept.fitting(spec)
     if first == last:
-        return Hint(spec, first, why)
+        return Hint(spec, first, fits)
     in_kernel = "ipykernel" in sys.modules  # a script, which is run again and again, begins anew with each run
     given = max(_given.get(spec.name, 0), kept.hints.get(spec.name, 0) if in_kernel else 0)
     index = min(max(first, given), last - 1)
     _given[spec.name] = index + 1
     if in_kernel:
         kept.take_hint(spec, index)
-    why = f'{why[:-1]}; hint("{spec.name}", 1) shows the first)' if first > given else ""
-    return Hint(spec, index, why, right_lines(spec) if given >= last else "")
+    fits = f'{fits[:-1]}; hint("{spec.name}", 1) shows the first)' if first > given else ""
+    return Hint(spec, index, fits, right_lines(spec) if given >= last else "")
 
 
 def progress() -> Progress:
@@ -217,12 +272,6 @@ def attempt(puzzle: str) -> Callable[[Any], Any]:
             raise PuzzleError(f"{path.name} defines no function {spec.name}", got=summary(trouble), line="")
     there = f"{spec.file}.ipynb in the same folder"
     raise PuzzleError(f"there is no notebook of {spec.name} here", expected=there, line="")
-
-
-class Answer(str):
-    """A Markdown text: a solution, the question whether it is wanted, or where code has been put."""
-
-    __repr__ = _repr_markdown_ = str.__str__
 
 
 def start_from(puzzle: str, new: str = "") -> Answer:

@@ -108,8 +108,7 @@ def longer(verdict: Verdict, why: bool = True) -> list[str]:
 
 
 def report_text(report: Report, color: bool = False, why: bool = False) -> str:
-    """Return a report as plain text: a line and what was printed for a pass among several, and each of the others as
-    ``text`` has it."""
+    """Return a report as plain text: a line for a pass among several, and each of the others as ``text`` has it."""
     passed = [verdict for verdict in report.verdicts if verdict.status == PASS]
     lines = iter(in_columns([_in_a_line(verdict) for verdict in passed], figures=(2, 3, 5, 6)))
     shown = [f"Grade: {report.headline()}"]

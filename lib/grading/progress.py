@@ -29,14 +29,6 @@ MOST = 1e18  # ticks or elements: what is more is no figure of a run
 LONGEST_ANSWER = 20_000  # characters of an answer that is kept
 FOLDER = "LLM_TRAINING_PUZZLES_PROGRESS"
 """The environment variable with the folder of the file, if it is not that of the notebooks."""
-NOTEBOOKS = "LLM_TRAINING_PUZZLES_NOTEBOOKS"
-"""The environment variable with the address of the notebooks, if they are not in one folder."""
-
-
-def notebook_of(puzzle: Puzzle) -> str:
-    """Return the address of a puzzle's notebook, for a link, or an empty text if it is not known."""
-    name, known = f"{puzzle.file}.ipynb", os.environ.get(NOTEBOOKS, "")
-    return known + name if known or Path(name).is_file() else ""
 
 
 class Point(NamedTuple):
@@ -63,8 +55,7 @@ def kept_in(folder: Path | None = None) -> Path:
 
 
 def keep(verdicts: Iterable[Verdict], folder: Path | None = None, code: str = "") -> str:
-    """Record verdicts where progress is kept. Return what there is to say of that. Nothing is raised: a verdict is
-    printed whatever happens to the file."""
+    """Record verdicts where progress is kept. Return what there is to say of that. Nothing is raised."""
     try:
         kept = Progress(kept_in(folder))
         kept.record(*verdicts, code=code)
@@ -182,10 +173,8 @@ class Progress:
         self.best[name] = min(self.best.get(name, new), new, key=partial(_rank, verdict.puzzle))
 
     def fitting(self, puzzle: Puzzle) -> tuple[int, str]:
-        """Return the index of the hint that fits the last attempt, and why it does (see ``fitting_hint``). A file of
-        before has only the right ones."""
-        right = [Ending(True, point.time, point.memory) for point in self.trail.get(puzzle.name, [])]
-        last = self.endings.get(puzzle.name, right[-1] if right else None)
+        """Return the index of the hint that fits the last attempt, and why it does (see ``fitting_hint``)."""
+        last = self.endings.get(puzzle.name)
         return fitting_hint(puzzle, last) if last else (0, "")
 
     def take_hint(self, puzzle: Puzzle, first: int = 0) -> int:
@@ -194,8 +183,6 @@ class Progress:
             count = 1 + max(first, self.hints.get(puzzle.name, 0))
             self.hints[puzzle.name] = min(count, len(puzzle.hints))
         return self.hints[puzzle.name] - 1
-
-    # -- how it is shown ------------------------------------------------------------------------------
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return number, title, status, star, time and memory of every puzzle, then the figures of target and star."""

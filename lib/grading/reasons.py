@@ -51,8 +51,7 @@ def is_explained(size: Size) -> bool:
 
 
 def references_of(puzzle: Puzzle, size: Size, cost: Cost | None = None) -> Sequence[Reference]:
-    """Return right runs of a puzzle at a size, with its own cost or another one: none where the solutions are not
-    installed."""
+    """Return right runs of a puzzle at a size, with its own cost or another one; none without the solutions."""
     return _runs_of(source_of(puzzle), puzzle.name, cost or puzzle.cost, json.dumps(size))
 
 
@@ -84,9 +83,8 @@ def _solution(path: Path, name: str) -> Callable[[Any], object] | None:
 
 @dataclass
 class Reasons:
-    """What the run that decides a verdict is explained with. ``recording``: what it has called, or None where that is
-    not known; ``source``: the text of the program, empty where that is not known; ``trouble``: why there is no
-    explanation, where it fails."""
+    """What the run that decides a verdict is explained with: what it has called and the text of its program, as far as
+    they are known. ``trouble``: why there is no explanation, where that fails."""
 
     puzzle: Puzzle
     size: Size
@@ -116,18 +114,15 @@ class Reasons:
     def find_line(self, error: PuzzleError, outcome: Outcome) -> None:
         """Give an error of a whole run, which has none, the learner's line of the operation that it is about: the last
         one that ``error.about`` names, or the one at the moment of its place."""
-        place, about = error.place, error.about
-        if error.line or place.rank is None or (about is None and place.tick is None) or self.recording is None:
+        place, tick = error.place, None if error.about else error.place.tick
+        if error.line or place.rank is None or self.recording is None or not (error.about or tick is not None):
             return
+        which = error.about or (place.operation, place.layer)
         own = [event for event in outcome.events if event.rank == place.rank]
-        fitting = [
-            at
-            for at, event in enumerate(own)
-            if (event.kind, event.layer) == (about or (place.operation, place.layer))
-            and (about or event.issued == place.tick)
-        ]
-        lines = noted(self.recording, self.size, self.puzzle.cost).lines(place.rank) if fitting else {}
-        error.line = lines.get(fitting[-1], "") if fitting else ""
+        fitting = [at for at, one in enumerate(own) if (one.kind, one.layer) == which and tick in (None, one.issued)]
+        if fitting:
+            lines = noted(self.recording, self.size, self.puzzle.cost).lines(place.rank)
+            error.line = lines.get(fitting[-1], "")
 
     def peak(self, outcome: Outcome) -> Peak | None:
         """Return what the rank with the highest peak holds there, with the learner's lines of its log."""

@@ -29,8 +29,7 @@ class _Part(NamedTuple):
 
 
 def _parts() -> Iterator[_Part]:
-    """Yield the functions, methods, code and tables of this package and the builtins that it needs, each where it
-    stands."""
+    """Yield the functions, methods and tables of this package and the builtins that it needs, each where it stands."""
     seen = set[type]()
     for name, module in sorted(sys.modules.items()):
         if name == _PACKAGE or name.startswith(_PACKAGE + "."):

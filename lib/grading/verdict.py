@@ -18,8 +18,7 @@ from ..record.figures.breakdown import in_words, waits_of
 from ..recording.safe import LONGEST_TEXT, shown, shown_place
 
 VERSION = 3
-"""The version of the JSON. It changes when a field changes its meaning or is removed; new fields may come at any
-time."""
+"""The version of the JSON. It changes when a field changes its meaning or is removed, and not for a new field."""
 
 PASS, FAIL, TODO, ERROR = "PASS", "FAIL", "TODO", "ERROR"
 """Right and within the target; wrong or over the target; not attempted; a failure of the grader."""

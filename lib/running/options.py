@@ -1,6 +1,8 @@
 """What ``run`` is told of a machine, as options of a command at a shell."""
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from ..machine.check import TRAINED
 
@@ -13,8 +15,6 @@ SIZES = {
     "experts": "experts of every other layer (none)",
 }
 """The options that are numbers, by their names among the parameters of ``run``."""
-MACHINE = (*SIZES, "mesh", "train")
-"""All of them."""
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +23,15 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=int, help=says)
     parser.add_argument("--mesh", metavar="M", type=_mesh, help="names and sizes of axes: replica=2,shard=4")
     parser.add_argument("--train", choices=TRAINED, help="what is trained: weights, or adapters beside them")
+
+
+def size_from(options: argparse.Namespace, size: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ``run`` that were given as options, and for the rest those of a size."""
+    known = {name: getattr(options, name) for name in (*SIZES, "mesh", "train")}
+    given = {name: value for name, value in known.items() if value is not None}
+    if "ranks" in given and "mesh" not in given:  # the axes, nodes and hosts of the size are those of another machine
+        size = {name: value for name, value in size.items() if name not in ("mesh", "node_size", "hosts")}
+    return {**size, **given}
 
 
 def _mesh(text: str) -> dict[str, int]:
