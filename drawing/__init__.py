@@ -6,6 +6,7 @@ for another viewer. After importing this package, runs and tensors show themselv
 numbers first, chalk last:
 
 =================  ===============================================================
+standing           whose run it is, and what its puzzle refuses of it
 trace              the data of a picture
 theme              colors, by role and by kind
 texts              numbers, names and sentences

@@ -7,9 +7,10 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
+from lib.basics.folders import link_to
 from lib.course import outlines
 from lib.course.specs import Puzzle, due, puzzles
-from lib.grading.progress import Point, notebook_of
+from lib.grading.progress import Point
 from lib.record.table import SEND
 from lib.record.training import BACKWARD, FORWARD, UPDATE
 
@@ -129,7 +130,7 @@ def draw_course(
         color = theme.STEP if puzzle.repair else theme.layer_color(at, len(course))
         parts.append(_card(puzzle, x, top, color, now[puzzle.name]))
         alone = [_card(puzzle, EDGE, EDGE, color, now[puzzle.name])]
-        there = notebook_of(puzzle) or ("" if folder is None else f"{folder}{puzzle.file}.ipynb")
+        there = link_to(f"{puzzle.file}.ipynb") or ("" if folder is None else f"{folder}{puzzle.file}.ipynb")
         cards.append((Figure(alone, WIDE + 2 * EDGE, TALL + 2 * EDGE, _in_full(puzzle, now[puzzle.name])), there))
     back = box(0.5, 0.5, WIDTH - 1, y - GAP + PAD - 1, style(theme.CARD, theme.GRID, 1), 8)
     drawn = Course([back, *parts], WIDTH, y - GAP + PAD, _in_words(course, repairs, now), static, "The course")

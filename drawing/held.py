@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lib.grading.peak import what_of
 from lib.machine.lives import Held, Peak
 
 from . import theme
@@ -40,11 +39,10 @@ def draw_held(layout: Layout) -> list[Diagram]:
 def _text(layout: Layout, peak: Peak, held: Held) -> str:
     """Return what a thing is, and when it is read next, after the peak."""
     unit, events = layout.trace.unit, layout.trace.by_rank[peak.rank]
-    what = what_of(held).format(s="")
     of = f" of layer {held.labels.layer}" if held.labels is not None and held.labels.layer >= 0 else ""
     if held.following is None:
         later = "stays" if held.stays else "read now" if held.last == peak.at else "not read again"
     else:
         event = events[held.following]
         later = f"read next by {event.kind} at {unit.at(unit.brief(event.issued))}"
-    return f"{what}{of}: {later}"
+    return f"{held.what}{of}: {later}"

@@ -7,7 +7,8 @@ import sys
 from typing import Any
 
 from lib.basics.errors import PuzzleError
-from lib.grading.notebook import Hint, ShownVerdict
+from lib.grading.hints import Hint
+from lib.grading.notebook import ShownVerdict
 from lib.learner.tensors import TENSORS
 from lib.real.traces.profile import Profile
 from lib.running.run import Run

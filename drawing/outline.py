@@ -13,7 +13,6 @@ from lib.course.layouts import mesh_of
 from lib.course.outlines import Outline, outline
 from lib.course.outlines import half_schedule as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
-from lib.grading.standing import size_of_run
 from lib.record.codes import below_devices
 from lib.record.events import MARKS, Event
 from lib.record.training import FORWARD
@@ -98,7 +97,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     if star and not spec.star:
         raise PuzzleError(f"{spec.name} has no star", where="beside_target", expected="no star=True")
     goal = "star" if star else "target"
-    own, aim = trace_of(source, f"yours ({source.name})"), outline(spec, goal)
+    own, aim = replace(trace_of(source, f"yours ({source.name})"), noted=None), outline(spec, goal)
     until = max(own.until, aim.time)
     # Events that stand for the busy times of a rank: what it does there is not known.
     busy = {rank: [_busy(rank, start, end) for start, end in aim.busy.get(rank, ())] for rank in own.by_rank}
@@ -145,7 +144,7 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
         measured = "beside_target(run), not beside_target(run.measured)"
         expected = measured if source.unit is MS else f"a run at the puzzle's own prices, {prices}"
         raise error(f"the target is in {spec.unit.name}, and this run is in {source.unit.name}", expected=expected)
-    sizes = spec.size, size_of_run(source)
+    sizes = spec.size, source.size
     if sizes[0] != sizes[1]:
         expected, got = (", ".join(f"{name}={value!r}" for name, value in size.items()) for size in sizes)
         raise error(f"the target of {spec.name} is for another size", expected=expected, got=got)

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from lib.basics.errors import PuzzleError
-from lib.grading.commandline import Usage, add_machine, called, function_in, size_for
+from lib.grading.commandline import Usage, function_in, size_for
+from lib.lab.commands import called
 from lib.real.traces.files import is_trace, trace
 from lib.real.traces.profile import Profile
+from lib.running.options import add_machine
 from lib.running.run import Run, run
 from lib.schedules.program import Schedule, schedule
 

@@ -17,7 +17,6 @@ from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
 from lib.basics.units import ELEMENTS, MS, SECONDS, TICKS, Elements, SizeUnit, Unit
 from lib.course.specs import puzzles
-from lib.grading.standing import standing_of
 from lib.learner.model import Model
 from lib.machine.failure import Failure, Wait
 from lib.machine.lives import Peak
@@ -34,6 +33,7 @@ from lib.running.run import Run, Timed
 from lib.schedules.program import Schedule
 
 from . import theme
+from .standing import standing_of
 
 BEHIND = 0.55
 """Room behind a failed run, in parts of its time."""

@@ -49,19 +49,36 @@ def show_verdict(shown: ShownVerdict) -> str:
     if run is not None:
         parts += [*_reasons(shown, run), *_to_reach(shown, run), *_to_keep(shown, run)]
     below = "".join(f'<div style="{APART}">{part}</div>' for part in parts)
-    return page.table(replace(verdict, attempts="")) + below
+    told = tuple(fact for fact in verdict.more if fact[0] != "attempts")  # they are drawn
+    return CELEBRATION * (verdict.status == PASS) + page.table(replace(verdict, more=told)) + below
+
+
+def _celebration() -> str:
+    """Return a drawing of eight processors in a row of links, with check marks and sparks."""
+    drawn = "".join(f'<path d="M{32 + 28 * place} 26h12" stroke="#7d8590" stroke-width="2"/>' for place in range(7))
+    for place in range(8):
+        x = 16 + 28 * place
+        color = ("#0072b2", "#009e73", "#d55e00", "#8a5ba6")[place % 4]
+        pins = "".join(f'<path d="M{x + p} 18v-4M{x + p} 34v4"/>' for p in (4, 8, 12))
+        drawn += f'<g stroke="{color}" stroke-width="2">{pins}<rect x="{x}" y="18" width="16" height="16" rx="3" '
+        drawn += f'fill="{color}"/><path d="M{x + 4} 26l3 3 6 -6" stroke="#ffffff" fill="none"/></g>'
+    for x, y in ((10, 7), (66, 6), (122, 8), (178, 6), (230, 8), (38, 46), (94, 46), (150, 46), (206, 46)):
+        drawn += f'<path d="M{x} {y - 4}v8M{x - 4} {y}h8" stroke="#b58900" stroke-width="2"/>'
+    return (
+        '<svg role="img" aria-label="Eight processors, all of them with a check mark" width="248" height="52" '
+        f'viewBox="0 0 248 52" style="display:block">{drawn}</svg>'
+    )
+
+
+CELEBRATION = _celebration()
 
 
 def _reasons(shown: ShownVerdict, run: Run) -> Iterator[str]:
     """Yield the run with its longest chain, with what is in memory at its peak, or with both: whichever is over the
     target."""
     verdict = shown.verdict
-    puzzle = verdict.puzzle
-    assert verdict.time is not None and verdict.memory is not None
-    slow, large = verdict.time > puzzle.target["time"], verdict.memory > puzzle.target["memory"]
-    if slow or large:
-        drawn = _with_targets((shown.noted if large else None) or run, puzzle)
-        yield draw(drawn, chain=slow, memory=large)._repr_html_()
+    if verdict.slow or verdict.large:
+        yield draw(_with_targets(run, verdict.puzzle), chain=verdict.slow, memory=verdict.large)._repr_html_()
 
 
 def _with_targets(run: Run, puzzle: Puzzle) -> Trace:

@@ -27,9 +27,8 @@ __main__   python -m lib
 
 from .basics.errors import Deadlock, PuzzleError
 from .basics.units import HIDDEN, LENGTH
-from .grading.notebook import attempt, grade, hint, progress, solution, start_from
+from .grading.notebook import attempt, grade, hint, progress, solution, start_from, why
 from .grading.seal import seal
-from .grading.why import why
 from .learner import tensors
 from .learner.dist import Dist
 from .learner.model import Model

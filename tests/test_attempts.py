@@ -98,7 +98,7 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("helper")
 @pytest.mark.parametrize("source", ATTEMPTED)
-@pytest.mark.parametrize("form", ["script", "cell", "lines of a cell", "an older notebook", "with carriage returns"])
+@pytest.mark.parametrize("form", ["script", "cell", "lines of a cell", "with carriage returns"])
 def test_what_a_file_attempts_is_what_it_defines(source: str, form: str) -> None:
     text = f"x = 1\nfrom helper import honest\n{source}\n"
     if form == "with carriage returns":
@@ -107,9 +107,8 @@ def test_what_a_file_attempts_is_what_it_defines(source: str, form: str) -> None
         names, failed, *_ = load("x.py", text)
     else:
         written: object = text.splitlines(keepends=True) if form == "lines of a cell" else text
-        cell = {"cell_type": "code", ("input" if form == "an older notebook" else "source"): written}
-        sheet = {"cells": [{"cell_type": "markdown", "source": "def ddp(model)"}, cell]}
-        whole = {"worksheets": [sheet]} if form == "an older notebook" else sheet
+        cell = {"cell_type": "code", "source": written}
+        whole = {"cells": [{"cell_type": "markdown", "source": "def ddp(model)"}, cell]}
         names, failed, *_ = load("x.ipynb", json.dumps(whole))
     assert not failed
     assert defined(names) == sorted(ATTEMPTED[source].split(), key=[*puzzles()].index)

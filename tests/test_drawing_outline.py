@@ -15,7 +15,7 @@ from lib.course.layouts import mesh_of
 from lib.course.outlines import half_schedule, outline
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import page
-from lib.grading.notebook import Hint
+from lib.grading.hints import Hint
 from lib.record.events import MARKS, Event
 from solutions.build.tables.outlines import MOST, outline_of
 from tests.programs import slack, solutions

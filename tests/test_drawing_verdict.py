@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from drawing import draw_card, theme
-from drawing.verdict import CARD_SIZE, show_verdict
+from drawing.verdict import CARD_SIZE, CELEBRATION, show_verdict
 from lib import Model, PuzzleError, grade, run
 from lib.grading import notebook, page
 from lib.grading.progress import FOLDER
@@ -74,7 +74,7 @@ def seen(fn: Callable[[Model], Any], puzzle: str = "ddp") -> tuple[notebook.Show
 def test_a_pass_without_its_star_has_its_point_the_outline_of_the_star_and_a_card() -> None:
     verdict, html, pictures = seen(ddp)
     assert verdict.status == "PASS" and not verdict.starred
-    assert html.count(page.CELEBRATION) == 1
+    assert html.count(CELEBRATION) == 1
     [point, outline] = [words for words in pictures if not words.startswith("Eight processors")]
     assert point.startswith("ddp: your attempts. 1 right attempt, 1 within the target.")
     assert outline.startswith("Yours: ") and "The star: " in outline

@@ -15,9 +15,10 @@ from lib.course.layouts import check_layout
 from lib.course.sizes import show_size
 from lib.course.specs import puzzles
 from lib.grading import judge
-from lib.grading.commandline import add_machine, size_for
+from lib.grading.commandline import size_for
 from lib.record.figures.score import spans_boxes
 from lib.record.labels import HOSTS
+from lib.running.options import add_machine
 from lib.running.run import Run
 from tests.marks import needs_torch
 

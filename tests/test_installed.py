@@ -26,9 +26,9 @@ import nbformat
 import pytest
 
 from lib.course.specs import puzzles
-from lib.grading.commandline import COMMANDS, PROGRAMS
 from lib.lab import server
 from lib.lab import shell as front
+from lib.lab.commands import COMMANDS, PROGRAMS
 from solutions.build.notebooks.notebook import notebook_of
 from solutions.build.sources.files import ROOT, as_text
 from tests.kernels import SHORT, complaints, kernel_in, run_cells, text

@@ -15,9 +15,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from lib import PuzzleError, grade
+from lib.course.points import assignment, nearness, score_of
 from lib.course.specs import Puzzle, puzzles
 from lib.grading import page
-from lib.grading.points import assignment, nearness, score_of
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from lib.referee import files, leaderboard, shell
 from solutions.build.runs.programs import defined_by

@@ -25,7 +25,7 @@ from lib import PuzzleError
 from lib.__main__ import main as commands
 from lib.course.sizes import other_sizes, show_size
 from lib.course.specs import Puzzle, puzzles
-from lib.grading.commandline import COMMANDS, called
+from lib.lab.commands import COMMANDS, called
 from lib.referee import examiner, shell
 from lib.referee.attempts import Attempt
 from lib.referee.loaded import Loaded, Submission

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from drawing import draw
+from drawing import draw, standing
 from drawing.trace import trace_of
 from lib import Model, Run, run
 from lib.course.specs import puzzles
-from lib.grading import standing
 from lib.machine import outcome
 from tests.programs import solved
 

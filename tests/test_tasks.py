@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from lib.course.points import score_of
 from lib.course.specs import puzzles
-from lib.grading.points import score_of
 from solutions.build.sources.files import ROOT
 from tests.corpus.forgeries import BESIDE, FORGERIES, OWN_WEIGHTS, SOLUTION, WRONG
 from tests.slow import some

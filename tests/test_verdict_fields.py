@@ -13,6 +13,7 @@ import pytest
 from lib import Model, PuzzleError, grade, run, why
 from lib.basics.errors import Place
 from lib.course import outlines
+from lib.course.ideas import IDEAS
 from lib.course.specs import puzzles
 from lib.grading import page
 from lib.grading.judge import judge
@@ -135,11 +136,20 @@ def test_the_verdict_is_short_and_says_the_same_at_a_shell(program: Program) -> 
     assert [one.name for one in here.explanation.statements()] == [one.name for one in far.explanation.statements()]
 
 
+@pytest.mark.parametrize("name", IDEAS)
+def test_the_sentence_of_an_idea_is_told_whole(name: str) -> None:
+    error = PuzzleError("idea", expected=IDEAS[name].sentence, line="", found="word " * 40, idea=name)
+    verdict = Verdict(puzzles()["fsdp"], FAIL, str(error), error=Mistake.of(error))
+    for shown in (page.text(verdict), "".join(ElementTree.fromstring(page.table(verdict)).itertext())):
+        assert f'on the page: "{IDEAS[name].sentence}"' in shown
+
+
 def test_why_says_more_than_a_verdict_and_each_level_more() -> None:
     [program] = [program for program in TOLD if program.name == "no gather"]
     in_a_notebook(program)
     levels = [why(level) for level in (1, 2, 3)]
     assert len(levels[0]) < len(levels[1]) and levels[2].startswith(levels[1]) and "right run" not in levels[0]
+    assert levels[2].endswith("a right run has `weight = await model.allgather(model.weights[layer], layer)`")
     with pytest.raises(PuzzleError, match="three levels"):
         why(4)
 

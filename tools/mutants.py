@@ -89,7 +89,7 @@ DECIDE = {
     "lib.course.sizes": ("sizes",),
     "lib.course.ideas": ("ideas", "whole_gradient", "grading", "corpus"),
     "lib.course.bounds": ("bounds", "verdict_fields"),
-    "lib.grading.points": ("points",),
+    "lib.course.points": ("points",),
 }
 """The modules that decide, and the files of tests that know each best. A new module is a row here."""
 TESTS = [  # those that are quick and notice much first

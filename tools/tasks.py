@@ -12,7 +12,7 @@
              solution/                            best.py, a program of the frontier, and fsdp.py, the notebook's
 
 The verifier has a container of its own, which gets one file from the agent's. Its reward is the score of the verdict
-(see lib/grading/points.py), in a JSON file. The same files are written for the same sources, byte by byte.
+(see lib/course/points.py), in a JSON file. The same files are written for the same sources, byte by byte.
 """
 
 from __future__ import annotations

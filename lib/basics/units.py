@@ -211,15 +211,6 @@ class Unit(NamedTuple):
         return self.moment.format(shown)
 
 
-def at_tick(time: float) -> str:
-    """Return a moment as the rules of puzzles say it.
-
-    >>> at_tick(3.30)
-    'at tick 3.3'
-    """
-    return f"at tick {time:g}"
-
-
 TICKS = Unit("ticks", "tick", "tick {}", show_ticks, show_ticks)
 MS = Unit("ms", "ms", "{} ms", show_ticks, lambda ms: f"{ms:.0f}" if ms >= 1000 else f"{ms:.3g}")
 SECONDS = Unit("s", "second", "{} s", lambda time: f"{time:.6g}", lambda time: f"{time:.4g}", two_digits)

@@ -12,7 +12,7 @@ from math import lcm
 from typing import NamedTuple
 
 from ..basics.errors import Place, PuzzleError, numbered
-from ..basics.units import Elements, at_tick, divided, whole_or_ratio
+from ..basics.units import Elements, Unit, divided, whole_or_ratio
 from ..machine.outcome import Outcome
 from ..record.attention import PROJECT
 from ..record.collectives import ALLGATHER, SCATTERREDUCE
@@ -41,11 +41,14 @@ class Idea(NamedTuple):
     def check(self, outcome: Outcome) -> None:
         """Raise PuzzleError at the first place where a run does not keep the idea."""
         for problem, at in self.broken(outcome):
-            if isinstance(at, Event):
-                place = Place(at.rank, at.kind, at.layer, tick=at.issued, detail=at_tick(at.issued))
-            else:
-                place = Place(at)
+            place = place_at(at, outcome.unit) if isinstance(at, Event) else Place(at)
             raise PuzzleError("idea", where=place, expected=self.sentence, line="", found=problem, idea=self.name)
+
+
+def place_at(event: Event, unit: Unit) -> Place:
+    """Return the place of a record in a run, with its moment in a unit."""
+    moment = f"at {unit.at(unit.brief(event.issued))}"
+    return Place(event.rank, event.kind, event.layer, tick=event.issued, detail=moment)
 
 
 IDEAS: dict[str, Idea] = {}

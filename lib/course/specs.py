@@ -18,6 +18,7 @@ from ..real.hardware import Hardware
 from ..real.presets import A100_MEGATRON, GPT_175B
 from ..real.prices import RealCost
 from ..real.transformer import Transformer
+from ..record.labels import AXES, HOSTS, LISTS, SLICES
 from .layouts import Size
 
 
@@ -104,6 +105,15 @@ class Puzzle(NamedTuple):
 def puzzles() -> dict[str, Puzzle]:
     """Return all puzzles by name, in order."""
     return {name: Puzzle(**spec) for name, spec in kept("specs.json").items()}
+
+
+FEATURES = {
+    SLICES: "slices of activations",
+    LISTS: "lists of tensors in one call",
+    HOSTS: "hosts",
+    AXES: "collectives over several axes at once",
+}
+"""The names of features that are not keywords or operations."""
 
 
 def subject_of(feature: str) -> Puzzle | None:

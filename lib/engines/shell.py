@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ..basics.errors import PuzzleError
-from ..grading.commandline import MODULE, Usage, add_machine, called, function_in, size_for
+from ..grading.commandline import Usage, function_in, size_for
+from ..lab.commands import MODULE, called
 from ..machine.check import TRAINED
 from ..machine.cost import Shape
+from ..running.options import add_machine
 from ..running.run import ENGINES, Settings, run
 from ..running.workload import KINDS, TOLERANCES, Workload
 from .like import COUNTERPARTS, NONE, beside, first_difference

@@ -20,6 +20,7 @@ from ..machine.check import TRAINED
 from ..machine.cost import Cost
 from ..machine.failure import Wait
 from ..machine.in_flight import InFlight
+from ..machine.lives import Peak, WatchedSimulator
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState
 from ..machine.simulator import LocalSimulator
@@ -45,6 +46,9 @@ class Line:
     number: int = 0
     text: str = ""
     file: str = ""
+
+    def __str__(self) -> str:
+        return f"line {self.number}{f' of {self.file}' if self.file else ''}: {self.text}"
 
 
 NO_LINE = Line()
@@ -124,6 +128,7 @@ class Notes:
         self.finished: frozenset[int] = frozenset()
         self.error: PuzzleError | None = None
         self.outcome: Outcome | None = None
+        self.peak: Peak | None = None  # what was held when memory was highest, of a rank that was watched
 
     def all_calls(self) -> Iterator[Call]:
         """Yield the calls of all ranks, rank by rank."""
@@ -134,17 +139,27 @@ class Notes:
         """Return the calls of a rank that stand in its log."""
         return [call for call in self.calls.get(rank, ()) if call.stream]
 
+    def lines(self, rank: int) -> dict[int, str]:
+        """Return the learner's lines of a rank by their places in its log."""
+        return {call.entry: str(call.line) for call in self.calls.get(rank, ()) if call.line.number}
+
     def failed(self, rank: int | None) -> Call | None:
         """Return the first call that has failed, of a rank if one is given."""
         calls = self.all_calls() if rank is None else self.calls.get(rank, ())
         return min((call for call in calls if call.failed), key=lambda call: (call.tick, call.at), default=None)
 
 
-def noted(recording: Mapping[str, Any], size: Size, cost: str | Cost, seconds: float = SECONDS) -> Notes:
-    """Return the notes of a recorded run at a size of a puzzle, on a machine with these costs. Raise ProtocolError for
-    what is no recording."""
-    notes = Notes(size)
-    simulator = LocalSimulator(machine_of(size, cost), graded=True)
+def noted(
+    recording: Mapping[str, Any],
+    size: Size,
+    cost: str | Cost,
+    seconds: float = SECONDS,
+    watched: int | None = None,
+) -> Notes:
+    """Return the notes of a recorded run at a size of a puzzle, on a machine with these costs, and what ``watched``, a
+    rank, holds at its peak. Raise ProtocolError for what is no recording."""
+    notes, machine = Notes(size), machine_of(size, cost)
+    simulator = LocalSimulator(machine, graded=True) if watched is None else WatchedSimulator(machine, watched)
     replay = NotedReplay(simulator, size, notes, read_diary(recording.get("diary")))
     with suppress(TimeoutError):  # then what is noted so far is explained
         replay.play({part: recording[part] for part in ("calls", "failed")}, time.monotonic() + seconds)
@@ -154,6 +169,10 @@ def noted(recording: Mapping[str, Any], size: Size, cost: str | Cost, seconds: f
         notes.outcome = replay.outcome("")
     except (PuzzleError, ProtocolError) as error:
         notes.error = error if isinstance(error, PuzzleError) else None
+    if isinstance(simulator, WatchedSimulator) and notes.outcome is not None:
+        lines = notes.lines(simulator.watched)
+        known = tuple(lines.get(place, "") for place in range(max(lines, default=-1) + 1))
+        notes.peak = simulator.peak._replace(lines=known)
     for call in notes.all_calls():
         call.handle = None  # nothing of a run hangs together after it
     return notes

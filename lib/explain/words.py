@@ -294,10 +294,11 @@ def why(explanation: Explanation, level: int = 2) -> list[str]:
 
 def _right_lines(explanation: Explanation) -> Iterator[str]:
     for one in explanation.statements():
-        for name, thing in one.facts.items():
-            maker = thing.maker if isinstance(thing, TensorFact) else thing
-            if name.startswith("right") and isinstance(maker, CallFact) and maker.line.text:
-                yield maker.line.text
+        for name, things in one.facts.items():
+            for thing in things if type(things) is tuple else (things,):
+                maker = thing.maker if isinstance(thing, TensorFact) else thing
+                if name.startswith("right") and isinstance(maker, CallFact) and maker.line.text:
+                    yield maker.line.text
 
 
 def _shortened(text: str, most: int) -> str:

@@ -2,8 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..basics.errors import PuzzleError
@@ -17,10 +16,8 @@ BLOCKS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def answer_in(texts: Iterable[str], name: str) -> str:
     """Return the function of that name with everything it needs from these cells; nothing if it is missing or blank.
 
-    >>> answer_in(["import math, sys", "n = 2", "def half(model):\\n    return math.sqrt(n)"], "half")
+    >>> answer_in(["import math", "import sys", "n = 2", "def half(model):\\n    return math.sqrt(n)"], "half")
     'import math\\nn = 2\\n\\n\\ndef half(model):\\n    return math.sqrt(n)'
-    >>> answer_in(["def half(model):\\n    # Your code here.\\n    return model"], "half")
-    ''
     """
     pieces: dict[str, tuple[ast.stmt, str]] = {}  # the statement that defines each name, and the text that it is in
     for text in texts:
@@ -39,9 +36,9 @@ def answer_in(texts: Iterable[str], name: str) -> str:
         new = {node.id for one in new for node in ast.walk(pieces[one][0]) if isinstance(node, ast.Name)}
         new = (new & pieces.keys()) - wanted - {*EVERYWHERE}
         wanted |= new
-    parts = [(given, *piece) for given, piece in pieces.items() if given in wanted]
-    short = [_source(*part) for part in parts if not isinstance(part[1], BLOCKS)]
-    blocks = [_source(*part) for part in parts if isinstance(part[1], BLOCKS)]
+    parts = [piece for given, piece in pieces.items() if given in wanted]
+    short = [_source(*part) for part in parts if not isinstance(part[0], BLOCKS)]
+    blocks = [_source(*part) for part in parts if isinstance(part[0], BLOCKS)]
     return "\n\n\n".join(["\n".join(dict.fromkeys(short)), *blocks] if short else blocks)
 
 
@@ -75,30 +72,7 @@ def _given(statement: ast.stmt) -> Iterable[str]:
                 yield node.id
 
 
-def _source(given: str, statement: ast.stmt, text: str) -> str:
-    """Return the source of the definition of a name by a statement of this text: of an import that name alone."""
-    if isinstance(statement, (ast.Import, ast.ImportFrom)):
-        [alias] = [one for one in statement.names if given == (one.asname or one.name.split(".")[0])][-1:]
-        return ast.unparse(type(statement)(**vars(statement) | {"names": [alias]}))
-    if isinstance(statement, BLOCKS):
-        first = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
-        return "\n".join(text.split("\n")[first - 1 : statement.end_lineno])
-    return segment(_lines(text), statement)
-
-
-LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-"""A line as Python's parser has it: a form feed ends none."""
-
-
-@lru_cache(maxsize=1)  # one statement after the other is looked for in the same text
-def _lines(text: str) -> list[bytes]:
-    return [line.encode() for line in LINE.findall(text)]
-
-
-def segment(lines: Sequence[bytes], statement: ast.stmt) -> str:
-    """Return the source of a statement, as ``ast.get_source_segment`` does. That splits the text anew for each, letter
-    by letter: of a file with 31 puzzles it took most of the time of a verdict on a mistake."""
-    own = [*lines[statement.lineno - 1 : statement.end_lineno]]
-    own[-1] = own[-1][: statement.end_col_offset]
-    own[0] = own[0][statement.col_offset :]
-    return b"".join(own).decode()
+def _source(statement: ast.stmt, text: str) -> str:
+    """Return the lines of a statement of this text."""
+    first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+    return "\n".join(text.split("\n")[first - 1 : statement.end_lineno])

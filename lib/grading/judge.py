@@ -3,26 +3,21 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..basics.errors import Place, PuzzleError, show_call
-from ..basics.units import TICKS, at_tick
+from ..basics.errors import PuzzleError
 from ..course.bounds import bounds_of
-from ..course.ideas import IDEAS
+from ..course.ideas import IDEAS, place_at
 from ..course.layouts import Size, check_layout
 from ..course.sizes import other_sizes, show_size
-from ..course.specs import Puzzle, subject_of
+from ..course.specs import FEATURES, Puzzle, subject_of
 from ..learner.model import written
 from ..machine.check import TRAINED, check_finals
 from ..machine.outcome import Outcome
-from ..record.events import MARKS, Event
+from ..record.events import MARKS
 from ..record.figures.breakdown import idle_of, time_parts
 from ..record.figures.chain import chain_of
-from ..record.figures.score import memory_parts, peak_event
-from ..record.labels import AXES, HOSTS, LISTS, SLICES
-from ..record.table import OPERATIONS, in_stream, makes_weight_grads
-from ..record.training import BACKWARD, UPDATE
+from ..record.training import UPDATE
 from ..running.limits import collector_off
-from .peak import as_json
-from .reasons import Reasons, Recording, References, no_references
+from .reasons import Reasons, Recording, References
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 Runs = Callable[[Size], Outcome | None]
@@ -31,78 +26,79 @@ Recorded = Callable[[Size], Recording | None]
 """Returns what the run at a size has called, or None where that is not known."""
 
 
+@collector_off(cycles=True)
 def judge(
     puzzle: Puzzle,
     run: Runs,
     recorded: Recorded = lambda size: None,
-    references: References = no_references,
+    references: References = lambda puzzle, size: (),
     source: Callable[[], str] = str,
 ) -> Verdict:
     """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL. ``recorded``,
     ``references`` and ``source`` are what the verdict is explained with: the recordings of these runs, right ones, and
     the text of the program, as far as it is known."""
-    with collector_off(cycles=True):
-        return _judged(puzzle, run, lambda size: Reasons(puzzle, size, recorded(size), references, source()))
 
+    def reasons(size: Size) -> Reasons:
+        return Reasons(puzzle, size, recorded(size), references, source())
 
-def _judged(puzzle: Puzzle, run: Runs, reasons: Callable[[Size], Reasons]) -> Verdict:
-    verdict = Verdict(puzzle, FAIL, "")
+    verdict, size = Verdict(puzzle, FAIL, ""), puzzle.size
+    outcome = None
     try:
-        outcome = run(puzzle.size)
+        outcome = run(size)
         assert outcome is not None
         if not outcome.attempted:
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
             left = f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet"
-            known = reasons(puzzle.size)
-            return Verdict(puzzle, TODO, left, explanation=known.of_text(), note=known.trouble)
+            known = reasons(size)
+            seen = known.explanation(None, begun=False)
+            return replace(verdict, status=TODO, message=left, explanation=seen, note=known.trouble)
         parts = time_parts(*outcome.shares, outcome.time)
-        idle = float(idle_of(parts))
         time, memory = puzzle.scored(outcome.time, outcome.memory)
-        verdict = replace(verdict, time=time, memory=memory, idle=idle, parts=parts)
-        check(outcome, puzzle, puzzle.size)
+        verdict = replace(verdict, time=time, memory=memory, idle=float(idle_of(parts)), parts=parts)
+        check(outcome, puzzle, size)
+        if over := over_target(outcome, puzzle):
+            return _over(replace(verdict, message=over, right=True), outcome, reasons(size))
+        praised = praise(outcome, puzzle)
+        for size in other_sizes(puzzle.other_sizes, puzzle.size):  # right or wrong: time and memory count at its own
+            outcome = None
+            if (outcome := run(size)) is not None:
+                check(outcome, puzzle, size)
+            verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
     except PuzzleError as error:
-        return _failed(verdict, error, outcome if verdict.time is not None else None, reasons(puzzle.size))
-    if over := over_target(outcome, puzzle):
-        return _explained(replace(verdict, message=over, right=True), outcome, reasons(puzzle.size))
-    for size in other_sizes(puzzle.other_sizes, puzzle.size):  # right or wrong: time and memory count at its own
-        outcome_there = None
-        try:
-            if (outcome_there := run(size)) is not None:
-                check(outcome_there, puzzle, size)
-        except PuzzleError as error:
-            there = replace(verdict, failed_at=show_size(size))
-            return _failed(there, error, outcome_there, reasons(size))
-        verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
-    return replace(verdict, status=PASS, right=True, message=praise(outcome, puzzle))
+        return _wrong(verdict, error, size, outcome, reasons(size))
+    return replace(verdict, status=PASS, right=True, message=praised)
 
 
-def _failed(verdict: Verdict, error: PuzzleError, outcome: Outcome | None, reasons: Reasons) -> Verdict:
+def _wrong(verdict: Verdict, error: PuzzleError, size: Size, outcome: Outcome | None, reasons: Reasons) -> Verdict:
     """Return the verdict on a run that is wrong. ``outcome``: of one that has come to its end."""
     if outcome is not None:
         reasons.find_line(error, outcome)
-    explanation = reasons.explanation(error)
-    error = in_unit(error, verdict.puzzle)
-    message = f"right at its own size, but not with {verdict.failed_at}\n{error}" if verdict.failed_at else str(error)
-    verdict = replace(verdict, message=message, error=Mistake.of(error), right=False)
-    return replace(verdict, explanation=explanation, note=reasons.trouble)
+    elsewhere = show_size(size) if size != verdict.puzzle.size else ""
+    return replace(
+        verdict,
+        right=False,
+        failed_at=elsewhere,
+        message=f"right at its own size, but not with {elsewhere}\n{error}" if elsewhere else str(error),
+        error=Mistake.of(error),
+        explanation=reasons.explanation(error),
+        note=reasons.trouble,
+    )
 
 
-def _explained(verdict: Verdict, outcome: Outcome, reasons: Reasons) -> Verdict:
+def _over(verdict: Verdict, outcome: Outcome, reasons: Reasons) -> Verdict:
     """Return the verdict on a right run over the target with its longest chain, if it is slow, with what it holds at
     its peak, if it is large, and with what it does otherwise than the target's program."""
-    puzzle = verdict.puzzle
     verdict = replace(verdict, explanation=reasons.explanation(None), note=reasons.trouble)
-    if verdict.time is not None and verdict.time > puzzle.target["time"]:
-        verdict = replace(verdict, chain=chain_of(outcome.events).describe(puzzle.unit))
-    if verdict.memory is not None and verdict.memory > puzzle.target["memory"]:
-        outcome.peak = reasons.peak(outcome)
-        verdict = replace(verdict, peak_memory=outcome.memory, peak=as_json(outcome))
+    if verdict.slow:
+        verdict = replace(verdict, chain=chain_of(outcome.events).describe(verdict.puzzle.unit))
+    if verdict.large:
+        outcome.peak = peak = reasons.peak(outcome)
+        verdict = replace(verdict, peak_memory=outcome.memory, peak=peak.as_json(outcome.events) if peak else ())
     return verdict
 
 
 def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) -> None:
-    """Check everything but time and memory, and not the final weights again if they are ``proved``. Raise PuzzleError
-    if something is wrong."""
+    """Raise PuzzleError if anything but time and memory is wrong. ``proved``: the final weights are known."""
     if not outcome.attempted:
         raise PuzzleError("no operation was run", line="")
     if half_done := comes_next(outcome):
@@ -116,50 +112,21 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) ->
         IDEAS[name].check(outcome)
 
 
-FEATURE_NAMES = {
-    SLICES: "slices of activations",
-    LISTS: "lists of tensors in one call",
-    HOSTS: "hosts",
-    AXES: "collectives over several axes at once",
-}
-"""The names of features that are not keywords or operations."""
-
-
-def in_unit(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
-    """Return the error of a rule, which says a moment in ticks, with that moment in the puzzle's own unit."""
-    place = getattr(error, "place", None)  # a learner's class of errors may have none
-    if puzzle.unit is not TICKS and place and place.tick is not None and place.detail == at_tick(place.tick):
-        error.place = place._replace(detail=f"at {puzzle.unit.at(puzzle.unit.brief(place.tick))}")
-    return error
-
-
 def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
     """Raise PuzzleError for a feature (an operation or an option) that the puzzle does not grant."""
     for event in outcome.distinct:
         for feature in event.words:
             if feature not in puzzle.words:
-                raise _not_granted(event, feature, puzzle)
-
-
-def _not_granted(event: Event, feature: str, puzzle: Puzzle) -> PuzzleError:
-    """Return the error of an operation with a feature that the puzzle does not grant."""
-    subject, when = subject_of(feature), puzzle.unit.brief(event.issued)
-    about = f", which is the subject of puzzle {subject.number}" if subject else ""
-    place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=f"at {puzzle.unit.at(when)}")
-    name = FEATURE_NAMES.get(feature, f"`{feature}`")
-    return PuzzleError("not_granted", where=place, line="", number=puzzle.number, feature=name, about=about)
+                subject, name = subject_of(feature), FEATURES.get(feature, f"`{feature}`")
+                about = f", which is the subject of puzzle {subject.number}" if subject else ""
+                place = place_at(event, puzzle.unit)
+                raise PuzzleError("not_granted", where=place, line="", number=puzzle.number, feature=name, about=about)
 
 
 def comes_next(outcome: Outcome) -> str:
-    """Return the next step of a function that stops half-way, or an empty text if it has all steps of training."""
-    steps = ["load_weights", "get_activation", *(kind for kind in in_stream("compute") if not OPERATIONS[kind].words)]
-    done = {event.kind for event in outcome.distinct}
-    done |= {BACKWARD.kind} if any(makes_weight_grads(kind) for kind in done) else set()
-    left = [step for step in steps if step not in done]
-    if not left or any(step in done for step in steps[steps.index(left[0]) :]):
-        return ""
-    so_far = f"after {steps[steps.index(left[0]) - 1]}" if left[0] != steps[0] else "first of all"
-    return f"{so_far} comes {written(left[0])}"
+    """Return the next step of a function that stops half-way, or an empty text if it does not."""
+    last, following = outcome.half_way or ("", "")
+    return f"{f'after {last}' if last else 'first of all'} comes {written(following)}" if following else ""
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
@@ -170,33 +137,22 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
     if time > target["time"]:
         over.append(f"{own[0]}, target {most[0]}")
     if memory > target["memory"]:
-        over.append(f"{own[1]}, target {most[1]} ({_peak(outcome, puzzle)})")
+        over.append(f"{own[1]}, target {most[1]} ({outcome.at_peak})")
     return "Correct, but over the target: " + "; ".join(over) if over else ""
-
-
-def _peak(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Return where memory is highest, and what is stored there."""
-    event = peak_event(outcome.device_events)
-    assert event is not None  # there is none over a target
-    what, unit, size_unit = show_call(event.kind, event.layers or event.layer), puzzle.unit, puzzle.size_unit
-    held = ", ".join(f"{kind.replace('_', ' ')} {size_unit.show(size)}" for kind, size in memory_parts(event).items())
-    return f"on rank {event.rank} at {unit.at(unit.brief(event.issued))}, when {what} began: {held}"
 
 
 def praise(outcome: Outcome, puzzle: Puzzle) -> str:
     """Return the praise for a pass: the star or what is missing for it, and the comparison with the best known."""
     time, memory = puzzle.scored(outcome.time, outcome.memory)
-    star = puzzle.star
-    said = ["Correct, and the star is yours." if puzzle.has_star(time, memory) else "Correct, within the target."]
-    if star:
+    sentences = ["Correct, and the star is yours." if puzzle.has_star(time, memory) else "Correct, within the target."]
+    if star := puzzle.star:
         ticks, elements = round(time - star["time"], 9), memory - star["memory"]
-        missing = [puzzle.unit.lasting(ticks)] if ticks > 0 else []
-        missing += [puzzle.size_unit.describe(elements)] if elements > 0 else []
-        said += [f"For the star, save another {' and '.join(missing)}."] if missing else []
-    bound = bounds_of(puzzle)
-    said += [met] if bound and (met := bound.praise(time)) else []
+        missing = [puzzle.unit.lasting(ticks)] * (ticks > 0) + [puzzle.size_unit.describe(elements)] * (elements > 0)
+        sentences += [f"For the star, save another {' and '.join(missing)}."] if missing else []
+    if bound := bounds_of(puzzle):
+        sentences += filter(None, [bound.praise(time)])
     if (time, memory) in [(point["time"], point["memory"]) for point in puzzle.frontier]:
-        said.append("These figures are among the best known.")
+        sentences.append("These figures are among the best known.")
     elif puzzle.beats_all(time, memory):
-        said.append("Better than the best known: nothing that we know is as fast in so little memory!")
-    return " ".join(said)
+        sentences.append("Better than the best known: nothing that we know is as fast in so little memory!")
+    return " ".join(sentences)

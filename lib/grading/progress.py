@@ -7,9 +7,10 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from ..basics.columns import in_columns
 from ..basics.saving import one_at_a_time, write_whole
 from ..course.specs import Puzzle, puzzles
+from .hints import Ending, fitting_hint
 from .page import CAPTION, INK, STAR, badge
 from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
 
@@ -27,14 +29,6 @@ MOST = 1e18  # ticks or elements: what is more is no figure of a run
 LONGEST_ANSWER = 20_000  # characters of an answer that is kept
 FOLDER = "LLM_TRAINING_PUZZLES_PROGRESS"
 """The environment variable with the folder of the file, if it is not that of the notebooks."""
-NOTEBOOKS = "LLM_TRAINING_PUZZLES_NOTEBOOKS"
-"""The environment variable with the address of the notebooks, if they are not in one folder."""
-
-
-def notebook_of(puzzle: Puzzle) -> str:
-    """Return the address of a puzzle's notebook, for a link, or an empty text if it is not known."""
-    name, known = f"{puzzle.file}.ipynb", os.environ.get(NOTEBOOKS, "")
-    return known + name if known or Path(name).is_file() else ""
 
 
 class Point(NamedTuple):
@@ -43,19 +37,6 @@ class Point(NamedTuple):
     time: float
     memory: float
     passed: bool
-
-
-class Ending(NamedTuple):
-    """How an attempt ended: whether it was right, and its time and memory."""
-
-    right: bool
-    time: float | None
-    memory: float | None
-
-    @classmethod
-    def of(cls, verdict: Verdict) -> Ending:
-        """Return how the attempt of a verdict ended."""
-        return cls(verdict.right is True, verdict.time, plain(verdict.memory))
 
 
 def kept_in(folder: Path | None = None) -> Path:
@@ -74,8 +55,7 @@ def kept_in(folder: Path | None = None) -> Path:
 
 
 def keep(verdicts: Iterable[Verdict], folder: Path | None = None, code: str = "") -> str:
-    """Record verdicts where progress is kept. Return what there is to say of that. Nothing is raised: a verdict is
-    printed whatever happens to the file."""
+    """Record verdicts where progress is kept. Return what there is to say of that. Nothing is raised."""
     try:
         kept = Progress(kept_in(folder))
         kept.record(*verdicts, code=code)
@@ -90,20 +70,24 @@ class Progress:
     at each ended; ``answers``: the code that passed last. ``note``: what there is to say of the file; ``left_alone``:
     whether it must stay as it is."""
 
+    best: dict[str, dict[str, Any]]
+    hints: dict[str, int]
+    trail: dict[str, list[Point]]
+    endings: dict[str, Ending]
+    answers: dict[str, str]
+
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or kept_in()) / NAME
         self.note = ""
         if self._read():
-            self._change(lambda: False)
+            with self._changing():
+                pass
 
     def _read(self) -> bool:
         """Take over what is sound in the file. Return whether something of it is not."""
         self.left_alone = False
-        self.best: dict[str, dict[str, Any]] = {}
-        self.hints: dict[str, int] = {}
-        self.trail: dict[str, list[Point]] = {}
-        self.endings: dict[str, Ending] = {}
-        self.answers: dict[str, str] = {}
+        for part in PARTS:
+            setattr(self, part, {})
         try:
             if self.path.exists() and not self.path.is_file():
                 what = f"it is a folder: give it another name; {FOLDER} names the folder that {NAME} is in"
@@ -113,117 +97,100 @@ class Progress:
         except FileNotFoundError:
             return False
         except OSError as error:
-            self._leave(f"{NAME} could not be read ({error.strerror})")
-            return False
+            return self._leave(f"{NAME} could not be read ({error.strerror})")
         except (ValueError, LookupError, TypeError, RecursionError):
             return True
         if type(version) is int and version > VERSION:
-            self._leave(f"{NAME} is of a newer version of the puzzles ({version}; this one knows {VERSION})")
-            return False
-        parts = ("best", _sound), ("hints", _count), ("trail", _trail), ("endings", _ending), ("answers", _code)
-        sound = [type(version) is int and {"best", "hints"} <= kept.keys()]
-        for name, check in parts:
-            entries = kept.get(name, {})
-            sound.append(isinstance(entries, dict))
-            for puzzle, entry in entries.items() if sound[-1] else ():
+            return self._leave(f"{NAME} is of a newer version of the puzzles ({version}; this one knows {VERSION})")
+        sound = type(version) is int and {"best", "hints"} <= kept.keys()
+        for part, take in PARTS.items():
+            entries = kept.get(part, {})
+            sound &= isinstance(entries, dict)
+            for puzzle, entry in entries.items() if isinstance(entries, dict) else ():
                 try:
-                    getattr(self, name)[puzzle] = check(entry)
+                    getattr(self, part)[puzzle] = take(entry)
                 except (ValueError, LookupError, TypeError):
-                    sound.append(False)
-        return not all(sound)
+                    sound = False
+        return not sound
 
-    def _leave(self, why: str) -> None:
+    def _leave(self, why: str) -> bool:
         self.left_alone, self.note = True, f"{why}: it stays as it is, and nothing is added to it"
+        return False
 
     def _set_aside(self) -> None:
-        """Begin a new file with what is sound in a damaged one, which is kept under another name."""
+        """Keep a damaged file under another name, and begin a new one with what is sound in it."""
         aside = self.path.with_name(f"progress-broken-{datetime.now():%Y%m%d-%H%M%S-%f}.json")
         try:
             os.replace(self.path, aside)
         except OSError as error:
             self._leave(f"{NAME} is broken and could not be moved aside ({error.strerror})")
             return
-        found = any((self.best, self.hints, self.trail, self.endings, self.answers))
-        if found:
-            self.save()
+        found = any(getattr(self, part) for part in PARTS)
         goes_on = "progress goes on with what is sound in it" if found else "progress begins anew"
-        said = f"{NAME} was broken; it is kept as {aside.name}, and {goes_on}"
-        self.note = "; ".join(filter(None, [said, self.note]))
+        self.note = f"{NAME} was broken; it is kept as {aside.name}, and {goes_on}"
 
-    def _change(self, how: Callable[[], bool]) -> None:
-        """Read the file, change what it says, and write it if ``how`` returns true, while others wait."""
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Read the file, let the block change what it says, and write it, while others wait."""
         with suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         with one_at_a_time(self.path):
             if self._read():
                 self._set_aside()
-            if how() and not self.left_alone:
+            yield
+            if not self.left_alone:
                 self.save()
-
-    def record(self, *verdicts: Verdict, code: str = "") -> None:
-        """Keep how each attempt ended, add it to the trail if it is right, and keep its verdict if it is the best of
-        its puzzle (with the star, then fast, then small). Keep the code if it passes."""
-        attempted = [verdict for verdict in verdicts if verdict.status != TODO]
-        if attempted:
-            self._change(lambda: any([self._take(verdict, code) for verdict in attempted]))
-
-    def _take(self, verdict: Verdict, code: str) -> bool:
-        """Take a verdict over. Return whether that has changed anything."""
-        puzzle, time, memory = verdict.puzzle, verdict.time, plain(verdict.memory)
-        before, ending = self.best.get(puzzle.name), Ending.of(verdict)
-        changed, self.endings[puzzle.name] = self.endings.get(puzzle.name) != ending, ending
-        if verdict.right and time is not None and memory is not None:
-            point = Point(time, memory, verdict.status == PASS)
-            trail = [one for one in self.trail.get(puzzle.name, []) if one != point]
-            self.trail[puzzle.name], changed = [*trail, point][-LONGEST:], True
-        if verdict.status == PASS and 0 < len(code) <= LONGEST_ANSWER and self.answers.get(puzzle.name) != code:
-            self.answers[puzzle.name], changed = code, True
-        new = {"status": verdict.status, "time": time, "memory": memory}
-        if before is None or _rank(new, puzzle) < _rank(before, puzzle):
-            self.best[puzzle.name], changed = new, True
-        return changed
-
-    def fitting(self, puzzle: Puzzle) -> tuple[int, str]:
-        """Return the index of the hint that fits the last attempt, and why it does (see ``fitting_hint``). A file of
-        before has only the right ones."""
-        right = [Ending(True, point.time, point.memory) for point in self.trail.get(puzzle.name, [])]
-        last = self.endings.get(puzzle.name, right[-1] if right else None)
-        return fitting_hint(puzzle, last) if last else (0, "")
-
-    def take_hint(self, puzzle: Puzzle, first: int = 0) -> int:
-        """Return the index of the next hint from ``first`` on, or of the last one, and count it."""
-        number = 0
-
-        def take() -> bool:
-            nonlocal number
-            number = next_hint(self.hints, puzzle, first)
-            return True
-
-        self._change(take)
-        return number
 
     def save(self) -> None:
         """Write the file completely or not at all. If that fails, ``note`` says why, and nothing is raised."""
         trail = {name: [point._asdict() for point in points] for name, points in self.trail.items()}
         endings = {name: ending._asdict() for name, ending in self.endings.items()}
         kept = {"version": VERSION, "best": self.best, "hints": self.hints, "trail": trail, "endings": endings}
-        kept["answers"] = self.answers
         try:
-            write_whole(self.path, json.dumps(kept, indent=1))
+            write_whole(self.path, json.dumps(kept | {"answers": self.answers}, indent=1))
         except OSError as error:
-            self.note = f"progress could not be saved ({error.strerror})"
+            failed = f"progress could not be saved ({error.strerror})"
+            self.note = "; ".join(filter(None, [self.note, failed]))
 
-    # -- how it is shown ------------------------------------------------------------------------------
+    def record(self, *verdicts: Verdict, code: str = "") -> None:
+        """Keep how each attempt ended, add it to the trail if it is right, and keep its verdict if it is the best of
+        its puzzle (with the star, then fast, then small). Keep the code if it passes."""
+        attempted = [verdict for verdict in verdicts if verdict.status != TODO]
+        if attempted:
+            with self._changing():
+                for verdict in attempted:
+                    self._take(verdict, code)
+
+    def _take(self, verdict: Verdict, code: str) -> None:
+        name, time, memory = verdict.puzzle.name, verdict.time, plain(verdict.memory)
+        self.endings[name] = Ending(verdict.right is True, time, memory)
+        if verdict.right and time is not None and memory is not None:
+            point = Point(time, memory, verdict.status == PASS)
+            self.trail[name] = [*(one for one in self.trail.get(name, ()) if one != point), point][-LONGEST:]
+        if verdict.status == PASS and 0 < len(code) <= LONGEST_ANSWER:
+            self.answers[name] = code
+        new = {"status": verdict.status, "time": time, "memory": memory}
+        self.best[name] = min(self.best.get(name, new), new, key=partial(_rank, verdict.puzzle))
+
+    def fitting(self, puzzle: Puzzle) -> tuple[int, str]:
+        """Return the index of the hint that fits the last attempt, and why it does (see ``fitting_hint``)."""
+        last = self.endings.get(puzzle.name)
+        return fitting_hint(puzzle, last) if last else (0, "")
+
+    def take_hint(self, puzzle: Puzzle, first: int = 0) -> int:
+        """Return the index of the next hint from ``first`` on, or of the last one, and count it."""
+        with self._changing():
+            count = 1 + max(first, self.hints.get(puzzle.name, 0))
+            self.hints[puzzle.name] = min(count, len(puzzle.hints))
+        return self.hints[puzzle.name] - 1
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return number, title, status, star, time and memory of every puzzle, then the figures of target and star."""
         rows: list[tuple[str, ...]] = []
         for puzzle in puzzles().values():
-            best = self.best.get(puzzle.name, {"status": TODO, "time": None, "memory": None})
-            shown = [
-                puzzle.brief(one["time"], one["memory"]) if one and one["memory"] is not None else ("", "")
-                for one in (best, puzzle.target, puzzle.star)
-            ]
+            best = self.best.get(puzzle.name, {"status": TODO, "memory": None})
+            goals = [one if one and one["memory"] is not None else None for one in (best, puzzle.target, puzzle.star)]
+            shown = [puzzle.brief(one["time"], one["memory"]) if one else ("", "") for one in goals]
             star = STAR * (puzzle.name in self.starred)
             rows.append((str(puzzle.number), puzzle.title, best["status"], star, *shown[0], *shown[1], *shown[2]))
         return rows
@@ -236,16 +203,15 @@ class Progress:
     @property
     def starred(self) -> list[str]:
         """The names of the puzzles that are solved with the star."""
-        return [name for name in self.solved if _has_star(self.best[name], puzzles()[name])]
+        return [name for name in self.solved if _has_star(puzzles()[name], self.best[name])]
 
     def headline(self) -> str:
         """Return a line with the numbers of solved puzzles, stars, and repaired programs."""
-        done: dict[bool, list[bool]] = {False: [], True: []}  # whether each is solved, of puzzles and of repairs
-        for name, puzzle in puzzles().items():
-            done[puzzle.repair].append(name in self.solved)
-        solved, repaired = (f"{sum(own)} of {len(own)}" for own in done.values())
+        repairs = {name for name, puzzle in puzzles().items() if puzzle.repair}
+        solved = f"{len({*self.solved} - repairs)} of {len(puzzles().keys() - repairs)} puzzles solved"
         stars = f"{len(self.starred)} of {sum(puzzle.star is not None for puzzle in puzzles().values())} stars"
-        return f"Progress: {solved} puzzles solved, {stars}, {repaired} programs repaired"
+        repaired = f"{len({*self.solved} & repairs)} of {len(repairs)} programs repaired"
+        return f"Progress: {solved}, {stars}, {repaired}"
 
     def __str__(self) -> str:
         lines = in_columns([HEADS, *self.rows()], figures=(0, *range(FIGURES, len(HEADS))))
@@ -254,10 +220,9 @@ class Progress:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        how = [NAMED] * FIGURES + [f"{NAMED};text-align:right"] * (len(HEADS) - FIGURES)
-        heads = "".join(
-            f'<th scope="col" style="{style}">{escape(head)}</th>' for head, style in zip(HEADS, how, strict=True)
-        )
+        heads = "".join(f'<th scope="col" style="{NAMED}">{escape(head)}</th>' for head in HEADS[:FIGURES])
+        for head in HEADS[FIGURES:]:
+            heads += f'<th scope="col" style="{NAMED};text-align:right">{escape(head)}</th>'
         body = ""
         for number, title, status, *rest in self.rows():
             body += f'<tr><td>{number}</td><th scope="row" style="{NAMED}">{escape(title)}</th><td>{badge(status)}</td>'
@@ -267,94 +232,55 @@ class Progress:
         return f'<table style="{INK}">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{note}'
 
 
-def fitting_hint(puzzle: Puzzle, last: Ending) -> tuple[int, str]:
-    """Return the index of the hint that fits an attempt that ended so, and why it fits, in parentheses. That of the
-    question for the star comes after all hints."""
-    if not last.right or last.time is None or last.memory is None:
-        return 0, ""
-    target = puzzle.target
-    over = {"slow": last.time > target["time"], "large": last.memory > target["memory"]}
-    if any(over.values()):
-        fits = [
-            (_hint_for(puzzle, what), f" (your last program is right, but too {what})") for what in over if over[what]
-        ]
-        return min(fits)
-    if puzzle.star_hint and not puzzle.has_star(last.time, last.memory):
-        return len(puzzle.hints), " (your last program passes, and has no star yet)"
-    return 0, ""
-
-
-def _hint_for(puzzle: Puzzle, what: str) -> int:
-    """Return the index of the hint for a right program that is too "slow" or "large": in a repair, of which the mistake
-    is gone by then, the last one, which says how it is done."""
-    return (puzzle.hints_for or {}).get(what, len(puzzle.hints) if puzzle.repair else 1) - 1
-
-
-def next_hint(given: dict[str, int], puzzle: Puzzle, first: int = 0) -> int:
-    """Return the index of the next hint from ``first`` on, or of the last one, and count it in ``given``."""
-    number = min(max(first, given.get(puzzle.name, 0)), max(0, len(puzzle.hints) - 1))
-    given[puzzle.name] = number + 1
-    return number
-
-
 HEADS = ("#", "puzzle", "status", "star", "ticks", "elements", "target: ticks", "elements", "star: ticks", "elements")
 FIGURES = 4  # from this column on there are figures
 NAMED = "text-align:left;vertical-align:top;padding-right:12px"  # may be broken where there is little room
 NUMBER = "text-align:right;white-space:nowrap;padding-right:12px;font-variant-numeric:tabular-nums"
 
 
-def _sound(best: dict[str, Any]) -> dict[str, Any]:
-    """Return a verdict from the file. Raise LookupError, TypeError or ValueError if its values are not sound."""
-    kept = {key: best[key] for key in ("status", "time", "memory")}
-    sound = all(kept[key] is None or _is_figure(kept[key]) for key in ("time", "memory"))
-    if kept["status"] not in (PASS, FAIL, ERROR) or not sound:
-        raise ValueError("no verdict")
-    return kept
+def _checked(name: str, value: Any) -> Any:
+    """Return a value of the file. Raise ValueError if it is none of that name."""
+    match name:
+        case "status":
+            sound = value in (PASS, FAIL, ERROR)
+        case "time" | "memory":
+            sound = value is None or (type(value) in (int, float) and 0 <= value <= MOST)
+        case "hints":
+            sound = type(value) is int and 0 <= value <= MOST
+        case _:
+            sound = type(value) is (str if name == "answers" else bool)
+    if not sound:
+        raise ValueError(f"no {name}")
+    return value
 
 
-def _trail(points: list[dict[str, Any]]) -> list[Point]:
-    """Return points from the file. Raise LookupError, TypeError or ValueError if they are not sound."""
-    if type(points) is not list:
-        raise TypeError("no trail")
-    found = [Point(point["time"], point["memory"], point["passed"]) for point in points]
-    if not all(_is_figure(time) and _is_figure(memory) and type(passed) is bool for time, memory, passed in found):
-        raise ValueError("no attempt")
+def _row(kept: Any, *names: str) -> dict[str, Any]:
+    return {name: _checked(name, kept[name]) for name in names}
+
+
+def _trail(points: list[Any]) -> list[Point]:
+    found = [Point(**_row(point, *Point._fields)) for point in points]
+    if type(points) is not list or any(None in point for point in found):
+        raise ValueError("no trail")
     return found[-LONGEST:]
 
 
-def _ending(ending: dict[str, Any]) -> Ending:
-    """Return how an attempt ended from the file. Raise LookupError, TypeError or ValueError if that is not sound."""
-    found = Ending(*(ending[key] for key in Ending._fields))
-    figures = all(one is None or _is_figure(one) for one in (found.time, found.memory))
-    if type(found.right) is not bool or not figures:
-        raise ValueError("no ending")
-    return found
+PARTS: Mapping[str, Callable[[Any], Any]] = {
+    "best": lambda best: _row(best, "status", "time", "memory"),
+    "hints": partial(_checked, "hints"),
+    "trail": _trail,
+    "endings": lambda ending: Ending(**_row(ending, *Ending._fields)),
+    "answers": partial(_checked, "answers"),
+}
+"""The parts of the file, and what takes an entry of each: it raises LookupError, TypeError or ValueError for others."""
 
 
-def _count(count: int) -> int:
-    """Return a number of hints from the file. Raise ValueError if it is none."""
-    if type(count) is not int or not 0 <= count <= MOST:
-        raise ValueError("no count")
-    return count
-
-
-def _code(code: str) -> str:
-    """Return an answer from the file. Raise ValueError if it is none."""
-    if type(code) is not str:
-        raise ValueError("no code")
-    return code
-
-
-def _is_figure(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value <= MOST  # type: ignore[operator]
-
-
-def _has_star(best: dict[str, Any], puzzle: Puzzle) -> bool:
+def _has_star(puzzle: Puzzle, best: dict[str, Any]) -> bool:
     figures = best["time"], best["memory"]
     return best["status"] == PASS and None not in figures and puzzle.has_star(*figures)
 
 
-def _rank(best: dict[str, Any], puzzle: Puzzle) -> tuple[float, ...]:
+def _rank(puzzle: Puzzle, best: dict[str, Any]) -> tuple[float, ...]:
     """Return a key that sorts verdicts from best to worst: solved, with the star, fast, small."""
     figures = (math.inf if best[key] is None else best[key] for key in ("time", "memory"))
-    return (best["status"] != PASS, not _has_star(best, puzzle), *figures)
+    return (best["status"] != PASS, not _has_star(puzzle, best), *figures)

@@ -1,118 +1,132 @@
-"""Why a run fails, or is slower or larger than the target: worked out from its recording (see ``lib.explain``)."""
+"""Why a run fails, or is slower or larger than the target: worked out from its recording (see ``lib.explain``), beside
+right runs of the puzzle. These are runs of the solution, where the solutions are installed.
+
+Only a grader asks for right runs, and never in the process that runs a student's code at a shell.
+"""
 
 from __future__ import annotations
 
-import time
+import asyncio
+import contextlib
+import io
+import json
+import linecache
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 from ..basics.errors import NOWHERE, PuzzleError
 from ..course.layouts import Size
+from ..course.solutions import source_of
 from ..course.specs import Puzzle, machine_of
 from ..explain.explanation import explain
-from ..explain.notes import Line, noted
+from ..explain.notes import noted
 from ..explain.reference import Reference
 from ..explain.spelling import spelled
 from ..explain.statement import Explanation
-from ..machine.check import TRAINED
-from ..machine.lives import Peak, WatchedSimulator
+from ..learner import tensors
+from ..learner.model import Model
+from ..machine.cost import Cost
+from ..machine.lives import Peak
 from ..machine.outcome import Outcome
 from ..record.figures.score import peak_event
-from ..recording.replay import Replay
+from ..recording.lines import recorded_run
 from ..recording.wire import ProtocolError
-from .references import is_explained
+from .answers import answer_in
 
 Recording = Mapping[str, Any]
 References = Callable[[Puzzle, Size], Sequence[Reference]]
-"""Returns right runs of a puzzle at a size."""
+"""Returns right runs of a puzzle at a size: where there are none, less is said."""
+SOLUTION, SOLVED = "solution", "### BEGIN SOLUTION"
 SECONDS = 20.0
+LARGEST = 8_000
+"""Ranks times layers times micro-batches of a run that is explained: of a larger one the verdict tells the facts."""
 
 
-def no_references(puzzle: Puzzle, size: Size) -> Sequence[Reference]:
-    """Return none: less is said then."""
-    return ()
+def is_explained(size: Size) -> bool:
+    """Return whether runs of this size are explained."""
+    return int(size["ranks"] * size["layers"] * size["batches"]) <= LARGEST
 
 
+def references_of(puzzle: Puzzle, size: Size, cost: Cost | None = None) -> Sequence[Reference]:
+    """Return right runs of a puzzle at a size, with its own cost or another one; none without the solutions."""
+    return _runs_of(source_of(puzzle), puzzle.name, cost or puzzle.cost, json.dumps(size))
+
+
+@lru_cache(maxsize=64)
+def _runs_of(path: Path, name: str, cost: Any, written: str) -> tuple[Reference, ...]:
+    size: Size = json.loads(written)
+    function = _solution(path, name)
+    if function is None:
+        return ()
+    with contextlib.redirect_stdout(io.StringIO()):
+        machine = machine_of(size, cost)
+        recording, error = recorded_run(function, machine, size["layers"], size["batches"], SECONDS)
+    return () if error is not None else (Reference(SOLUTION, recording, size, cost),)
+
+
+@cache
+def _solution(path: Path, name: str) -> Callable[[Any], object] | None:
+    """Return the function of a solution, or None where the solutions are not installed."""
+    if not path.exists():
+        return None
+    cells = path.read_text(encoding="utf-8").split("\n# %%")
+    names: dict[str, Any] = {"Model": Model, "asyncio": asyncio, **{one: vars(tensors)[one] for one in tensors.__all__}}
+    own = answer_in([cell.partition("\n")[2] for cell in cells if SOLVED in cell], name)
+    file = f"<solution of {name}>"
+    linecache.cache[file] = len(own), None, own.splitlines(keepends=True), file  # where the text of a line is looked up
+    exec(compile(own, file, "exec"), names)
+    return names.get(name)
+
+
+@dataclass
 class Reasons:
-    """The run that decides a verdict. ``recording``: what it has called, or None where that is not known; ``source``:
-    the text of the program, empty where that is not known; ``trouble``: why there is no explanation, where it fails."""
+    """What the run that decides a verdict is explained with: what it has called and the text of its program, as far as
+    they are known. ``trouble``: why there is no explanation, where that fails."""
 
-    def __init__(
-        self, puzzle: Puzzle, size: Size, recording: Recording | None, references: References, source: str = ""
-    ) -> None:
-        self.puzzle, self.size, self.references, self.source = puzzle, size, references, source
-        self.recording = recording
-        self.trouble = ""
+    puzzle: Puzzle
+    size: Size
+    recording: Recording | None
+    references: References
+    source: str
+    trouble: str = ""
 
-    def explanation(self, error: PuzzleError | None) -> Explanation | None:
-        """Return why the run fails with this error or, without one, is slower or larger than the target's."""
-        known = self.recording is not None and is_explained(self.size)
-        return self._tried(partial(self._of_run, error)) if known else None
-
-    def of_text(self) -> Explanation | None:
-        """Return what the text of a program shows that does not do anything yet."""
-        return self._tried(self._of_text)
-
-    def _of_run(self, error: PuzzleError | None) -> Explanation:
-        runs, puzzle = self.references(self.puzzle, self.size), self.puzzle
-        return explain(self.recording or {}, error, runs, self.size, puzzle.cost, self.source, puzzle.size)
-
-    def _of_text(self) -> Explanation:
-        said = tuple(spelled(self.source, 0, self.size, self.puzzle.size))
-        return Explanation(NOWHERE, given=said, look_at=said[:1])
-
-    def _tried(self, explained: Callable[[], Explanation]) -> Explanation | None:
-        """Return an explanation; None where it fails, since a verdict does not depend on it, and of no recording."""
+    def explanation(self, error: PuzzleError | None, begun: bool = True) -> Explanation | None:
+        """Return why the run fails with this error or, without one, is slower or larger than the target's. Of a program
+        that has not ``begun`` to train return what its text shows. None where it is not known, or where that fails,
+        since a verdict does not depend on it."""
+        size, puzzle = self.size, self.puzzle
         try:
-            return explained()
-        except ProtocolError:
-            return None
-        except Exception as error:
-            self.trouble = f"the explanation has failed ({type(error).__name__}: {error}): please report it"
-            return None
+            if not begun:
+                seen = tuple(spelled(self.source, 0, size, puzzle.size))
+                return Explanation(NOWHERE, given=seen, look_at=seen[:1])
+            if self.recording is not None and is_explained(size):
+                runs = self.references(puzzle, size)
+                return explain(self.recording, error, runs, size, puzzle.cost, self.source, puzzle.size)
+        except ProtocolError:  # it is no recording
+            pass
+        except Exception as failure:
+            self.trouble = f"the explanation has failed ({type(failure).__name__}: {failure}): please report it"
+        return None
 
     def find_line(self, error: PuzzleError, outcome: Outcome) -> None:
         """Give an error of a whole run, which has none, the learner's line of the operation that it is about: the last
         one that ``error.about`` names, or the one at the moment of its place."""
-        place = error.place
-        if error.line or place.rank is None or (error.about is None and place.tick is None):
+        place, tick = error.place, None if error.about else error.place.tick
+        if error.line or place.rank is None or self.recording is None or not (error.about or tick is not None):
             return
         which = error.about or (place.operation, place.layer)
         own = [event for event in outcome.events if event.rank == place.rank]
-        places = [
-            at
-            for at, event in enumerate(own)
-            if (event.kind, event.layer) == which and (error.about is not None or event.issued == place.tick)
-        ]
-        error.line = self.lines(place.rank).get(places[-1], "") if places else ""
-
-    def lines(self, rank: int) -> Mapping[int, str]:
-        """Return the learner's lines of a rank by their places in its log."""
-        if self.recording is None:
-            return {}
-        calls = noted(self.recording, self.size, self.puzzle.cost).calls.get(rank, ())
-        return {call.entry: _shown(call.line) for call in calls if call.line.number}
+        fitting = [at for at, one in enumerate(own) if (one.kind, one.layer) == which and tick in (None, one.issued)]
+        if fitting:
+            lines = noted(self.recording, self.size, self.puzzle.cost).lines(place.rank)
+            error.line = lines.get(fitting[-1], "")
 
     def peak(self, outcome: Outcome) -> Peak | None:
         """Return what the rank with the highest peak holds there, with the learner's lines of its log."""
         highest = peak_event(outcome.device_events)
         if highest is None or self.recording is None:
             return None
-        size = self.size
-        simulator = WatchedSimulator(machine_of(size, self.puzzle.cost), highest.rank)
-        replay = Replay(simulator, size["layers"], size["batches"], size.get("train", TRAINED[0]))
-        try:
-            replay.play({part: self.recording[part] for part in ("calls", "failed")}, time.monotonic() + SECONDS)
-            replay.outcome("")
-        except TimeoutError:
-            return None
-        lines = self.lines(highest.rank)
-        ends = max(lines, default=-1) + 1
-        return simulator.peak._replace(lines=tuple(lines.get(place, "") for place in range(ends)))
-
-
-def _shown(line: Line) -> str:
-    """Return a line as errors show it."""
-    of = f" of {line.file}" if line.file else ""
-    return f"line {line.number}{of}: {line.text}"
+        return noted(self.recording, self.size, self.puzzle.cost, SECONDS, watched=highest.rank).peak

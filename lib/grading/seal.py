@@ -29,25 +29,23 @@ class _Part(NamedTuple):
 
 
 def _parts() -> Iterator[_Part]:
-    """Yield the functions, methods, code and tables of this package and the builtins that it needs, each where it
-    stands."""
+    """Yield the functions, methods and tables of this package and the builtins that it needs, each where it stands."""
     seen = set[type]()
     for name, module in sorted(sys.modules.items()):
         if name == _PACKAGE or name.startswith(_PACKAGE + "."):
             yield _Part(name, sys.modules, name, module)
             for key, value in list(vars(module).items()):
-                if isinstance(value, (FunctionType, type)) and value.__module__.split(".")[0] == _PACKAGE:
+                own = isinstance(value, (FunctionType, type)) and value.__module__.split(".")[0] == _PACKAGE
+                if own or (key.isupper() and _is_table(value)):
                     yield _Part(f"{name}.{key}", vars(module), key, value)
-                    if isinstance(value, type) and value not in seen:
-                        seen.add(value)
-                        yield from _methods(f"{name}.{key}", value)
-                elif key.isupper() and _is_table(value):
-                    yield _Part(f"{name}.{key}", vars(module), key, value)
+                if own and isinstance(value, type) and value not in seen:
+                    seen.add(value)
+                    methods = [(one, code) for one, code in vars(value).items() if isinstance(code, FunctionType)]
+                    yield from (_Part(f"{name}.{key}.{one}", vars(value), one, code) for one, code in methods)
     for kind, row in OPERATIONS.items():
         yield _Part(f"operation {kind}", OPERATIONS, kind, row)
-        for key, value in vars(row).items():
-            if callable(value):
-                yield _Part(f"operation {kind}.{key}", vars(row), key, value)
+        rules = [(rule, value) for rule, value in vars(row).items() if callable(value)]
+        yield from (_Part(f"operation {kind}.{rule}", vars(row), rule, value) for rule, value in rules)
     yield from (_Part(name, vars(builtins), name, getattr(builtins, name)) for name in BUILTINS.split())
 
 
@@ -62,12 +60,6 @@ def _held(table: Any) -> set[str]:
     return {*map(repr, rows)} if isinstance(table, (Mapping, list, set, frozenset)) else {repr(table)}
 
 
-def _methods(name: str, owner: type) -> Iterator[_Part]:
-    for key, value in list(vars(owner).items()):
-        if isinstance(value, FunctionType):
-            yield _Part(f"{name}.{key}", vars(owner), key, value)
-
-
 _sealed: list[_Part] = []
 _codes: list[tuple[str, FunctionType, CodeType]] = []
 """The code of each function among these."""
@@ -78,10 +70,10 @@ _tables: list[tuple[str, object, set[str]]] = []
 def seal() -> None:
     """Record the present state of the library."""
     _sealed[:] = _parts()
-    functions = {part.value: part.name for part in reversed(_sealed) if isinstance(part.value, FunctionType)}
-    _codes[:] = [(f"{name}.__code__", function, function.__code__) for function, name in functions.items()]
-    tables = {id(part.value): part for part in reversed(_sealed) if _is_table(part.value)}
-    _tables[:] = [(part.name, part.value, _held(part.value)) for part in tables.values()]
+    first = {id(part.value): part for part in reversed(_sealed)}.values()  # of what stands at several places
+    functions = [part for part in first if isinstance(part.value, FunctionType)]
+    _codes[:] = [(f"{part.name}.__code__", part.value, part.value.__code__) for part in functions]
+    _tables[:] = [(part.name, part.value, _held(part.value)) for part in first if _is_table(part.value)]
 
 
 def broken_seal() -> str:

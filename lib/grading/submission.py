@@ -16,15 +16,16 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from ..basics.errors import PuzzleError, shown_files
+from ..basics.errors import PuzzleError, is_learners_file, shown_files
 from ..basics.folders import PACKAGE
 from ..course.specs import puzzles
 from ..recording.safe import shown
-from .beside import imported_by
 
 EXPERIMENTS = ("run", "sweep", "plan", "grade", "hint", "progress", "solution", "attempt", "start_from")
 """What a file imports of lib to try its functions. All of drawing is of that kind, too."""
@@ -32,19 +33,19 @@ NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # their bodies run
 READS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
 """Python's instructions that read a name that is not local."""
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+STARTED = "__started__"  # the name of a module that is started, for the conditions of a file
 AWAITS = "'await' outside async function"  # what Python says of an await in a plain function
 LONGEST, MOST_LINES = 300, 3
 """Characters of a line on a statement, and lines of one kind, that are shown at most."""
 
 
 class Loading(NamedTuple):
-    """The names that a file defines. Of its statements there is a line for each that ``failed``, that was ``left_out``
-    although it changes what a function uses, and that was ``skipped`` and may have done more than to experiment."""
+    """The names that a file defines. Of its statements there is a line for each that ``failed``, and for each that was
+    ``left_out`` although it changes what a function uses."""
 
     names: dict[str, object]
     failed: list[str]
     left_out: list[str]
-    skipped: list[str]
 
 
 def summary(lines: Sequence[str]) -> str:
@@ -79,35 +80,26 @@ class Experiment:
             raise AttributeError(name)
         return Experiment(f"{self.name}.{name}")
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
 
 def switch_off(functions: bool = False) -> Callable[[], None]:
     """Put experiments in place of these, with the ``functions`` behind them or without. Return what undoes that."""
-    package: Any = sys.modules[__name__.partition(".")[0]]
-    known, before = {name: getattr(package, name) for name in EXPERIMENTS}, sys.modules.get("drawing")
-    drawing = ModuleType("drawing")
-
-    def of_drawing(name: str) -> Experiment:
-        def function(*args: Any, **kwargs: Any) -> Any:
-            return getattr(importlib.import_module("drawing"), name)(*args, **kwargs)
-
-        return Experiment(name, function if functions else None)
-
-    drawing.__dict__["__getattr__"] = of_drawing
-    sys.modules["drawing"] = drawing
-    for name, function in known.items():
-        setattr(package, name, Experiment(name, function if functions else None))
+    package = vars(sys.modules[__name__.partition(".")[0]])
+    known = {name: package[name] for name in EXPERIMENTS}
+    pictures = {"drawing": sys.modules["drawing"]} if "drawing" in sys.modules else {}
+    drawing = sys.modules["drawing"] = ModuleType("drawing")
+    vars(drawing)["__getattr__"] = lambda name: Experiment(name, partial(_draw, name) if functions else None)
+    package.update({name: Experiment(name, known[name] if functions else None) for name in EXPERIMENTS})
 
     def switch_on() -> None:
-        for name, function in known.items():
-            setattr(package, name, function)
+        package.update(known)
         del sys.modules["drawing"]
-        if before is not None:
-            sys.modules["drawing"] = before
+        sys.modules.update(pictures)
 
     return switch_on
+
+
+def _draw(name: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(importlib.import_module("drawing"), name)(*args, **kwargs)
 
 
 def sources(name: str, text: str) -> list[tuple[str, str]]:
@@ -115,13 +107,9 @@ def sources(name: str, text: str) -> list[tuple[str, str]]:
     if not name.endswith(".ipynb"):
         return [(name, text)]
     try:
-        whole = json.loads(text)
-        cells = (
-            whole["cells"] if "cells" in whole else [cell for sheet in whole["worksheets"] for cell in sheet["cells"]]
-        )
         return [
-            (f"cell {number} of {name}", _plain_python("".join(cell.get("source", cell.get("input", "")))))
-            for number, cell in enumerate(cells, 1)
+            (f"cell {number} of {name}", _plain_python("".join(cell.get("source", ""))))
+            for number, cell in enumerate(json.loads(text)["cells"], 1)
             if cell.get("cell_type") == "code"
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -141,23 +129,56 @@ def _plain_python(source: str) -> str:
             return ""
         source = "\n" + rest
     lines = source.split("\n")
-    for _ in range(len(lines)):  # each round replaces the line at which Python stops, if it is IPython's
-        try:
-            ast.parse("\n".join(lines))
-            break
-        except SyntaxError as error:
-            at = (error.lineno or 0) - 1
-            own = IPYTHONS.fullmatch(lines[at]) if 0 <= at < len(lines) else None
-            if own is None:
-                break
-            goes_on = lines[at].endswith("\\")
-            lines[at] = own[1] + "pass"
-            while goes_on and at + 1 < len(lines):
-                at += 1
-                goes_on, lines[at] = lines[at].endswith("\\"), ""
-        except (ValueError, RecursionError, MemoryError):
-            break
+    while (at := _stops_at(lines)) >= 0 and (own := IPYTHONS.fullmatch(lines[at])):
+        goes_on, lines[at] = lines[at].endswith("\\"), own[1] + "pass"
+        while goes_on and at + 1 < len(lines):
+            at += 1
+            goes_on, lines[at] = lines[at].endswith("\\"), ""
     return "\n".join(lines)
+
+
+def _stops_at(lines: list[str]) -> int:
+    """Return the number, from 0, of the line at which Python does not understand a text any more, or -1."""
+    try:
+        ast.parse("\n".join(lines))
+    except SyntaxError as error:
+        return min(error.lineno or 0, len(lines)) - 1
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return -1
+
+
+@contextmanager
+def imported_by(run: Callable[[Sequence[tuple[str, str]], dict[str, Any]], object], folder: str) -> Iterator[None]:
+    """Let a function run the modules of a folder that are imported in the block: it is given texts, each after the name
+    of its file, and the names that these see."""
+    within = os.path.join(os.path.realpath(folder), "")
+
+    class Loader(SourceFileLoader):
+        """Runs a module in another way than Python."""
+
+        def exec_module(self, module: ModuleType) -> None:
+            run([(self.path, self.get_source(module.__name__) or "")], vars(module))
+
+    class Finder:
+        """Finds what Python finds, with that loader for the modules of the folder."""
+
+        def find_spec(
+            self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        ) -> ModuleSpec | None:
+            spec = PathFinder.find_spec(name, path, target)
+            file = spec.loader.path if spec is not None and type(spec.loader) is SourceFileLoader else ""
+            if spec is None or not os.path.realpath(file).startswith(within):
+                return None
+            spec.loader = Loader(name, file)
+            return spec if is_learners_file(file) and "site-packages" not in file else None
+
+    finder = Finder()
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def load(name: str, text: str, path: str = "") -> Loading:
@@ -167,43 +188,31 @@ def load(name: str, text: str, path: str = "") -> Loading:
     cells = sources(name, text)
     sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE))  # imported to find lib, which is here already
     module = sys.modules["submission"] = ModuleType("submission")  # dataclasses and pickle look there
+    vars(module)[STARTED] = "__main__"
     if path and not name.endswith(".ipynb"):
-        module.__dict__["__file__"] = path
+        vars(module)["__file__"] = path
     switch_on = switch_off(functions=True)
     Experiment.loading = True
     try:
-        with imported_by(_imported, os.path.dirname(path) or os.getcwd()):
-            return _loaded(cells, module.__dict__, name.endswith(".ipynb"))
+        with imported_by(partial(_loaded, imported=True), os.path.dirname(path) or os.getcwd()):
+            return _loaded(cells, vars(module), notebook=name.endswith(".ipynb"))
     finally:
         Experiment.loading = False
         switch_on()
 
 
-class Nowhere(io.TextIOBase):
-    """A stream of which nothing is kept."""
-
-    def write(self, text: str) -> int:
-        """Return that all was written."""
-        return len(text)
-
-
 def load_quietly(name: str, text: str) -> Loading:
     """Load a file in this process, without what its statements print."""
-    with redirect_stdout(Nowhere()):
+    with redirect_stdout(io.StringIO()):
         return load(name, text)
 
 
-def _imported(path: str, text: str, names: dict[str, object]) -> None:
-    """Run the statements of a file that is imported, and raise what one of them raises."""
-    _loaded([(path, text)], names, False, imported=True)
-
-
 def _loaded(
-    cells: Sequence[tuple[str, str]], names: dict[str, object], notebook: bool, imported: bool = False
+    cells: Sequence[tuple[str, str]], names: dict[str, object], notebook: bool = False, imported: bool = False
 ) -> Loading:
-    found = Loading(names, [], [], [])
+    """Run the statements of cells with these names. Of a file that is ``imported``, raise what one of them raises."""
+    failed, skipped = list[str](), list[tuple[str, set[str]]]()  # what was skipped, with the names that it changes
     ran: list[CodeType] = []
-    skipped: list[tuple[str, ast.stmt]] = []
     lacking: set[str] = set()  # names that what was skipped would have defined or changed
     compiled = codeop.Compile()  # with the __future__ imports of the file, not of this one
     compiled.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if notebook else 0
@@ -216,50 +225,38 @@ def _loaded(
             if imported:
                 raise
             at = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-            found.failed.append(f"{place}{at}: {getattr(error, 'msg', error)}")
+            failed.append(f"{place}{at}: {getattr(error, 'msg', error)}")
             continue
         for statement in tree.body:
-            at = f"{place}, line {statement.lineno}"
-            if isinstance(statement, ast.If) and not imported:
-                statement.test = Started().visit(statement.test)
+            at, why = f"{place}, line {statement.lineno}", ""
             try:
-                code: CodeType = compiled(ast.Module([statement], []), place, "exec")  # type: ignore[arg-type]
-                _run(code, names)
+                _run(code := compiled(_module(statement, imported), place, "exec"), names)  # type: ignore[arg-type]
                 ran += [code] * (not isinstance(statement, ast.Expr))  # what only shows something uses nothing
             except Skipped as experiment:
-                skipped.append((f"{at} (it calls {experiment})", statement))
-                lacking |= _changed(statement)
+                why = f"it calls {experiment}"
             except (Exception, SystemExit) as error:  # parse_args ends a program
-                changed = _changed(statement)
-                if type(error) is NameError and error.name in lacking and changed.isdisjoint(puzzles()):
-                    skipped.append((f"{at} (it needs {error.name}, the outcome of lines that were not run)", statement))
-                    lacking |= changed
+                if type(error) is NameError and error.name in lacking and _changed(statement).isdisjoint(puzzles()):
+                    why = f"it needs {error.name}, the outcome of lines that were not run"
                 elif imported:
                     raise
                 else:
-                    found.failed.append(f"{at}: {type(error).__name__}: {error}{_cure(error, statement)}")
+                    failed.append(f"{at}: {type(error).__name__}: {error}")
+                    if isinstance(statement, ast.FunctionDef) and AWAITS in str(error):
+                        failed[-1] += f": write async def {statement.name}(...)"
+            if why:
+                skipped.append((f"{at} ({why})", _changed(statement)))
+                lacking |= _changed(statement)
     used = set[str]().union(*map(names_read, ran)) if lacking else set()
-    for line, statement in skipped:
-        if _changed(statement) & used:
-            found.left_out.append(line)
-        elif hasattr(statement, "body") or _called(statement) & _functions(names):  # it may do more
-            found.skipped.append(line)
-    return found
+    return Loading(names, failed, [line for line, changed in skipped if changed & used])
 
 
-class Started(ast.NodeTransformer):
-    """In a condition, lets ``__name__`` be what it is where a file is started, and in a notebook."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return what stands for this name."""
-        return ast.copy_location(ast.Constant("__main__"), node) if node.id == "__name__" else node
-
-
-def _cure(error: BaseException, statement: ast.stmt) -> str:
-    """Return what to write instead of a statement that cannot be compiled, where that is known."""
-    if isinstance(statement, ast.FunctionDef) and AWAITS in str(error):
-        return f": write async def {statement.name}(...)"
-    return ""
+def _module(statement: ast.stmt, imported: bool) -> ast.Module:
+    """Return a statement as a module, which is one that is started, as a notebook is, unless it is imported."""
+    if isinstance(statement, ast.If) and not imported:
+        for node in ast.walk(statement.test):
+            if isinstance(node, ast.Name) and node.id == "__name__":
+                node.id = STARTED
+    return ast.Module([statement], [])
 
 
 def _run(code: CodeType, names: dict[str, object]) -> None:
@@ -278,15 +275,6 @@ def names_read(code: CodeType) -> set[str]:
         codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
         found |= {step.argval for step in dis.get_instructions(one) if step.opname in READS}
     return found
-
-
-def _called(statement: ast.stmt) -> set[str]:
-    return {_first(node.func) for node in _run_now(statement) if isinstance(node, ast.Call)}
-
-
-def _functions(names: dict[str, object]) -> set[str]:
-    """Return the functions that the file itself defines."""
-    return {name for name, value in names.items() if getattr(value, "__module__", "") == "submission"}
 
 
 def _run_now(statement: ast.AST) -> Iterator[ast.AST]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -11,16 +11,14 @@ from ..basics.errors import NOWHERE, Place, PuzzleError
 from ..basics.rules import ARGUMENT
 from ..basics.units import Elements
 from ..course.bounds import bounds_of
-from ..course.outlines import is_known
+from ..course.points import score_of
 from ..course.specs import Puzzle, opened_by
 from ..explain.statement import Explanation, as_json
 from ..record.figures.breakdown import in_words, waits_of
-from ..recording.safe import shown, shown_place
-from .points import score_of
+from ..recording.safe import LONGEST_TEXT, shown, shown_place
 
 VERSION = 3
-"""The version of the JSON. It changes when a field changes its meaning or is removed; new fields may come at any
-time."""
+"""The version of the JSON. It changes when a field changes its meaning or is removed, and not for a new field."""
 
 PASS, FAIL, TODO, ERROR = "PASS", "FAIL", "TODO", "ERROR"
 """Right and within the target; wrong or over the target; not attempted; a failure of the grader."""
@@ -31,7 +29,7 @@ LATEST = 1e15  # ticks: no run takes longer
 
 class Mistake(NamedTuple):
     """The parts of a PuzzleError: what is wrong, where, what was expected, what came, the learner's line, and the name
-    of the rule that is broken."""
+    of the rule that is broken. Its texts are safe to show, and none is too long."""
 
     problem: str
     place: Place = NOWHERE
@@ -45,9 +43,9 @@ class Mistake(NamedTuple):
         """Return the parts of an error, or the text of a learner's own kind of error without parts."""
         place = getattr(error, "place", None)
         if not isinstance(place, Place):
-            return cls(str(error))
-        texts = map(str, (error.expected, error.got, error.line, error.rule))
-        return cls(str(error.problem), shown_place(place), *texts)
+            return cls(shown(str(error), LONGEST_TEXT))
+        texts = {part: shown(str(getattr(error, part)), LONGEST_TEXT) for part in TEXTS}
+        return cls(place=shown_place(place), rule=str(error.rule), **texts)
 
     @property
     def parts(self) -> list[tuple[str, str]]:
@@ -55,22 +53,13 @@ class Mistake(NamedTuple):
         names = ("where", "expected", "got", "at")
         return [(name, text) for name, text in zip(names, map(str, self[1:5]), strict=True) if text]
 
-    def shown(self, longest: int) -> Mistake:
-        """Return a copy with texts that are safe to show, and not too long."""
-        texts: dict[str, Any] = {part: shown(getattr(self, part), longest) for part in TEXTS}
-        return self._replace(place=shown_place(self.place), **texts)
-
     def as_json(self) -> dict[str, Any]:
         """Return the parts as JSON values."""
-        rank, operation, layer, batches, tick, detail = self.place
-        where = {
-            "text": str(self.place), "rank": rank, "operation": operation, "layer": layer,
-            "micro_batches": None if batches is None else sorted(batches),
-            "tick": tick if tick is not None and 0 <= tick < LATEST else None,  # no infinity in JSON
-            "detail": detail,
-        }  # fmt: skip
-        texts = {part: getattr(self, part) for part in TEXTS}
-        return {"rule": self.rule, "where": where, **texts}
+        place, batches, tick = self.place, self.place.batches, self.place.tick
+        where = place._asdict() | {"text": str(place), "micro_batches": None if batches is None else sorted(batches)}
+        where["tick"] = tick if tick is not None and 0 <= tick < LATEST else None  # no infinity in JSON
+        del where["batches"]
+        return {"rule": self.rule, "where": where, **{part: getattr(self, part) for part in TEXTS}}
 
 
 @dataclass(frozen=True)
@@ -98,10 +87,7 @@ class Verdict:
     seconds: float = 0.0  # wall-clock time of grading
     asks_why: str = ""  # the call or command that shows more of the explanation
     next_hint: str = ""  # the call or command for the next hint
-    beside: str = ""  # the call that draws the schedule above the target's, in a notebook
-    draws_peak: str = ""  # the call that draws the schedule with marks on what is in memory at the peak, in a notebook
-    attempts: str = ""  # the call that draws all right attempts as points, in a notebook
-    solution: str = ""  # the call that shows a solution, in a notebook, if there is one
+    more: tuple[tuple[str, str], ...] = ()  # what else can be called now, in a notebook: facts with their names
     following: str = ""  # the next puzzle of the course
     link: str = ""  # to the notebook of the next puzzle, if its address is known
     note: str = ""  # a further remark, for example that progress could not be saved
@@ -126,53 +112,51 @@ class Verdict:
         """The score times what the puzzle is worth, where points are given."""
         return None if self.worth is None else round(self.score * self.worth, 2)
 
+    @property
+    def slow(self) -> bool:
+        """Whether its time is over the target."""
+        return self.time is not None and self.time > self.puzzle.target["time"]
+
+    @property
+    def large(self) -> bool:
+        """Whether its memory is over the target."""
+        return self.memory is not None and self.memory > self.puzzle.target["memory"]
+
     def facts(self) -> list[tuple[str, str]]:
         """Return everything but status and message, as pairs of a name and a text."""
-        target, star = self.puzzle.target, self.puzzle.star
-        facts: list[tuple[str, str]] = []
-        if self.time is not None and self.memory is not None:
-            wanted = [("target", target), *([("star", star)] if star else [])]
-            shown = [(name, *self.puzzle.brief(one["time"], one["memory"])) for name, one in wanted]
-            ticks = ", ".join(f"{name} {one}" for name, one, _ in shown)
-            sizes = ", ".join(f"{name} {one}" for name, _, one in shown)
-            time, memory = self.puzzle.describe(self.time, self.memory)
-            facts.append(("time", f"{time} ({ticks})"))
-            if bound := bounds_of(self.puzzle):
-                facts.append(("bound", bound.in_words()))
-            facts.append(("peak memory", f"{memory} ({sizes})"))
-        large = self.memory is not None and self.memory > target["memory"]
-        passed, slow = self.status == PASS, self.time is not None and self.time > target["time"]
-        idle = f"{100 * (self.idle or 0):.0f}"
-        waits = f" ({in_words(waits_of(self.parts))})" if waits_of(self.parts) else ""
-        too = ", and may give the star away" if star and not self.starred else ""
-        held = f"{len(self.held_at)} other size{'s' * (len(self.held_at) != 1)}"
-        chain = f"{self.chain} (the longest chain of operations that wait for each other)"
-        to_star = f"{self.beside[:-1]}, star=True)"
-        best = [" with ".join(self.puzzle.describe(one["time"], one["memory"])) for one in self.puzzle.frontier]
-        opened = ", ".join(f"{one.number}: {one.title} ({one.name})" for one in opened_by(self.puzzle))
-        points = f"{self.points:g} of {self.worth:g}" if self.worth else ""
-        more = (
-            ("points", points, points),
-            ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time{waits}"),
-            ("also right at", self.held_at, held),
-            ("printed", self.printed, self.printed.rstrip("\n")),
-            ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
-            ("where the time goes", self.chain, chain),
-            ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
-            ("too large?", self.draws_peak and large, f"{self.draws_peak} marks what has made the tensors at the peak"),
-            (
-                "and the star?",
-                self.beside and passed and too and is_known(self.puzzle),
-                f"{to_star} draws yours beside the star's outline",
-            ),
-            ("attempts", self.attempts and self.right, f"{self.attempts} draws yours as points of time and memory"),
-            ("best known", self.starred, "; ".join(best)),
-            ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
-            ("next", self.following and passed, self.following),
-            ("also open", self.following and passed and opened, f"{opened}, to be repaired"),
-            ("note", self.note, self.note),
-        )
-        return [*facts, *((name, text) for name, wanted, text in more if wanted)]
+        facts, passed, held = [*self._figures()], self.status == PASS, len(self.held_at)
+        if self.worth:
+            facts.append(("points", f"{self.points:g} of {self.worth:g}"))
+        if not passed and (idle := f"{100 * (self.idle or 0):.0f}") != "0":
+            waits = in_words(waits_of(self.parts))
+            facts.append(("idle", f"{idle} percent of all ranks' time{waits and f' ({waits})'}"))
+        if held:
+            facts.append(("also right at", f"{held} other size{'s' * (held != 1)}"))
+        facts.append(("printed", self.printed.rstrip("\n")))
+        if self.chain:
+            longest = "the longest chain of operations that wait for each other"
+            facts.append(("where the time goes", f"{self.chain} ({longest})"))
+        if self.starred:
+            best = [self.puzzle.describe(one["time"], one["memory"]) for one in self.puzzle.frontier]
+            facts.append(("best known", "; ".join(map(" with ".join, best))))
+        facts += self.more
+        if passed and self.following:
+            opened = ", ".join(f"{one.number}: {one.title} ({one.name})" for one in opened_by(self.puzzle))
+            facts += [("next", self.following), ("also open", opened and f"{opened}, to be repaired")]
+        return [(name, text) for name, text in (*facts, ("note", self.note)) if text]
+
+    def _figures(self) -> Iterator[tuple[str, str]]:
+        """Yield time and memory, each with the target's and the star's, and the bound."""
+        if self.time is None or self.memory is None:
+            return
+        goals = {"target": self.puzzle.target, "star": self.puzzle.star}
+        shown = {name: self.puzzle.brief(one["time"], one["memory"]) for name, one in goals.items() if one}
+        times, sizes = (", ".join(f"{name} {both[at]}" for name, both in shown.items()) for at in range(2))
+        time, memory = self.puzzle.describe(self.time, self.memory)
+        yield "time", f"{time} ({times})"
+        if bound := bounds_of(self.puzzle):
+            yield "bound", bound.in_words()
+        yield "peak memory", f"{memory} ({sizes})"
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON values under the names of the fields."""
@@ -234,9 +218,9 @@ class Report:
         if self.not_graded:
             return f"{whose}{self.not_graded}"
         stars = sum(verdict.starred for verdict in self.verdicts)
-        said = f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}"
-        said += f", {stars} with the star" if stars else ""
-        return said + (f", {self.points:g} of {self.worth:g} points" if self.worth else "")
+        starred = f", {stars} with the star" if stars else ""
+        points = f", {self.points:g} of {self.worth:g} points" if self.worth else ""
+        return f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}{starred}{points}"
 
 
 def plain(elements: Elements | None) -> int | float | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..basics.folders import BLANKS, ROOT
 from ..basics.streams import close_stdout, print_to_stderr
 from ..course.specs import puzzles
-from ..grading.commandline import COMMANDS, called
+from .commands import COMMANDS, called
 from .copies import COURSE, NotDone, check_folder, copy_blanks, folder_for_copies, reset, short
 from .server import NO_BROWSER, check_jupyter, open_lab
 

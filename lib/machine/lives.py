@@ -9,8 +9,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple, cast
 
+from ..basics.errors import with_article
 from ..basics.units import Elements
 from ..record.events import MARKS, Event
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS
@@ -21,6 +23,8 @@ from .cost import Shape
 from .interface import AnySimulator, Token
 from .rank_state import END, Origin, RankState, Span, TensorState
 from .simulator import LocalSimulator
+
+MADE_AGAIN = "inner activations that a backward makes again"
 
 
 class Held(NamedTuple):
@@ -34,6 +38,22 @@ class Held(NamedTuple):
     following: int | None = None  # the record that reads it next, after the peak, if any does
     stays: bool = False  # whether it is a result: set as a final weight, or the last version that is stored at the end
 
+    @property
+    def what(self) -> str:
+        """What it is, in words."""
+        labels = self.labels
+        if labels is None:
+            return MADE_AGAIN if self.made == self.last else "layer of inner activations"
+        row = KINDS[labels.kind]
+        plain = row.of_adapter if labels.adapter else row.word
+        several = plain.partition(" of ")[0].endswith("s")  # keys and values, which nobody counts one by one
+        word = f"set of {plain}" if several else plain
+        word += f" (keep={labels.keep!r})" if labels.keep else ""
+        share = Fraction(len(labels.shards), labels.total)
+        if share != 1:
+            word = f"{row.piece} ({share}) of {plain if several else with_article(word)}"
+        return word + (f" of {len(labels.batches)} micro-batches" if row.by_batch and len(labels.batches) > 1 else "")
+
 
 class Peak(NamedTuple):
     """What a rank held when its memory was highest: the sizes add up to the peak."""
@@ -42,6 +62,28 @@ class Peak(NamedTuple):
     at: int  # the place in the rank's log of the record at which the sample was taken
     held: tuple[Held, ...]
     lines: tuple[str, ...] = ()  # the learner's line of each record of that log, as far as it is known
+
+    def as_json(self, events: Sequence[Event]) -> list[dict[str, Any]]:
+        """Return each thing that was held as JSON values, the largest first. ``events``: the log of the run."""
+        own = [event for event in events if event.rank == self.rank]
+
+        def moment(place: int | None, made: bool = False) -> dict[str, Any] | None:
+            if place is None or not 0 <= place < len(own):
+                return None
+            event, line = own[place], self.lines[place] if place < len(self.lines) else ""
+            tick = event.end if made and event.stream in ("message", "collective") else event.issued
+            return {"operation": event.kind, "layer": event.layer, "tick": tick, "line": line}
+
+        return [
+            {
+                "memory": held.memory, "what": held.what, "labels": "" if held.labels is None else str(held.labels),
+                "layer": own[held.made].layer if held.labels is None else held.labels.layer,
+                "elements": held.elements if isinstance(held.elements, int) else float(held.elements),
+                "made": moment(held.made, made=True), "last_read": moment(held.last),
+                "read_next": moment(held.following), "result": held.stays,
+            }
+            for held in sorted(self.held, key=lambda one: -one.elements)
+        ]  # fmt: skip
 
 
 class Life:

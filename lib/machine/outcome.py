@@ -4,15 +4,17 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from textwrap import fill
+from typing import Any
 
 from ..basics.collector import collector_off
-from ..basics.errors import PuzzleError, witnessed
+from ..basics.errors import PuzzleError, show_call, witnessed
 from ..basics.units import ELEMENTS, TICKS, Elements, SizeUnit, Unit
 from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
 from ..record.figures.breakdown import in_words, time_parts
-from ..record.figures.score import makespan, peak
-from ..record.training import BESIDE
+from ..record.figures.score import makespan, memory_parts, peak, peak_event
+from ..record.table import OPERATIONS, in_stream, makes_weight_grads
+from ..record.training import BACKWARD, BESIDE
 from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
 from .failure import Failure
@@ -65,6 +67,14 @@ class Outcome:
         self.memory: Elements = max(peaks[: self.ranks], default=0)
         self.host_memory: Elements = max(peaks[self.ranks :], default=0)
 
+    @property
+    def size(self) -> dict[str, Any]:
+        """The arguments of ``run`` that say how large the machine is, and what it trains."""
+        size = {name: getattr(self, name) for name in ("ranks", "layers", "batches", "mesh", "hosts", "experts")}
+        size["node_size"] = None if self.node_size == self.cost.node_size else self.node_size  # else the prices say it
+        size["train"] = None if self.train == TRAINED[0] else self.train
+        return {name: value for name, value in size.items() if value}
+
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """The log, rank by rank. It is made of what the ranks have noted when it is first read."""
@@ -94,10 +104,32 @@ class Outcome:
         return any(event.kind not in MARKS for event in self.distinct)
 
     @property
+    def half_way(self) -> tuple[str, str] | None:
+        """The last step of training that a function does, or an empty text, and the next one, if it stops half-way."""
+        steps = ["load_weights", "get_activation", *(row for row in in_stream("compute") if not OPERATIONS[row].words)]
+        done = {event.kind for event in self.distinct}
+        done |= {BACKWARD.kind} if any(map(makes_weight_grads, done)) else set()
+        first = next((at for at, step in enumerate(steps) if step not in done), len(steps))
+        if first == len(steps) or not done.isdisjoint(steps[first:]):
+            return None
+        return steps[first - 1] if first else "", steps[first]
+
+    @property
     def distinct(self) -> Sequence[Event]:
         """The records of ranks that stand for others, in the order of the log: any other rank does what an earlier one
         of these does, at the same time, but for its micro-batches and with whom. Unless some stand for others, all."""
         return self.events
+
+    @property
+    def at_peak(self) -> str:
+        """Where the memory of a device is highest, and what is stored there, in words."""
+        event = peak_event(self.device_events)
+        if event is None:
+            return ""
+        held = [f"{kind.replace('_', ' ')} {self.size_unit.show(size)}" for kind, size in memory_parts(event).items()]
+        moment = self.unit.at(self.unit.brief(event.issued))
+        began = show_call(event.kind, event.layers or event.layer)
+        return f"on rank {event.rank} at {moment}, when {began} began: {', '.join(held)}"
 
     @cached_property
     def overlap(self) -> str:

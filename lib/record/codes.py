@@ -22,6 +22,8 @@ from .table import OPERATIONS, SEND, operation, row_of
 
 COLUMNS = 110
 """Characters of a line where there is no terminal: about what a notebook shows of one."""
+ALIKE = 4
+"""So many ranks that do the same as another one are many."""
 CELLS = 200_000
 """Ranks times moments up to which a grid is aligned in time. A larger one lists the codes of each rank in order."""
 _SPAN = r"-?\d+(?:--?\d+)?"
@@ -146,6 +148,19 @@ def _read_spans(text: str) -> tuple[int, ...]:
 def line_width() -> int:
     """Return how many characters a line has room for: those of the terminal, or of a notebook's cell."""
     return get_terminal_size((COLUMNS, 24)).columns
+
+
+def copies(events: Iterable[Event]) -> list[int]:
+    """Return the ranks whose lines need not be shown: of many that do the same at the same time on other micro-batches,
+    all but two."""
+    done: dict[int, list[tuple[object, ...]]] = {}
+    for event in events:
+        peers = event.group if isinstance(OPERATIONS.get(event.kind), Message) else ()
+        what = event.kind, event.layer, event.layers, len(event.batches), event.start, event.end, peers
+        done.setdefault(event.rank, []).append(what)
+    first, *others = sorted(done)
+    alike = [rank for rank in others if done[rank] == done[first]]
+    return alike[1:] if len(alike) >= ALIKE else []
 
 
 def grid(

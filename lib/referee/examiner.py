@@ -21,11 +21,11 @@ from multiprocessing.connection import Connection, Pipe, wait
 from ..course.layouts import Size
 from ..course.sizes import other_sizes
 from ..course.specs import Puzzle
-from ..grading.commandline import called
 from ..grading.judge import judge
-from ..grading.references import references_of
+from ..grading.reasons import references_of
 from ..grading.submission import sources
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
+from ..lab.commands import called
 from ..machine.outcome import Outcome
 from ..recording.safe import shown
 from .attempts import Attempt, Found
@@ -77,8 +77,7 @@ class Judge:
             verdict = Verdict(puzzle, ERROR, _failure(error))
         seconds = time.perf_counter() - begun
         self.close()  # so that no puzzle finds what another has left
-        wrong = verdict.error and verdict.error.shown(LONGEST)
-        verdict = replace(verdict, message=shown(verdict.message, LONGEST), error=wrong, file=_file(attempt))
+        verdict = replace(verdict, message=shown(verdict.message, LONGEST), file=_file(attempt))
         hint = f"{called()} grade --hint {puzzle.name}"
         return replace(verdict, printed="".join(printed[:1]), seconds=seconds, next_hint=hint)
 

@@ -45,18 +45,16 @@ class Submission:
 
 
 class Notes(NamedTuple):
-    """A file's statements, as text, that failed, that were left out although functions need them, or skipped."""
+    """A file's statements, as text, that failed, or that were left out although functions need them."""
 
     failed: str = ""
     left_out: str = ""
-    skipped: str = ""
 
     def about(self, lacking: bool) -> str:
         """Return sentences on what the function may miss, more of them where a name or a value is lacking."""
         said = "the grader did not run these lines, which change what the function uses"
         sentences = [(self.left_out, said)]
-        if lacking:
-            sentences += [(self.failed, UNTAKEN), (self.skipped, "the grader did not run these lines")]
+        sentences += [(self.failed, UNTAKEN)] * lacking
         return "\n".join(f"{sentence}: {lines}" for lines, sentence in sentences if lines)
 
 
@@ -101,7 +99,7 @@ class Loaded:
             self.watch(timeout, True)
             self._send(task)
             match parse(self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST_LOADED)):
-                case ["loaded", list() as defines, [str(), str(), str()] as notes]:
+                case ["loaded", list() as defines, [str(), str()] as notes]:
                     self.defines = [name for name in puzzles() if name in defines]
                     self.notes = Notes(*(shown(note, LONGEST_SUMMARY) for note in notes))
                     self.begun = self.worker.written()

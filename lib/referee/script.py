@@ -11,7 +11,8 @@ from ..basics.errors import PuzzleError
 from ..basics.folders import BLANKS, INSTALLED
 from ..course.specs import Puzzle, find, puzzles
 from ..grading.answers import answer_of, renamed
-from ..grading.commandline import Usage, called
+from ..grading.commandline import Usage
+from ..lab.commands import called
 from ..lab.copies import home
 from .attempts import is_file, progress_here
 

@@ -21,14 +21,16 @@ from typing import Any
 from ..basics.errors import PuzzleError
 from ..basics.saving import write_whole
 from ..basics.streams import close_stdout, closed, print_to_stderr, without_commands
+from ..course.points import assignment
+from ..course.solutions import explained
 from ..course.specs import after, find, puzzles
 from ..course.variants import use_variants
-from ..grading.commandline import COMMANDS, Usage, called
-from ..grading.notebook import Hint, explained
+from ..grading.commandline import Usage
+from ..grading.hints import Hint
 from ..grading.page import STAR, report_text
-from ..grading.points import assignment
 from ..grading.progress import keep
 from ..grading.verdict import ERROR, PASS, Report, Verdict
+from ..lab.commands import COMMANDS, called
 from ..lab.copies import home
 from . import files, leaderboard
 from .attempts import Unreadable, asked_for, is_file, others, progress_here, wanted

@@ -8,5 +8,6 @@ workload   the training of tensors with numbers
 trained    the ranks of a machine, trained, and the Run that this gives
 few        runs of few ranks that stand for all others
 run        run(fn, ranks=4, ...)
+options    what it is told of a machine, as options at a shell
 =========  ======================================================================
 """

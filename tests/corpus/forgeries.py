@@ -47,7 +47,7 @@ FORGERIES = {
     "patched targets": "import lib.course.specs as s\nfor p in s.puzzles().values():\n    p.target.update(time=1e9, memory=1e12)\n" + WRONG,
     "patched errors": "import lib\nlib.PuzzleError.__init__ = lambda *a, **k: None\n" + WRONG,
     "patched json": f"import json\njson.dumps = lambda *a, **k: {GRADER!r}\n" + WRONG,
-    "patched score": "import lib.grading.points as p\np.score_of = lambda *a: 1.0\n" + WRONG,
+    "patched score": "import lib.course.points as p\np.score_of = lambda *a: 1.0\n" + WRONG,
     "monkeypatched verdict": "from lib.grading.verdict import Verdict\nVerdict.status = 'PASS'\nVerdict.score = 1.0\n" + WRONG,
     "an exit at the top": "import os\nos._exit(0)\n",
     "an exit in the run": "import os\n\n\nasync def fsdp(model):\n    os._exit(0)\n",

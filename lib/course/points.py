@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from ..basics.errors import PuzzleError
 from ..basics.units import Elements
-from ..course.specs import Puzzle, find, puzzles
+from .specs import Puzzle, find, puzzles
 
 FOR_PASS, FOR_STAR, FOR_NEARNESS = 0.5, 0.2, 0.3
 DIGITS = 4  # of a score; points have two
