@@ -8,6 +8,7 @@ benchmarks/llama3_h100_202412_torchtitan.md of github.com/pytorch/torchtitan; th
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -70,7 +71,8 @@ def test_memory_is_that_of_figure_1_to_the_last_digit(row: tuple[Any, ...]) -> N
 def test_models_have_the_parameters_that_they_are_said_to_have(model: Transformer, billions: float) -> None:
     digits = len(str(billions).partition(".")[2])
     assert round(model.size / 1e9, digits) == billions
-    assert sum(model.parameters_of(layer, 4) for layer in range(4)) == model.size
+    ends = [model.layers * part // 4 for part in range(5)]
+    assert sum(model.parameters_between(*both) for both in pairwise(ends)) == model.size
 
 
 def test_gpt_has_the_parameters_of_megatrons_formula() -> None:

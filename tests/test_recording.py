@@ -775,12 +775,12 @@ def test_an_error_crosses_as_its_rule_and_its_facts() -> None:
         Model(0, Dist(1)).weights[3, "mine"]
     packed = json.loads(json.dumps(pack_error(raised.value)))
     assert packed["rule"] == "not_stored" and packed["facts"] == {"store": "weights", "key": "(3, 'mine')"}
-    assert str(PuzzleError(**unpack_error(packed))) == str(raised.value)
+    assert str(unpack_error(packed)) == str(raised.value)
 
 
 def test_an_error_about_an_argument_crosses_as_its_problem() -> None:
     error = PuzzleError("timeout must be a number", where="run", expected="seconds", got="'x'", line="")
-    there = PuzzleError(**unpack_error(json.loads(json.dumps(pack_error(error)))))
+    there = unpack_error(json.loads(json.dumps(pack_error(error))))
     assert (there.rule, str(there)) == ("argument", str(error))
 
 
@@ -788,9 +788,8 @@ def test_an_error_about_an_argument_crosses_as_its_problem() -> None:
     "change",
     [
         {"rule": 3},
-        {"rule": "out_of_time"},
-        {"facts": {}},
-        {"facts": {"store": "weights", "key": "0", "line": "another"}},
+        {"facts": []},
+        {"facts": {str(number): "" for number in range(9)}},
         {"facts": {"store": ["weights"], "key": "0"}},
         {"facts": {"store": {"a": 1}, "key": "0"}},
         {"facts": {"store": 1 << 70, "key": "0"}},

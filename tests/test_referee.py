@@ -665,7 +665,7 @@ def test_nothing_outlives_its_run(mechanism: str, name: str, sociable: None, mon
 class Idle:
     """A worker that does nothing."""
 
-    def written(self) -> int:
+    def printed_bytes(self) -> int:
         return 0
 
     def printed(self, start: int) -> str:

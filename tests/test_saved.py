@@ -132,7 +132,7 @@ def ended(model: Model) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize(
     ("use", "says"),
     [
-        (lambda model, saved: model.pass_to(1, saved), "what forward leaves behind is not sent"),
+        (lambda model, saved: model.pass_to(1, saved), "pass_to takes no inner activations"),
         (lambda model, saved: model.allgather(saved, 0), "allgather takes"),
         (lambda model, saved: model.allreduce(saved, 0), "allreduce takes"),
         (lambda model, saved: saved.shard(0, 2), "inner activations are not cut"),

@@ -282,8 +282,6 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
         (("grade", "--json", "mine.py", "other.py"), "mine.py may be somebody's work"),
         (("grade", "--junit", "mine.ipynb", "other.py"), "mine.ipynb may be somebody's work"),
         (("grade", "--json", "folder"), "folder is a folder"),
-        (("grade", "--json", "/proc/x.json"), "/proc/x.json cannot be written"),
-        (("grade", "--json", "x" * 300), "cannot be written: File name too long"),
         (("grade", "--each", "class", "--gradescope", "empty.py"), "empty.py is no folder"),
         (("grade", "--each", "class", "--gradescope", "empty.py/x"), "empty.py/x is no folder"),
         (("grade", "ddp/"), "ddp is a folder"),
@@ -346,13 +344,6 @@ def test_a_hint_fits_the_wrong_program_that_came_after_a_pass(lib: Lib, tmp_path
     (tmp_path / "ddp.py").write_text("async def ddp(model):\n    await model.receive()\n")
     assert lib("grade", "ddp.py").code == 1
     assert lib("hint", "ddp").out.startswith("Hint 1 of 3 for ddp; ask again")
-
-
-@pytest.mark.process
-def test_a_name_that_is_no_function_at_the_end_is_said_to_be_none(lib: Lib, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("async def ddp(model):\n    return model\nddp = ddp(None)\n")
-    result = lib("grade", "mine.py")
-    assert result.code == 2 and "ddp is no function when mine.py has run, though a line defines it" in result.err
 
 
 @pytest.mark.process
@@ -657,11 +648,10 @@ def test_nothing_in_the_folder_of_a_submission_is_imported(command: str, tmp_pat
 def test_a_file_that_cannot_be_read_does_not_stop_the_others(lib: Lib, tmp_path: Path) -> None:
     solved(0, tmp_path)
     (tmp_path / "ddp.py").write_bytes(b"def ddp(model): '\xe4'")
-    (tmp_path / "grad_accum.py").write_bytes(b"# -*- coding: latin-1 -*-\ndef grad_accum(model): return '\xe4'\n")
     (tmp_path / "fsdp.py").symlink_to("/etc/passwd")
-    result = lib("grade", "-k", "basic or ddp and not fsdp and not ws or fsdp and not _ or grad")
+    result = lib("grade", "-k", "basic or ddp and not fsdp and not ws or fsdp and not _")
     found = {line.split()[3].rstrip(":"): line.split()[0] for line in result.out.splitlines() if " puzzle " in line}
-    assert found == {"basic": "PASS", "grad_accum": "TODO", "ddp": "FAIL", "fsdp": "FAIL"}, result.out
+    assert found == {"basic": "PASS", "ddp": "FAIL", "fsdp": "FAIL"}, result.out
     assert "ddp.py is no text in UTF-8" in result.out and "fsdp.py is no ordinary file" in result.out
 
 

@@ -370,7 +370,7 @@ def test_gradients_of_heads_are_right_once_all_are_home() -> None:
         (gathering(mistake="keys of another layer"), ("attend", "kv is that of layer 0", "layer 1")),
         (
             gathering(mistake="keys not summed"),
-            ("backward_project", "lacks what the queries of slice"),
+            ("backward_project", "missing what the queries of slice"),
         ),
         (
             gathering(mistake="keys not sent home"),

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..basics.errors import numbered, show_axis, show_call, show_set
+from ..basics.errors import numbered, show_call, show_set
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.table import stream_of
@@ -182,7 +182,7 @@ def call_words(call: CallFact) -> str:
     inside = show_call("", layer)[1:-1] if layer is not None else ""
     by_batch = stream_of(call.kind) == "compute" or call.kind == "get_activation"
     batches = numbered("micro-batch", call.batches) if call.batches and by_batch else ""
-    axis = f"axis={show_axis(call.axis)}" if call.axis is not None else ""
+    axis = f"axis={_show_axis(call.axis)}" if call.axis is not None else ""
     return f"{call.kind}({', '.join(filter(None, [inside, batches * (call.kind != 'update'), axis]))})"
 
 
@@ -305,3 +305,12 @@ def _shortened(text: str, most: int) -> str:
     """Return the first words of a text, and whole where it has no more."""
     words = text.split(" ")
     return text if len(words) <= most else " ".join(words[: max(most, 1)]).rstrip(",;:") + "..."
+
+
+def _show_axis(axis: object) -> str:
+    """Return an axis of a mesh as it is written in code, or several.
+
+    >>> print(_show_axis("replica"), _show_axis(("replica", "context")))
+    "replica" ("replica", "context")
+    """
+    return f"({', '.join(map(_show_axis, axis))})" if isinstance(axis, tuple) else f'"{axis}"'

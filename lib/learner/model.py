@@ -586,7 +586,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         if not tensor and (type(v) not in PLAIN or len(str(v)) > LONGEST):
             where = self._place(f"pass_to({rank})")
             if type(v) not in PLAIN:
-                raise unfit("not_sent", v, where)
+                raise unfit("not_brought", v, where, verb="pass_to", kind="one tensor, or a text, a number or None")
             problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
             raise PuzzleError(problem, where=where, got=got)
         if self._by_hand:

@@ -49,9 +49,7 @@ class Storage(dict[Hashable, Any]):
 
     def __missing__(self, key: Hashable) -> Tensor:
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
-        stored = {other: tensor._token.labels for other, tensor in self.items()}
-        place = self._place(key)
-        raise MissingTensor("not_stored", where=place, got=got, store=self._name, key=repr(key), stored=stored)
+        raise MissingTensor("not_stored", where=self._place(key), got=got, store=self._name, key=repr(key))
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
         """Take a tensor out, and return it: it may be held until the next operation of this coroutine."""

@@ -232,9 +232,8 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     rank = tensor.rank if tensor.since < 0 or holder is None else holder()
     assert rank is not None
     kind, layer = rank.ended_by(tensor)
-    rule = "stored_too_late" if where.operation == STORING else "not_kept"
     what, call = str(tensor.labels), show_call(kind, layer)
-    error = PuzzleError(rule, where=where, operands=[tensor.labels], tensor=what, rank=rank.rank, call=call)
+    error = PuzzleError("not_kept", where=where, operands=[tensor.labels], tensor=what, rank=rank.rank, call=call)
     made = rank.log[tensor.since - 1] if where.operation == STORING and tensor.since > 0 else None
     if made is not None and made.kind == RECEIVE.kind and made.labels == tensor.labels:
         error.entry = tensor.since - 1  # a helper may have returned it since
@@ -520,8 +519,8 @@ class RankState:
         self.log.append(make_done((kind, layer, batches, words, self.clock, self.clock, self.shared(tuple(self.held)))))
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
-        """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
-        the next one of the coroutine whose temporary it was."""
+        """Return the operation at which a tensor that is not stored ceased to exist, and its layer or layers: the one
+        that used it, or else the next operation of the coroutine that had it."""
         record = self.log[self.ended_at(tensor)]
         if record.kind == SEND.kind:
             return f"{record.kind}({record.peer})", None

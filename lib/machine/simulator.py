@@ -106,7 +106,8 @@ class LocalSimulator:
     def get_activation(self, rank: RankState, batches: frozenset[int]) -> TensorState:
         batches = self._batches(rank, batches, "get_activation")
         if not batches:
-            raise PuzzleError("no_micro_batch", where=rank.place("get_activation"))
+            where, facts = rank.place("get_activation"), {"verb": "get_activation", "kind": "at least one micro-batch"}
+            raise PuzzleError("not_brought", where=where, **facts)
         rank.mark("get_activation", 0, batches)
         labels = Labels("Activation", 0, rank.layers, batches=batches, total_batches=rank.batches)
         return rank.mint(labels, rank.values.inputs(batches), len(rank.log) if rank.graded else None)
@@ -237,7 +238,8 @@ class LocalSimulator:
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
         if operand is not None and not KINDS[operand.labels.kind].cut:
-            raise PuzzleError("saved_not_sent", where=rank.place(f"pass_to({receiver})"), got=str(operand.labels))
+            where, got = rank.place(f"pass_to({receiver})"), str(operand.labels)
+            raise PuzzleError("not_brought", where=where, got=got, verb="pass_to", kind="no inner activations")
         # From device to device the text costs more than the check.
         if rank.is_host or type(receiver) is not int or not 0 <= receiver < self.mesh.ranks:
             receiver = self._other_rank("rank", receiver, rank, "pass_to")

@@ -181,8 +181,8 @@ def _follow(
     scripts: dict[int, Script],
 ) -> None:
     """Run ranks beside what the first ones have written down: all of them, where it was not seen that they do the same,
-    else the first ones again, this time with plain numbers, and a few more. Raise Unlike if one does otherwise."""
-    others = [*range(shape.ranks)] if symmetry.unseen() else [*scripts, *sorted(symmetry.checks)]
+    else the first ones again, this time with plain numbers. Raise Unlike if one does otherwise."""
+    others = [*range(shape.ranks)] if symmetry.unseen() else [*scripts]
     for start in range(0, len(others), AT_ONCE):
         dist = Dist.of(shape, cast(AnySimulator, Following(symmetry, scripts)))
         models = [Model(rank, dist, work.layers, work.batches) for rank in others[start : start + AT_ONCE]]

@@ -79,7 +79,7 @@ MISTAKES = [
     changed("checkpointing", "never stored", (STORED, "            KEPT[layer] = saved\n"), (TAKEN, "        saved = KEPT.pop(layer, None)\n"), ("def checkpointing", "KEPT = {}\n\n\ndef checkpointing"),
             says="was not stored when rank 0 issued"),
     changed("checkpointing", "stored with the weights", (STORED, '            model.weights[layer, "saved"] = saved\n'), says="inner activations are not stored in weights"),
-    changed("checkpointing", "parked in a message", (STORED, "            model.pass_to(0, saved)\n"), says="what forward leaves behind is not sent"),
+    changed("checkpointing", "parked in a message", (STORED, "            model.pass_to(0, saved)\n"), says="pass_to takes no inner activations"),
     changed("checkpointing", "the input taken for what is inside", (TAKEN, "        saved = inp\n"), says="saved must be a Saved"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("checkpointing", "made by hand", (TAKEN, "        saved = Saved(layer, model.LAYERS, range(model.BATCHES), model.BATCHES)\n"),

@@ -102,7 +102,7 @@ MISTAKES = [
     changed("prefetch", "ranks begin in different orders", (DOWN, ""), (SUM, "        model.grad_weights[layer] = grad\n        if model.rank % 2 and layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n"
              "        sums[layer] = model.scatterreduce(model.grad_weights.pop(layer), layer)\n        if model.rank % 2 == 0 and layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n"), says="in the same order"),
     # -- round the work -------------------------------------------------------------------------------------
-    changed("prefetch", "whole weights from the start", (LOAD, "layer\n"), ("await ahead", "model.weights[layer]"), says="a shard comes twice"),
+    changed("prefetch", "whole weights from the start", (LOAD, "layer\n"), ("await ahead", "model.weights[layer]"), says="a shard would be counted twice"),
     changed("prefetch", "its own piece let go while the whole is there", (LAST, LAST.replace("[model.LAYERS - 1]", ".pop(model.LAYERS - 1)")), (DOWN, DOWN.replace("[layer - 1]", ".pop(layer - 1)")), (POP, ""),
             (BACKWARD, BACKWARD.replace("weight)", 'model.weights["whole"])') + '        model.weights[layer] = model.weights.pop("whole").shard(model.rank, model.RANKS)\n'), says="cut out of a gathered weight"),
     changed("prefetch", "whole sums", ("model.scatterreduce(grad, layer)", "model.allreduce(grad, layer)"), says="received a whole summed gradient"),

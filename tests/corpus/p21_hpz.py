@@ -37,7 +37,7 @@ MISTAKES = [
     changed("hpz", "all that was gathered is kept", (KEEP, 'model.weights["node", layer] = weight'), (SECOND, "weight = in_node"), says="over the target: 1,884,160 elements"),
     changed("hpz", "the piece of all ranks instead of the node's", (KEEP, 'model.weights["node", layer] = weight.shard(model.rank, model.RANKS)'), says="the weight is not complete"),
     changed("hpz", "a copy for each replica instead of each node", ('axis_index("shard"), model.axis_size("shard")', 'axis_index("replica"), model.axis_size("replica")'), (SECOND, SECOND.replace("shard", "replica")), says="over the target: 171 ticks"),
-    changed("hpz", "a gather without an axis", (SECOND, "weight = await model.allgather(in_node, layer)"), says="a shard comes twice"),
+    changed("hpz", "a gather without an axis", (SECOND, "weight = await model.allgather(in_node, layer)"), says="a shard would be counted twice"),
     changed("hpz", "sums in the node alone", (SUM, 'grad = await model.scatterreduce(grad, layer, axis="shard")'), says="the gradient is missing micro-batch"),
     changed("hpz", "sums across alone", (SUM, 'grad = await model.scatterreduce(grad, layer, axis="replica")'), says="the gradient is missing micro-batch"),
     changed("hpz", "a whole sum", (SUM, "grad = await model.allreduce(grad, layer)"), says="this is puzzle 3"),
