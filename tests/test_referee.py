@@ -679,7 +679,7 @@ def test_a_run_on_a_large_machine_has_more_time(monkeypatch: pytest.MonkeyPatch)
     allowed: dict[str, float] = {}
     monkeypatch.setattr(Referee, "_start", lambda self, folder: Idle())
     monkeypatch.setattr(Loaded, "_send", lambda self, task: allowed.update({task.get("name", ""): task["timeout"]}))
-    monkeypatch.setattr(Loaded, "_answer", lambda *_: b'["loaded", ["basic", "compose"], ["", "", ""]]')
+    monkeypatch.setattr(Loaded, "_answer", lambda *_: b'["loaded", ["basic", "compose"], ["", ""]]')
     for name in ("basic", "compose"):
         with pytest.raises(PuzzleError, match="no recording of a run"):
             Referee(10.0).run(Submission("x.py", ""), name, puzzles()[name].size, [])
