@@ -78,9 +78,10 @@ ELSEWHERE = tempfile.TemporaryDirectory(prefix="progress-of-tests-")
 
 
 def pytest_runtest_setup() -> None:
-    """No test takes this process for a notebook's because another has imported ipykernel."""
+    """No test takes this process for a notebook's because another has imported ipykernel, or has passed what another
+    has passed."""
     sys.modules.pop("ipykernel", None)
-    os.environ["LLM_TRAINING_PUZZLES_PROGRESS"] = ELSEWHERE.name
+    os.environ["LLM_TRAINING_PUZZLES_PROGRESS"] = tempfile.mkdtemp(dir=ELSEWHERE.name)
 
 
 @pytest.hookimpl(wrapper=True)

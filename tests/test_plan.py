@@ -24,7 +24,7 @@ from lib.real import (
 )
 from lib.study import plan as module
 from lib.study import planned
-from lib.study.instead import _less, what_would_do
+from lib.study.alternatives import _less, what_would_do
 from lib.study.least import soonest
 from lib.study.plan import ALIKE, OF_ADAPTERS, OURS, Search
 from lib.study.sweep import beats

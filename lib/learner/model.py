@@ -52,10 +52,10 @@ Cut = TypeVar("Cut", bound=Sharded)  # what can be joined, and what can be summe
 Summed = TypeVar("Summed", bound=WeightGrad | Batched)
 
 
-def written(verb: str) -> str:
+def call_of(verb: str) -> str:
     """Return how a verb of a model is called, with the arguments that it needs.
 
-    >>> written("pass_to")
+    >>> call_of("pass_to")
     'await model.pass_to(rank, v)'
     """
     known = signature(getattr(Model, verb))
@@ -126,7 +126,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     def is_host(self) -> bool:
         """Whether this is no device but a host: a processor with a large memory that stores, updates, sends and
         receives."""
-        return self._rank in self.dist._mesh.beside
+        return self._rank in self.dist._mesh.devices_of
 
     @property
     def host(self) -> int | None:
@@ -136,7 +136,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     @property
     def devices(self) -> tuple[int, ...]:
         """The ranks of the devices that this host is beside. Empty on a device."""
-        return self.dist._mesh.beside.get(self._rank, ())
+        return self.dist._mesh.devices_of.get(self._rank, ())
 
     @property
     def LAYERS(self) -> int:

@@ -247,7 +247,7 @@ class RankState:
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "lists", "late", "kept_loose", "received", "carried", "pieces", "experts",
-        "beside", "__weakref__",
+        "overlap", "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
 
@@ -255,7 +255,7 @@ class RankState:
         self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
         self.graded, self.strict = terms.graded, terms.strict
         self.experts = terms.experts
-        self.beside: tuple[int, TimeUnits] = 0, 0
+        self.overlap: tuple[int, TimeUnits] = 0, 0
         """How long the log was after the last backward that overlapped, and what it left of forwards."""
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.per_tick = terms.cost.per_tick
@@ -487,8 +487,8 @@ class RankState:
             record, row = self.log[at], OPERATIONS.get(self.log[at].kind)
             if record.__class__ is not Done or row is None or row is LOSS:  # a call that has begun, a mark
                 continue
-            if not found and at + 1 == self.beside[0]:  # it shares its forwards with the backward before it
-                found, left = True, self.beside[1]
+            if not found and at + 1 == self.overlap[0]:  # it shares its forwards with the backward before it
+                found, left = True, self.overlap[1]
                 break
             if not row.trains or row.backward or record.batches & batches:
                 break
@@ -496,7 +496,7 @@ class RankState:
         if not found:
             raise PuzzleError("nothing_beside", where=self.place(kind, layer, batches))
         both = min(left, length)
-        self.beside = now + 1, left - both
+        self.overlap = now + 1, left - both
         return self.cost.saved_beside(both)
 
     def note_slices(self, operands: Sequence[Labels]) -> None:

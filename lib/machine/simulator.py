@@ -73,7 +73,7 @@ class LocalSimulator:
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         if self.terms.graded and rank in self.network.links:
             raise second_model(rank)
-        state = self.rank_type(rank, layers, batches, self.terms, rank in self.mesh.beside)
+        state = self.rank_type(rank, layers, batches, self.terms, rank in self.mesh.devices_of)
         self.network.open(state)
         return state
 
@@ -300,14 +300,14 @@ class LocalSimulator:
         known = one_of(name, other, mesh.everyone, where)
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
             host = rank.rank if rank.is_host else known
-            right = mesh.beside[host][0] if rank.is_host else mesh.host_of(rank.rank)
+            right = mesh.devices_of[host][0] if rank.is_host else mesh.host_of(rank.rank)
             raise PuzzleError(
                 "not_linked",
                 where=where,
                 expected=f"{name}={right}",
                 got=f"{name}={known}",
                 host=host,
-                devices=frozenset(mesh.beside[host]),
+                devices=frozenset(mesh.devices_of[host]),
             )
         return known
 

@@ -96,7 +96,7 @@ def _volume(run: Outcome, cost: RealCost) -> list[str]:
     typical, ranks = run.typical
     for event in typical:
         if event.op is not None and event.kind != RECEIVE.kind:
-            tier = cost.tiers[spans_boxes(event, run.node_size, run.beside)]
+            tier = cost.tiers[spans_boxes(event, run.node_size, run.devices_of)]
             size[tier] += round(sent_by(event))
             times[tier].append(event)
     lines = ["\nlinks, from each GPU on the average:"]

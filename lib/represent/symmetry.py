@@ -106,10 +106,10 @@ class Symmetry:
         self.survey = Survey(sizes, run_places)
         devices = {rank for rank in range(mesh.ranks) if self.place_of(rank) in run_places}
         if beside := [
-            own for own in mesh.beside.values() if not devices.isdisjoint(own) and not devices.issuperset(own)
+            own for own in mesh.devices_of.values() if not devices.isdisjoint(own) and not devices.issuperset(own)
         ]:
             raise Unlike(f"ranks {', '.join(map(str, beside[0]))} have one host, and only some of them would be run")
-        self.run = frozenset(devices | {host for host, own in mesh.beside.items() if devices.issuperset(own)})
+        self.run = frozenset(devices | {host for host, own in mesh.devices_of.items() if devices.issuperset(own)})
         self._paths: dict[tuple[Axis, int], list[tuple[int, Steps]]] = {}
         self._allowed: set[tuple[int, int]] = set()
         self._watched: dict[int, Questions] = {}
@@ -136,7 +136,7 @@ class Symmetry:
 
     def place(self, rank: int) -> dict[str, int]:
         """Where a rank is on every axis, a host where its first device is."""
-        return self.grid.coordinates(self.mesh.beside.get(rank, (rank,))[0])
+        return self.grid.coordinates(self.mesh.devices_of.get(rank, (rank,))[0])
 
     def place_of(self, rank: int) -> Place:
         """Where a rank is on the folded axes."""
@@ -155,7 +155,7 @@ class Symmetry:
         """The rank that is at these places of the folded axes, and on the others where ``rank`` is."""
         device = self.grid.rank_at({**self.place(rank), **{axis: to[axis] for axis in self.axes}})
         host = self.mesh.host_of(device)
-        return host if rank in self.mesh.beside and host is not None else device
+        return host if rank in self.mesh.devices_of and host is not None else device
 
     def stands_for(self, rank: int, among: Iterable[str]) -> tuple[int, list[tuple[int, int]]]:
         """The rank at the beginning of these folded axes, and for each axis on which ``rank`` is further on, the second

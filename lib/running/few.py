@@ -68,7 +68,7 @@ class Timed(Run):
         return tuple(chain.from_iterable([self._own[rank] for rank in sorted(self._own)]))
 
     @cached_property
-    def alike(self) -> Mapping[int, Sequence[int]]:
+    def represented(self) -> Mapping[int, Sequence[int]]:
         """Each rank from which others follow, all of which were run, with those that follow from it and are not among
         them. Empty where all ranks were run, and with hosts."""
         first = self._symmetry.first
@@ -87,9 +87,9 @@ class Timed(Run):
     @cached_property
     def typical(self) -> tuple[Sequence[Event], int]:
         """The records of the ranks from which the others follow (see ``Outcome``)."""
-        if not self.alike:
+        if not self.represented:
             return self.device_events, self.ranks
-        return tuple(chain.from_iterable(map(self.log_of, self.alike))), len(self.alike)
+        return tuple(chain.from_iterable(map(self.log_of, self.represented))), len(self.represented)
 
     @property
     def writers(self) -> list[Model]:
