@@ -59,7 +59,7 @@ class Reasons:
         return explain(self.recording or {}, error, runs, self.size, puzzle.cost, self.source, puzzle.size)
 
     def _of_text(self) -> Explanation:
-        said = tuple(spelled(self.source, 0, self.size, self.puzzle.size))
+        said = tuple(spelled(self.source, self.size, self.puzzle.size))
         return Explanation(NOWHERE, given=said, look_at=said[:1])
 
     def _tried(self, explained: Callable[[], Explanation]) -> Explanation | None:
