@@ -50,8 +50,8 @@ def titles(programs: Sequence[Program]) -> list[str]:
 
 
 def test_the_corpus_is_large_and_names_each_program_once() -> None:
-    wrong = [*MISTAKES, *ENDLESS, *CHEATS, *APART]
-    assert len(wrong) >= 900 and len(HONEST) >= 290
+    wrong = [*MISTAKES, *told(), *ENDLESS, *CHEATS, *APART]
+    assert len(wrong) >= 2200 and len(HONEST) >= 290
     for programs in (HONEST, wrong):
         assert len(set(titles(programs))) == len(programs)
         assert len({program.source for program in programs}) == len(programs)
@@ -82,7 +82,7 @@ def test_honest_programs_pass_and_most_others_do_not() -> None:
     assert len(passing) == HARMLESS
 
 
-HARMLESS = 101
+HARMLESS = 15
 """So many programs of ``MISTAKES`` pass, since no page asks for what they do otherwise."""
 
 SAMPLE = some([one for one in [*HONEST[::9], *MISTAKES[::9]] if one.puzzle not in LONG_RUNS], 4)
@@ -161,6 +161,8 @@ EVERYWHERE = [*some(REACHES), *some([one for one in CHEATS if one not in REACHES
 """Programs that tamper with more than this library and its line to the grader, and some that do not: whether they
 get through may depend on the way in which workers are kept apart. In the best way all are tried every time."""
 
+END = {*HONEST, *MISTAKES}
+"""Programs that end by themselves."""
 ENDED = ("did not", "while True")
 """Of what is said of a program that is ended."""
 
@@ -169,7 +171,7 @@ def graded(programs: Sequence[Program], mechanisms: Sequence[str] | None = None)
     """The verdict on each program, by its title. Those that are to be ended do no work, and are ended soon."""
 
     def one(program: Program) -> Verdict:
-        ended = program not in HONEST and (not program.says or any(words in program.says for words in ENDED))
+        ended = program not in END and (not program.says or any(words in program.says for words in ENDED))
         return verdict_of(program, Referee(SHORT if ended else LONG, mechanisms))
 
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
