@@ -158,12 +158,12 @@ def test_the_command_writes_notebooks_and_an_archive(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("lacks", [False, True], ids=["with all packages", "with one package too few"])
-@pytest.mark.parametrize("answer", ["right", "wrong"])
+@pytest.mark.parametrize(("answer", "lacks"), [("right", True), ("wrong", False)], ids=["right", "wrong"])
 def test_a_notebook_of_colab_is_graded_at_a_shell_like_any_other(
     answer: str, lacks: bool, first: str, tmp_path: Path
 ) -> None:
-    """From the repository, and from its own folder. Its first cell, which may call pip, hinders nothing."""
+    """From the repository, and from its own folder. Its first cell, which calls pip where it lacks a package, hinders
+    nothing."""
     path = ROOT / "solutions" / "p04_fsdp.py"
     if lacks:
         first = first.replace("REQUIREMENTS = [", "REQUIREMENTS = ['no-such-package==1', ")
