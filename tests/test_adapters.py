@@ -111,12 +111,6 @@ def test_time_and_memory_are_those_of_the_contract(ranks: int, layers: int, part
     assert done.memory == layers * weights / ranks + weights + (layers + 1) * A + 2 * layers * SMALL
 
 
-def test_the_figures_of_four_ranks() -> None:
-    done, narrow = run(sharded, **FOUR), run(sharded, **FOUR, cost=Cost(weight_elements=W // 4))
-    assert (done.time, done.memory / W) == (17.4, 6.375)
-    assert (narrow.time, narrow.memory / W) == (17.4, 4.5)
-
-
 def test_sizes_and_prices_are_the_costs() -> None:
     model = Model()
     model.weights[0], model.opt_states[0] = model.load_adapter(0)
@@ -199,11 +193,7 @@ def test_a_list_is_of_adapters_or_of_weights() -> None:
 
 
 def test_a_state_of_an_adapter_is_loaded_before_work_on_its_layer() -> None:
-    async def program(model: Model) -> Model:
-        await sharded(model)
-        return model
-
-    states = run(program, **FOUR).final_states
+    states = run(sharded, **FOUR).final_states
     late = [state._replace(late=(Labels("OptState", 2, 6, extra=OF_ADAPTER),)) for state in states]
     with refuses("only after work on that layer"):
         check_layout("frozen_shards", FOUR, late)
@@ -355,19 +345,19 @@ def test_the_halves_take_none(verb: str) -> None:
 # -- what is wrong by its value alone ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "program"),
-    {
-        **{name: program for name, (program, _) in REFUSED.items() if name not in ("something else", "in pieces")},
-        "no adapter in forward": alone(forward=lambda model, layer: {}),
-        "no adapter in one forward": alone(
-            forward=lambda model, layer: {} if layer == 1 else {"adapter": model.weights["adapter", layer]}
-        ),
-    }.items(),
-)
-def test_values_alone_find_it(name: str, program: Any) -> None:
+WRONG: dict[str, Any] = {
+    **{name: program for name, (program, _) in REFUSED.items() if name not in ("something else", "in pieces")},
+    "no adapter in forward": alone(forward=lambda model, layer: {}),
+    "no adapter in one forward": alone(
+        forward=lambda model, layer: {} if layer == 1 else {"adapter": model.weights["adapter", layer]}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_values_alone_find_it(name: str) -> None:
     with refuses("wrong value|has been changed|no weight of this layer|is an adapter"):
-        run(program, **ALONE, _strict=False).check()
+        run(WRONG[name], **ALONE, _strict=False).check()
 
 
 def test_an_updated_adapter_is_stale_in_value() -> None:
@@ -550,15 +540,7 @@ def test_the_gradient_of_a_frozen_weight_is_not_even_computed(kind: str) -> None
 @needs_torch
 @pytest.mark.parametrize("name", ["no adapter in one forward", "another layer's in backward"])
 def test_wrong_adapters_are_wrong_as_numbers(name: str) -> None:
-    wrong = {
-        "no adapter in one forward": alone(
-            forward=lambda model, layer: {} if layer == 1 else {"adapter": model.weights["adapter", layer]}
-        ),
-        "another layer's in backward": alone(
-            backward=lambda model, layer: {"adapter": model.weights["adapter", layer ^ (layer < 2)]}
-        ),
-    }[name]
-    done: Any = run(wrong, **ALONE, engine="local", dtype="float64", hidden=16, length=4, _strict=False)
+    done: Any = run(WRONG[name], **ALONE, engine="local", dtype="float64", hidden=16, length=4, _strict=False)
     assert done.agreement.relative > 1e-3
 
 

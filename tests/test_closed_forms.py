@@ -214,21 +214,6 @@ def test_two_more_than_the_next_rank_hide_all_messages_but_the_first_and_the_las
     ]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
-@pytest.mark.parametrize(("send", "receive"), LINKS)
-def test_as_many_as_there_are_stages_go_round_once_in_a_round_trip(
-    ranks: int, send: Fraction, receive: Fraction
-) -> None:
-    """p in flight, each p(F + B) and 2(p - 1) messages on its way: so p more of them take so much longer."""
-    cost = Cost(send=send, receive=receive)
-    size = {"ranks": ranks, "layers": ranks, "cost": cost}
-    times = [
-        run(by_turns("just_enough", "sends and receives"), **size, batches=rounds * ranks).time for rounds in (4, 5)
-    ]
-    round_trip = 2 * ranks + 2 * (ranks - 1) * (send + receive)
-    assert Fraction(str(times[1])) - Fraction(str(times[0])) == round_trip
-
-
 # -- pipelines ----------------------------------------------------------------------------------------------
 
 FREE = {"send": 0, "receive": 0}

@@ -16,7 +16,7 @@ from lib import Cost, Model, PuzzleError, Run, run
 from lib.course.specs import COSTS
 from solutions.p25_context_parallel import context_parallel_in_36_335
 from tests import experts
-from tests.drawing_events import corners, texts, titles
+from tests.drawing_events import outside, texts, titles
 from tests.slices import gathering, heads, in_steps, ring
 
 LONG, HEADS = COSTS["long_context"], COSTS["all_heads"]
@@ -109,8 +109,7 @@ def test_the_picture_keeps_inside_and_no_text_lies_on_another(name: str, place: 
     if place == "narrow":
         assert figure.narrow is not None and figure.narrow.above is not None
         figure = figure.narrow.above
-    width, height = figure.size
-    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert outside(figure) == []
     places = places_of_texts(figure.diagrams)
     assert [(one, other) for one, other in combinations(places, 2) if overlap(one, other)] == []
     assert len(figure.svg()) < 300_000

@@ -101,19 +101,6 @@ def test_a_collective_leads_from_the_rank_that_comes_last_to_the_one_that_goes_o
     assert (meeting[0].row, meeting[1].row) == (1, 0)
 
 
-def test_where_several_ranks_are_as_late_the_chain_stays_on_its_own() -> None:
-    async def alike(model: Model) -> None:
-        model.weights[0], _ = model.load_weights(0)
-        model.activations[0] = model.get_activation([model.rank])
-        model.forward(0, model.activations[0], model.weights[0])
-        await model.allreduce(model.fake_grad(0, []), 0)
-        for _ in range(model.rank):
-            model.forward(0, model.activations[0], model.weights[0])
-
-    chain = chain_of(run(alike, ranks=2, layers=1, batches=2).events)
-    assert {one.rank for one in chain.events} == {1} and str(chain) == "2.3 = 2 forward + 0.3 all-reduce"
-
-
 def test_hover_texts_tell_how_much_longer_an_operation_may_take() -> None:
     async def uneven(model: Model) -> None:
         model.weights[0], _ = model.load_weights(0)

@@ -192,7 +192,6 @@ def test_who_is_too_slow_is_told_what_to_look_at(monkeypatch: pytest.MonkeyPatch
     slow = told(fn)
     assert 'beside_target(run(pipeline, ranks=4, layers=8, batches=4), "gpipe")' in slow and "solution(" not in slow
     monkeypatch.setitem(puzzles(), "gpipe", puzzles()["gpipe"]._replace(cost="ring"))
-    monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
     monkeypatch.setattr("lib.grading.notebook.changed_table", lambda spec: "")
     monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
     assert 'beside_target(run(pipeline, ranks=4, layers=8, batches=4, cost=RingCost()), "gpipe")' in told(fn)

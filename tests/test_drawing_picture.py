@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import re
 from itertools import combinations
@@ -23,8 +22,7 @@ from drawing.marks import text_width
 from drawing.memory import steps_of
 from drawing.numbering import plan_numbers
 from drawing.picture import LARGEST
-from drawing.trace import trace_of
-from lib import Cost, Dist, Model, PuzzleError, Run, run
+from lib import Cost, Model, PuzzleError, Run, run
 from lib.course.specs import cost_named
 from lib.record.events import MARKS
 from tests.drawing_events import (
@@ -33,6 +31,7 @@ from tests.drawing_events import (
     corners,
     event,
     operation_titles,
+    outside,
     parse,
     sharded,
     sharded_run,
@@ -41,7 +40,7 @@ from tests.drawing_events import (
     titles,
     trace,
 )
-from tests.programs import SMALLER, solutions
+from tests.programs import solutions
 from tests.slow import EVERYTHING
 
 
@@ -86,17 +85,21 @@ FIGURES = {
 }
 
 
-@pytest.fixture(params=FIGURES)
+@pytest.fixture(scope="module", params=FIGURES)
 def figure(request: pytest.FixtureRequest) -> Figure:
     made: Figure = FIGURES[request.param]()
     return made
 
 
-def test_it_is_well_formed_and_has_a_text_alternative(figure: Figure) -> None:
-    root = parse(figure)
+def test_it_is_well_formed_and_refers_to_nothing_outside(figure: Figure) -> None:
+    root, svg = parse(figure), figure.svg()
     assert root.tag == SVG + "svg"
     assert root.get("role") == "img"
     assert root.get("aria-label") == figure.summary
+    assert re.findall(r"\w+://[^\"' ]*", svg) == ["http://www.w3.org/2000/svg"]
+    assert "url(" not in svg
+    assert "href" not in svg
+    assert [element.tag for element in root.iter() if "style" in element.attrib] == []  # a sanitizer drops it
 
 
 def test_nothing_lies_outside_the_view_box(figure: Figure) -> None:
@@ -115,20 +118,8 @@ def test_texts_do_not_run_out_of_the_picture(figure: Figure) -> None:
             assert float(element.get("x", 0)) + width <= figure.size[0], element.text
 
 
-def test_it_refers_to_nothing_outside(figure: Figure) -> None:
-    svg = figure.svg()
-    assert re.findall(r"\w+://[^\"' ]*", svg) == ["http://www.w3.org/2000/svg"]
-    assert "url(" not in svg
-    assert "href" not in svg
-
-
-def test_shapes_carry_attributes_that_survive_a_sanitizer(figure: Figure) -> None:
-    styled = [element.tag for element in parse(figure).iter() if "style" in element.attrib]
-    assert styled == []
-
-
-def test_chalks_own_renderer_draws_it(figure: Figure, tmp_path: Path) -> None:
-    chalk_render(figure, str(tmp_path / "stock.svg"), height=300)
+def test_chalks_own_renderer_draws_it(tmp_path: Path) -> None:
+    chalk_render(draw(EVERY_KIND), str(tmp_path / "stock.svg"), height=300)
     assert (tmp_path / "stock.svg").read_text(encoding="utf-8").count("<path") > 0
 
 
@@ -197,14 +188,8 @@ def test_a_puzzle_at_its_own_size_is_drawn_beside_its_targets(fn: Any, spec: dic
     assert f"target {told}" in texts(figure)
 
 
-IN_TURN = [
-    pytest.param(fn, spec, id=spec["name"], marks=pytest.mark.slow if spec["name"] in SMALLER else ())
-    for fn, spec in solutions()
-]
-
-
-@pytest.mark.parametrize(("fn", "spec"), IN_TURN)
-def test_a_target_is_drawn_at_its_own_size_and_cost_only_or_as_asked(fn: Any, spec: dict[str, Any]) -> None:
+def test_a_target_is_drawn_at_its_own_size_and_cost_only_or_as_asked() -> None:
+    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == "fsdp")
     larger = spec["size"] | {"layers": 2 * spec["size"]["layers"]}
     assert "target" not in draw(run(fn, **larger)).summary
     assert "target" not in draw(run(fn, **spec["size"], cost=Cost(forward=2))).summary
@@ -292,7 +277,7 @@ def test_arrows_find_their_receivers_in_shared_rows() -> None:
     assert shafts(figure, theme.ARROW) == 1
 
 
-@pytest.mark.parametrize("width", [560, 640, 720, 800])
+@pytest.mark.parametrize("width", [560, 800])
 def test_the_head_has_no_text_on_another_at_any_width(width: float) -> None:
     figure = draw(sharded_run(8, 6, node_size=4), width=width, time_target=1, memory_target=1, title="A title " * 9)
     head = [e for e in parse(figure).iter(SVG + "text") if float(e.get("y", 0)) < 112]
@@ -483,12 +468,6 @@ def test_it_composes_with_other_diagrams(tmp_path: Path) -> None:
 # -- sizes ---------------------------------------------------------------------------------
 
 
-def test_tens_of_thousands_of_events_on_one_rank() -> None:
-    figure = draw(trace(chain(0, 50_000, layers=96), layers=96))
-    assert len(figure.svg()) < 400_000
-    assert operation_titles(figure) == []
-
-
 def test_the_size_of_a_picture_is_bounded_by_its_pixels() -> None:
     small, large = (
         len(draw(trace(*(chain(rank, count, offset=rank) for rank in range(20)))).svg()) for count in (500, 4000)
@@ -535,9 +514,8 @@ def test_no_picture_is_too_large_for_a_notebook(ranks: int, kinds: list[Any], re
 
     figure = draw(trace(*map(events, range(ranks)), layers=61, batches=1000), links="all" if links else "auto")
     assert len(figure._repr_html_()) <= LARGEST
-    width, height = figure.size
-    assert height < 2000
-    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert figure.size[1] < 2000
+    assert outside(figure) == []
 
 
 def test_memory_of_any_shape_keeps_a_picture_small() -> None:
@@ -554,22 +532,6 @@ def test_memory_of_any_shape_keeps_a_picture_small() -> None:
         assert len(draw(made, **options)._repr_html_()) <= LARGEST  # type: ignore[arg-type]
 
 
-def test_the_largest_of_boxes_is_still_small_enough() -> None:
-    groups = tuple(range(0, 200, 2))
-    call: dict[str, Any] = {"op": (1,), "group": groups, "tensor": "WeightGrad", "elements": 123456789}
-    ranks = [
-        [
-            event(
-                rank, "allgather", at, at + 1, at % 40, groups, (at % 97, rank, at % 13, at % 7, at % 5, 1, 1), **call
-            )
-            for at in range(FINE // 12)
-        ]
-        for rank in range(12)
-    ]
-    for static in (False, True):
-        assert len(draw(trace(*ranks, layers=40), width=3000, static=static)._repr_html_()) <= LARGEST
-
-
 # -- what can be drawn ---------------------------------------------------------------------
 
 
@@ -580,38 +542,6 @@ def test_models_run_and_trace_give_the_same_picture() -> None:
     assert draw(reversed(result.models), title="same").svg() == from_run
     ranks = [[event for event in result.events if event.rank == rank] for rank in range(4)]
     assert draw(trace(*ranks, title="same", models=result.models)).svg() == from_run
-
-
-def test_machines_side_by_side_keep_their_messages_and_lines_apart() -> None:
-    async def ping(model: Model) -> None:
-        weight, _ = model.load_weights(0)
-        model.weights[0] = weight
-        if model.rank == 0:
-            model.activations[0] = model.forward(0, model.get_activation([0]), weight)
-            await model.pass_to(1, model.activations[0])
-        else:
-            model.activations[0] = await model.receive()
-
-    async def both() -> list[Model]:
-        machines = [Dist(2), Dist(2)]
-        models = [Model(rank, dist) for dist in machines for rank in range(2)]
-        await asyncio.gather(*map(ping, models))
-        return models
-
-    models = asyncio.run(both())
-    figure = draw(models, links="all", memory=False)
-    said = [title for title in titles(figure) if "from rank" in title]
-    assert [re.findall(r"^rank (\d)|from rank (\d) to rank (\d)", title, re.MULTILINE) for title in said] == [
-        [("0", "", ""), ("", "0", "1")], [("1", "", ""), ("", "0", "1")],
-        [("2", "", ""), ("", "2", "3")], [("3", "", ""), ("", "2", "3")],
-    ]  # fmt: skip
-    arrows = next(e for e in parse(figure) if e.get("stroke") == theme.ARROW).get("d", "")
-    heights = [abs(float(b) - float(a)) for a, b in re.findall(r"M[\d.]+ ([\d.]+)L[\d.]+ ([\d.]+)", arrows)]
-    assert len(heights) == 2 and max(heights) < 40  # to the next row, not across the picture
-    made = trace_of(models)
-    for rank, lines in made.lines.items():
-        for record, line in zip(made.by_rank[rank], lines, strict=True):
-            assert record.kind in str(line), (rank, record.kind, str(line))
 
 
 def test_some_of_the_models_can_be_drawn() -> None:
@@ -644,11 +574,8 @@ async def _never_awaited(model: Model) -> Model:
     ("source", "passed"),
     [
         (None, "draw(run("),
-        (17, "draw(run("),
         (sharded, "draw(run("),
         ([], "return model"),
-        ([None, None], "return model"),
-        ("run", "return model"),
         ([Model(), 3], "return model"),
     ],
 )
@@ -668,14 +595,11 @@ def test_a_coroutine_is_refused_without_a_warning_later() -> None:
     [
         {"links": "some"},
         {"chain": "some"},
-        {"chain": 1},
         {"width": 100},
         {"width": None},
         {"time_target": "x"},
         {"memory_target": [1]},
-        {"time_target": float("inf")},
         {"memory_target": float("nan")},
-        {"width": 500},
     ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:

@@ -190,7 +190,7 @@ def test_one_may_name_the_ranks_to_play() -> None:
     assert [row["name"] for row in data(play(sharded_run(32, 2), ranks=[5]))["rows"]] == ["ranks 0-31"]
 
 
-@pytest.mark.parametrize("ranks", [[4], [-1], [], 2, ["0"], [None]])
+@pytest.mark.parametrize("ranks", [[4], [-1], [], 2, ["0"]])
 def test_there_must_be_such_ranks(ranks: Any) -> None:
     with pytest.raises(PuzzleError, match="no such ranks") as caught:
         play(staged_run(4, 4), ranks=ranks)
@@ -259,11 +259,6 @@ def test_a_card_of_several_ranks_says_what_is_true_of_all() -> None:
     assert max(shown["held"][place][0] for place in shown["rows"][0]["held"][1::2]) == 262144
 
 
-def test_compute_comes_before_what_it_hides() -> None:
-    hidden = data(play(sharded_run(2, 2)))["rows"][0]["ops"]
-    assert {op[6] for op in hidden} == {0, 1}
-
-
 def test_calls_in_flight_can_be_played() -> None:
     async def waiting() -> None:
         models = [Model(rank, dist) for dist in [Dist(2)] for rank in range(2)]
@@ -277,11 +272,6 @@ def test_calls_in_flight_can_be_played() -> None:
         assert all(line is not None for line in models[0].lines())
 
     asyncio.run(waiting())
-
-
-def test_too_many_operations_are_refused() -> None:
-    with pytest.raises(PuzzleError, match="too many operations to play"):
-        play(trace(chain(0, OPERATIONS + 1)))
 
 
 def test_what_is_not_attempted_says_so() -> None:
@@ -317,16 +307,6 @@ acts[1] = model.forward(
     assert [number for number, _ in shown["code"]] == [1, 2, 3, 1, 2, 3, 4, 5]
     assert [text for _, text in shown["code"]] == "".join(cells.values()).splitlines()
     assert [shown["code"][op[5]] for op in shown["rows"][0]["ops"]] == [[3, "acts[1] = model.forward("]]
-
-
-def test_the_bars_of_the_cards_look_like_the_boxes() -> None:
-    """In a pipeline what goes backwards is full of its color, elsewhere pale."""
-    for made, full in ((staged_run(2, 2), True), (sharded_run(2), False)):
-        shown = data(play(made))
-        kinds = {
-            shown["words"][op[4]].split()[0]: shown["looks"][op[3]][1] for row in shown["rows"] for op in row["ops"]
-        }
-        assert kinds["forward"] == 1 and (kinds["backward"] == 1) == full
 
 
 def test_the_picture_of_a_player_has_the_rows_of_the_player_where_a_drawing_folds_them() -> None:

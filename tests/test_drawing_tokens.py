@@ -14,7 +14,7 @@ from drawing.marks import Polys, overlap, places_of_texts
 from lib import PuzzleError, Run, run
 from lib.course.specs import COSTS
 from tests import expert_programs, experts
-from tests.drawing_events import corners, texts, titles
+from tests.drawing_events import outside, texts, titles
 
 UNEVEN = COSTS["experts"]
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -45,8 +45,7 @@ def test_the_picture_keeps_inside_and_no_text_lies_on_another(name: str, narrow:
     if narrow:
         assert figure.narrow is not None and figure.narrow.above is not None
         figure = figure.narrow.above
-    width, height = figure.size
-    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert outside(figure) == []
     places = places_of_texts(figure.diagrams)
     assert [(one, other) for one, other in combinations(places, 2) if overlap(one, other)] == []
     assert len(figure.svg()) < 100_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import pickle
 from typing import Any
@@ -364,12 +363,6 @@ def test_every_number_is_on_the_device(kind: str) -> None:
     nans = there.made_up(grad)
     values = [of_weight, of_input, *halves, *new, nans, there.of(grad, zeros)]
     assert {tensor.device.type for value in values for tensor in numbers.stored(value)} == {"meta"}
-
-
-def test_the_methods_are_those_of_the_fingerprints() -> None:
-    public = {name for name in vars(Fingerprints) if not name.startswith("_")}
-    assert {name for name in public if not hasattr(Numbers, name)} == set()
-    assert importlib.import_module("lib.engines").__doc__
 
 
 @pytest.mark.parametrize("at_once", [False, True])

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from tests.corpus import function
 from tests.kernels import complaints, in_a_kernel, text
 from tests.marks import MISSING, needs_processes
 from tests.programs import layers_of, solutions
+from tests.slow import EVERYTHING
 from tests.test_hosts import zero_offload
 
 FEWER: dict[str, dict[str, Any]] = {
@@ -87,13 +87,6 @@ def apart(fn: Callable[..., Any], ranks: int = 4, layers: int = 2, batches: int 
     return run(fn, ranks, layers, batches, engine="processes", **{"timeout": 60.0, **more})
 
 
-@cache
-def solved(name: str) -> Any:
-    """A solution's run, which two tests look at: of what is right, and of when it was."""
-    fn, size = SOLUTIONS[name]
-    return apart(fn, **size, layer=layers_of(fn, size)[0], pace=0.003 if name in PACED else 0.0)
-
-
 def bare(events: tuple[Event, ...]) -> list[Event]:
     """Events without the names of their meetings, which may be counted differently."""
     return [event._replace(op=None) for event in events]
@@ -103,9 +96,11 @@ def bare(events: tuple[Event, ...]) -> list[Event]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_solution_agrees_with_torch_and_with_the_simulator(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_solution_agrees_with_torch_and_with_the_simulator_and_is_measured_by_one_clock(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     fn, size = SOLUTIONS[name]
-    done = solved(name)
+    done = apart(fn, **size, layer=layers_of(fn, size)[0], pace=0.003 if name in PACED else 0.0)
     done.check()
     assert f"Correct! With real tensors (processes, {layers_of(fn, size)[0]}, float32)" in capsys.readouterr().out
     assert done.agreement.relative <= 1e-4 and done.agreement.spread == 0
@@ -114,6 +109,7 @@ def test_a_solution_agrees_with_torch_and_with_the_simulator(name: str, capsys: 
     assert (done.time, done.memory) == (simulated.time, simulated.memory)
     equal, count = done.stored
     assert equal == count == len(done.events)
+    is_by_one_clock(done)
 
 
 @pytest.mark.parametrize("name", [pytest.param("gpipe", marks=pytest.mark.slow), "replica_fsdp"])
@@ -121,12 +117,6 @@ def test_a_transformer_block_in_double_precision(name: str) -> None:
     fn, size = SOLUTIONS[name]
     agreement = apart(fn, **size, layer="block", dtype="float64").agreement
     assert agreement.ok and agreement.relative <= 1e-10
-
-
-def test_at_sizes_that_do_not_divide() -> None:
-    fn, _ = SOLUTIONS["fsdp"]
-    done = apart(fn, ranks=3, layers=2, batches=3, hidden=10)
-    assert done.agreement.ok
 
 
 async def overlapped(model: Model) -> None:
@@ -168,11 +158,9 @@ def test_calls_under_way_and_a_picture_by_the_clock_on_the_wall() -> None:
     assert f"overlapped (4 ranks, 4 layers, 4 micro-batches, 1 tick = 20 ms): time {20 * done.time:.0f} ms" in beside
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_measured_is_by_one_clock(name: str) -> None:
+def is_by_one_clock(done: Any) -> None:
     """Nothing is received before it is sent, no collective ends on a rank before it begins on another, and no event is
     missing."""
-    done = solved(name)
     events = done.measured.events
     assert [(event.rank, event.kind, event.op) for event in events] == [
         (event.rank, event.kind, event.op) for event in done.events
@@ -265,13 +253,6 @@ async def another(model: Model) -> None:
     await gather(model)
 
 
-async def another_layer(model: Model) -> None:
-    for layer in range(2):
-        model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)
-    for layer in (0, 1) if model.rank else (1, 0):
-        await model.allgather(model.weights[layer], layer)
-
-
 async def waits(model: Model) -> None:
     if model.rank == 2:
         await model.receive()
@@ -299,7 +280,6 @@ async def swallows(model: Model) -> None:
 FAULTS: dict[Callable[..., Any], str] = {
     raises: r"rank 2: the function raised ValueError: boom\n  at: .*test_engine_processes.py in raises",
     another: r"rank \d calls all\w+\(layer 0\) where rank \d calls all\w+\(layer 0\)",
-    another_layer: r"rank \d calls allgather\(layer \d\) where rank \d calls allgather\(layer \d\)",
     waits: r"rank 2 waits for receive from anyone, since tick 0 \[line .* in waits",
     unread: r"rank 0, pass_to\(1\): a message was sent and never received: 'x'",
     spins: r"rank 1, spins: the run did not end within 1 second",
@@ -322,7 +302,7 @@ def test_whoever_is_killed_whenever_is_named_with_the_operation() -> None:
     chance = random.Random(7)
     fn, _ = SOLUTIONS["fsdp"]
     logs = [model.log for model in run(fn, 3, 2, 3).models]
-    for _ in range(5):
+    for _ in range(5 if EVERYTHING else 2):
         rank = chance.randrange(3)
         number = chance.randrange(1, len(logs[rank]))
         last = logs[rank][number - 1]
@@ -467,7 +447,8 @@ def under_torchrun(file: Path, function: str, ranks: int = 4, *more: str) -> sub
     return subprocess.run(worker, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("right", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("right", [True, False])
 def test_under_torchrun(right: bool, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     source = (ROOT / "solutions" / "p02_ddp.py").read_text(encoding="utf-8")
@@ -492,6 +473,7 @@ print(len({*sys.modules} - before))
 """
 
 
+@pytest.mark.slow
 def test_what_is_measured_waits_for_no_import() -> None:
     """Under torchrun, too: there a first update took a hundred times as long as the others."""
     command = [sys.executable, "-W", "ignore", "-c", FIRST]
@@ -545,29 +527,21 @@ async def wrong(model):
 @pytest.mark.parametrize(
     ("function", "more", "said"),
     [
-        pytest.param(
+        (
             "gather",
             ("--kill", "2,2"),
             r"rank 2: its process \(pid \d+\) has ended or hung up; its last operation was allgather\(layer 0\)\n"
             r"  at: +line 7 of mine.py in gather: await model",
-            id="one",
         ),
-        pytest.param(
+        (
             "the_others_first",
             (),
             r"rank 1: .* has ended or hung up; its last operation was load_weights\(layer 0\)\n"
             r"  at: +line 6 of mine.py",
-            id="the others first",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
-            "nobody",
-            (),
-            r"SIGTERM has ended the run, and no rank was lost before\n",
-            id="nobody",
-            marks=pytest.mark.slow,
-        ),
+        ("nobody", (), r"SIGTERM has ended the run, and no rank was lost before\n"),
     ],
+    ids=["one", "the others first", "nobody"],
 )
 def test_who_dies_under_torchrun_is_named_before_torchrun_says_anything(
     function: str, more: tuple[str, ...], said: str, tmp_path: Path
@@ -651,6 +625,7 @@ def test_it_runs_where_the_standard_streams_are_closed(closed: str, tmp_path: Pa
     assert (tmp_path / "said").read_text().startswith("works on 2 ranks: time 0.3 ticks")
 
 
+@pytest.mark.slow
 def test_too_few_descriptors_are_told_with_how_many_are_needed(tmp_path: Path) -> None:
     body = "from lib import PuzzleError\ntry:\n    run(works, mesh={'a': 2, 'b': 2, 'c': 2}, ranks=8, "
     body += "engine='processes', timeout=60)\nexcept PuzzleError as error:\n    print(error)"

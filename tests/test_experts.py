@@ -152,14 +152,6 @@ def test_all_wait_for_the_hottest_expert(ranks: int, layers: int, each: int, loa
     assert done.time == pytest.approx(float(time), abs=1e-9)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-def test_without_loads_experts_cost_what_dense_layers_do(ranks: int) -> None:
-    """And the default prices know experts: each gets as many tokens."""
-    done = run(experts.plain, ranks, 4, ranks, experts=8)
-    assert done.time == run(experts.plain, ranks, 4, ranks, experts=8, cost=ExpertCost()).time
-    assert {round(event.length, 9) for event in done.events if event.kind == "expert"} == {1.0}
-
-
 EVEN, FLAT = replace(EXPERTS, loads=()), ExpertCost(loads=EXPERTS.loads)
 FAR = COSTS["far_experts"]
 QUOTED: list[tuple[Any, int, Cost, float, int]] = [

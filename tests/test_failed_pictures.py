@@ -14,7 +14,7 @@ from drawing import beside_target, compare, draw, play, theme
 from drawing.trace import trace_of
 from lib import Model, PuzzleError, run
 from lib.basics.errors import Place
-from tests.drawing_events import SVG, corners, parse, sharded_run, texts, titles
+from tests.drawing_events import SVG, outside, parse, sharded_run, texts, titles
 from tests.failures import CASES, FOUR, IDS, Case, endless, failed
 
 cases = pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -135,8 +135,7 @@ def test_the_picture_has_one_flag_and_a_hatched_box_for_each_row_that_waits(case
     said = texts(figure)
     assert [sentence for sentence in case.sentences if sentence in said] == case.sentences
     assert any(text.rstrip("…") and done.failure.says.startswith(text.rstrip("…")) for text in said)
-    width, height = figure.size
-    assert all(0 <= x <= width and 0 <= y <= height for x, y in corners(figure))
+    assert outside(figure) == []
     assert trace.until > trace.time or not trace.time
     red = [element for element in parse(figure).iter(SVG + "path") if element.get("stroke") == theme.BAD]
     assert bool(red) == bool(waiting)

@@ -25,7 +25,7 @@ from solutions.build.pictures.schedules import draw_schedule
 from solutions.build.sources.files import ROOT
 from solutions.build.sources.overview import sentences
 from tests.browser import Browser, Scheme, keep, rgb
-from tests.drawing_events import SVG, corners, staged_run, texts
+from tests.drawing_events import SVG, outside, staged_run, texts
 from tests.test_build import PUZZLE, TOUR
 
 FOLDER = ROOT / "puzzles"
@@ -194,8 +194,7 @@ def test_on_paper_it_is_light(browser: Browser) -> None:
 def test_a_schedule_keeps_inside_and_says_its_memory() -> None:
     for rough in (0, 1):
         drawn = draw_schedule(staged_run(4, 4), rough)
-        width, height = drawn.size
-        assert [(x, y) for x, y in corners(drawn) if not (0 <= x <= width and 0 <= y <= height)] == []
+        assert outside(drawn) == []
         assert {"memory", "peak 1.7M", "ticks"} <= set(texts(drawn))
         assert not any("target" in text for text in texts(drawn))
     assert len(draw_schedule(staged_run(8, 32), 1).svg()) < len(draw_schedule(staged_run(8, 32)).svg()) / 3

@@ -12,7 +12,6 @@ import pytest
 from lib import Cost, Dist, Model, PuzzleError, hint, run
 from lib.basics.units import HIDDEN
 from lib.course.layouts import check_layout
-from lib.course.sizes import show_size
 from lib.course.specs import puzzles
 from lib.grading import judge
 from lib.grading.commandline import size_for
@@ -100,21 +99,10 @@ def test_fewer_hosts_are_those_of_the_boxes() -> None:
     assert repr(dist) == "Dist(ranks=5, node_size=2, hosts=3)"
 
 
-def test_without_hosts_nobody_is_one() -> None:
-    model = Model(0, Dist(2))
-    assert not model.is_host and model.host is None and model.devices == ()
-
-
 @pytest.mark.parametrize("hosts", [3, -1, 1.5, "two"])
 def test_hosts_that_do_not_fit_are_refused(hosts: Any) -> None:
     with pytest.raises(PuzzleError, match="hosts"):
         Dist(4, node_size=2, hosts=hosts)
-
-
-def test_so_many_hosts_say_which_fit() -> None:
-    with pytest.raises(PuzzleError) as caught:
-        run(offload, ranks=4, node_size=2, hosts=3)
-    assert caught.value.expected == "4, one for each device, or 2, one for each node"
 
 
 # -- what a run says ----------------------------------------------------------------------------------
@@ -163,11 +151,6 @@ def test_as_text_a_host_is_below_its_device() -> None:
     boxes = str(run(two, ranks=4, node_size=2, hosts=4)).splitlines()
     first = next(at for at, line in enumerate(boxes) if line.startswith("rank 0"))
     assert boxes[first + 1].startswith("rank 4, host of 0")
-
-
-def test_the_order_of_starting_changes_no_figure() -> None:
-    runs = [one_host(_order=order) for order in ([0, 1], [1, 0])]
-    assert runs[0].events == runs[1].events
 
 
 def test_by_hand_it_is_the_same() -> None:
@@ -405,12 +388,6 @@ def test_a_host_has_no_states_of_another_host_s_devices() -> None:
     ) as caught:
         laid_out("sharded", done, ranks=2, layers=1, batches=2, hosts=2)
     assert caught.value.place.rank == 2
-
-
-def test_a_size_names_its_hosts() -> None:
-    assert show_size({"ranks": 4, "layers": 6, "batches": 8, "hosts": 1}) == (
-        "4 ranks, 6 layers, 8 micro-batches, 1 host"
-    )
 
 
 # -- a puzzle that grants no hosts ------------------------------------------------------------------------------

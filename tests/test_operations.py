@@ -379,12 +379,6 @@ def layer_of(kind: str) -> Any:
     return 1 if OPERATIONS[kind].layered else None
 
 
-@pytest.mark.parametrize("kind", NEEDED)
-def test_an_operation_takes_what_fits(kind: str) -> None:
-    for graded in (True, False):
-        computation(kind).rule(middle(graded), layer_of(kind), [*NEEDED[kind].values()], {})
-
-
 @pytest.mark.parametrize(("kind", "operand", "other", "says"), OTHERS)
 def test_an_operation_refuses_an_operand_that_differs_in_one_label(
     kind: str, operand: str, other: dict[str, Any], says: str
@@ -430,7 +424,9 @@ def test_by_hand_an_updated_weight_goes_on() -> None:
         ("update", [WEIGHT.changed(step=1), WEIGHT.changed(kind="OptState", step=1)]),
     ],
 )
-def test_an_operation_makes_what_the_next_one_needs(kind: str, makes: list[Labels]) -> None:
+def test_an_operation_takes_what_fits_and_makes_what_the_next_one_needs(kind: str, makes: list[Labels]) -> None:
+    for graded in (True, False):
+        computation(kind).rule(middle(graded), layer_of(kind), [*NEEDED[kind].values()], {})
     assert computation(kind).makes(middle(), layer_of(kind), [*NEEDED[kind].values()], {}) == makes
 
 

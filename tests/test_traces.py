@@ -285,8 +285,6 @@ BAD = {
     "empty": (b"", "is empty"),
     "no JSON": ("training log, step 1", "is no JSON: it begins with 'training log, step 1'"),
     "another JSON": ('{"loss": [1, 2]}', "is no trace: it has no list of traceEvents"),
-    "cut off": (TEXT[: len(TEXT) // 2], "is cut off after"),
-    "cut off in the head": (TEXT[:50], "is cut off after"),
     "cut off packed": (gzip.compress(TEXT.encode())[:-200], "is cut off"),
     "bytes changed": (gzip.compress(TEXT.encode())[:300] + b"spoilt" * 9 + gzip.compress(TEXT.encode())[354:], "is"),
     "broken": (TEXT.replace('"cat"', "cat", 3), "is no JSON after"),
@@ -685,8 +683,6 @@ def test_what_is_a_profile_by_its_name(tmp_path: Path) -> None:
         True
     ] * 4
     assert not any(map(is_trace, ("mine.py:fsdp", "mine.py", "a.ipynb", "nothing")))
-    assert run
-    assert compare
 
 
 # -- our own engine ---------------------------------------------------------------------------
