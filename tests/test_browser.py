@@ -155,8 +155,7 @@ def test_a_picture_stays_where_a_player_is_taken_out(browser: Browser, tmp_path:
     assert browser.show(output, STANDS).measured == [False, False, True]
 
 
-@pytest.mark.parametrize("template", ["lab", "classic"])
-@pytest.mark.parametrize("kind", ["live", "static"])
+@pytest.mark.parametrize(("kind", "template"), [("live", "lab"), ("static", "classic")])
 def test_a_report_shows_the_picture_and_a_sanitized_one_words(browser: Browser, kind: str, template: str) -> None:
     figure = draw(staged_run(), static=kind == "static")
     output = {"output_type": "display_data", "metadata": {}, "data": {"text/html": figure._repr_html_()}}
@@ -262,11 +261,10 @@ BACK = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_failed_run_is_played_from_its_end_backwards(browser: Browser, scheme: Scheme, tmp_path: Path) -> None:
+def test_a_failed_run_is_played_from_its_end_backwards(browser: Browser, tmp_path: Path) -> None:
     early = next(case for case in CASES if case.fn.__name__ == "left_early")
-    sight = browser.page(play(failed(early).run).page, BACK, scheme, 980)
-    keep(sight.png, f"player-failed-{scheme}", tmp_path)
+    sight = browser.page(play(failed(early).run).page, BACK, "dark", 980)
+    keep(sight.png, "player-failed", tmp_path)
     waits = ["waits for rank 3 in all-reduce of layer 0"] * 3
     assert sight.measured["end"] == ["tick 1", *waits, "done"] and sight.measured["marked"] == 3
     assert sight.measured["before"] == ["tick 0", *(f"forward layer 0, mb {rank}" for rank in range(4))]
@@ -298,9 +296,8 @@ def test_a_picture_without_words_is_a_violation(browser: Browser) -> None:
     assert browser.show(bare).violations.keys() == {"svg-img-alt"}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_an_empty_picture_has_few_colors(browser: Browser, scheme: Scheme) -> None:
-    assert browser.show('<svg class="ltp" width="300" height="300"></svg>', scheme=scheme).colors <= FEW
+def test_an_empty_picture_has_few_colors(browser: Browser) -> None:
+    assert browser.show('<svg class="ltp" width="300" height="300"></svg>').colors <= FEW
 
 
 def test_what_a_page_wants_to_load_is_seen(browser: Browser) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,15 +12,9 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Deadlock, Model, PuzzleError, Run, run
-from lib.basics.units import divided
-from lib.course.layouts import mesh_of
+from lib import Deadlock, Model, PuzzleError, Run, run
 from lib.course.specs import puzzles
-from lib.machine.network import Network
 from lib.machine.outcome import Outcome
-from lib.machine.rank_state import RankState, Results, TensorState
-from lib.record.kinds import SLOT
-from lib.record.labels import Labels
 from lib.running.workload import KINDS, TOLERANCES
 from tests.marks import needs_torch
 from tests.programs import layers_of, solutions
@@ -158,103 +151,6 @@ def test_log_time_memory_and_fingerprints_are_those_of_the_simulated_run(fn: Any
     assert str(found) == str(simulated)
     assert isinstance(found, Run)
     assert [model.lines() for model in found.models] == [model.lines() for model in simulated.models]
-
-
-class RealSizes(Cost):
-    """Sizes of real tensors that are a formula's here, too: the gradient of attended queries has two more rows of each
-    token, and not the softmax's numbers a second time."""
-
-    def elements(self, labels: Labels) -> Any:
-        if labels.kind != "AttendedGrad":
-            return super().elements(labels)
-        whole = self.attended_elements + 2 * self.activation_elements
-        return divided(whole * len(labels.batches) * len(labels.shards), labels.total)
-
-
-@pytest.mark.long
-@needs_torch
-@pytest.mark.parametrize(
-    ("fn", "size", "layer"),
-    [
-        pytest.param(*example.values, layer, id=f"{example.id}-{layer}")
-        for place, example in enumerate(EXAMPLES)
-        for layer in (KINDS if place < 4 else layers_of(*example.values)[:1])
-    ],
-)
-def test_what_is_really_stored_is_what_the_simulator_counts(
-    fn: Any, size: dict[str, Any], layer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At every event. Once the simulator are given the counted numbers of every tensor instead of a formula's; and once
-    the ranks' dictionaries are gone through."""
-    from lib.engines import numbers
-    from lib.engines.layers import heads, parameters, shapes_of_adapter
-    from lib.engines.pairs import Pair
-    from tests.test_engine_numbers import nbytes, numel
-
-    size = size if layer != "experts" else {"experts": 8, **size}
-    models: dict[int, Model] = {}
-    walked: dict[int, list[list[int]]] = {rank: [] for rank in range(mesh_of(size).everyone)}
-    tokens, of_softmax = 64 * 16, 2 * heads(64) * 16  # two numbers for each token and head
-    sizes = {"weight_elements": parameters(layer, 64), "activation_elements": tokens}
-    sizes |= {"keys_values_elements": 2 * tokens, "attended_elements": 2 * tokens + of_softmax}
-    formula = RealSizes(**sizes, adapter_elements=sum(map(math.prod, shapes_of_adapter(layer, 64))))
-    wanted = run(fn, **size, cost=formula)
-
-    def counted(pair: Pair) -> int:
-        value = pair.made()
-        assert nbytes(value) == 4 * numel(value)  # no view of anything larger
-        return numbers.elements(value)
-
-    def walk(rank: RankState, operands: Any) -> None:
-        held = [0] * 5
-        stored = [one._token for store in models[rank.rank].storage() for one in store.values()]
-        for tensor in stored + [tensor for tensor in operands if not tensor.stored]:
-            held[SLOT[tensor.labels.kind]] += counted(tensor.value)
-        walked[rank.rank].append(held)
-
-    init, sample, mark = Model.__init__, RankState.sample, RankState.mark
-    make, hold = TensorState.__init__, Network._hold
-
-    def known(self: Model, rank: int = 0, *rest: Any) -> None:
-        models[rank] = self
-        init(self, rank, *rest)
-
-    def weighed(self: TensorState, labels: Any, value: Any, memory: Any, *rest: Any) -> None:
-        make(self, labels, value, counted(value), *rest)
-
-    def with_bytes(result: Any) -> Any:
-        if isinstance(result, Results):
-            return Results.of(tuple(map(with_bytes, result.each)))
-        return result._replace(memory=counted(result.value))
-
-    def held(self: Network, meeting: Any, heads: Any) -> None:
-        calls = list(meeting.calls)
-        hold(self, meeting, heads)
-        for call in calls:
-            call.result = with_bytes(call.result)
-
-    def sampled(self: RankState, operands: Any, *workspace: Any) -> Any:
-        walk(self, operands)
-        return sample(self, operands, *workspace)
-
-    def marked(self: RankState, *args: Any) -> None:
-        walk(self, ())
-        mark(self, *args)
-
-    monkeypatch.setattr(Model, "__init__", known)
-    for owner, name, wrapped in (
-        (TensorState, "__init__", weighed),
-        (RankState, "sample", sampled),
-        (RankState, "mark", marked),
-        (Network, "_hold", held),
-    ):
-        monkeypatch.setattr(owner, name, wrapped)
-    found = real(fn, size, layer=layer, cost=Cost(**dict.fromkeys((*sizes, "adapter_elements"), 10**9)))
-    assert [event.held for event in found.events] == [event.held for event in wanted.events]
-    assert [tuple(held) for rank in range(mesh_of(size).everyone) for held in walked[rank]] == [
-        event.held[:5] for event in wanted.events
-    ]
-    assert found.memory == wanted.memory > 0
 
 
 @needs_torch

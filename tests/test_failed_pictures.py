@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drawing import beside_target, compare, draw, play, theme
+from drawing import compare, draw, play, theme
 from drawing.trace import trace_of
 from lib import Model, PuzzleError, run
 from lib.basics.errors import Place
@@ -169,11 +169,6 @@ def test_what_waits_is_written_into_its_row_as_far_as_there_is_room() -> None:
     assert narrow.count("waits for ranks 1, 3") == 2 and "waits for ranks 1, 3 in all-reduce of layer 1" not in narrow
 
 
-def test_the_summary_tells_it_all() -> None:
-    said = draw(error(CASES[0]).run).summary
-    assert "only tensors can be stored" in said and "Ranks 0, 2, 3 wait for rank 1 in all-reduce" in said
-
-
 @cases
 def test_a_player_opens_at_the_end_and_says_who_waits(case: Case) -> None:
     done = error(case).run
@@ -285,30 +280,6 @@ def test_the_fault_is_said_in_a_line(ends: str, says: str) -> None:
     done = run(program, layers=1)
     assert done.fault == f"does not train the model: {says}"
     assert str(done).count("\n") >= 2
-
-
-def test_asking_for_the_fault_is_no_mistake_of_whoever_asks() -> None:
-    def asks(model: Model) -> None:
-        assert run(basic, layers=1).fault
-
-    run(asks)
-
-
-async def hand_over(model: Model) -> None:
-    await (model.receive() if model.rank else model.pass_to(1, "x"))
-
-
-def test_a_demonstration_that_trains_nothing_is_not_blamed() -> None:
-    assert trace_of(run(hand_over, ranks=2)).fault == ""
-
-
-def test_a_failed_run_beside_the_target() -> None:
-    def ddp(model: Model) -> Any:
-        return CASES[0].fn(model)
-
-    with pytest.raises(PuzzleError) as caught:
-        run(ddp, ranks=4, layers=2, batches=4)
-    assert flags(beside_target(caught.value.run))
 
 
 @cases

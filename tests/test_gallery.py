@@ -164,8 +164,7 @@ def seen_in(browser: Browser, width: int, **media: str) -> Any:
     return browser.visit((FOLDER / gallery.PAGE).as_uri(), look, width)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 980])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (980, "dark")])
 def test_it_fits_its_page(browser: Browser, width: int, scheme: Scheme) -> None:
     seen = seen_in(browser, width, color_scheme=scheme)
     assert seen["scrolled"] == width and seen["out"] == 0

@@ -265,6 +265,32 @@ def test_ranks_of_which_the_same_is_to_be_said_are_told_together(missing: int) -
     ]
 
 
+def test_of_many_waits_of_a_rank_three_are_told() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            await asyncio.gather(*[model.receive(src=source) for source in (1, 2, None, 1)])
+        elif model.rank == 1:
+            model.weights[0], _ = model.load_weights(0)
+            model.forward(0, model.get_activation([0]), model.weights[0])
+            reduced = model.allreduce(model.fake_grad(0, []), 0)
+            await model.pass_to(2, "behind it")
+            await reduced
+        else:
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock) as caught:
+        run(program, ranks=3)
+    said = [line.partition(" [")[0].strip() for line in str(caught.value).splitlines()[1:]]
+    assert said == [
+        "rank 0 waits for receive from rank 1, since tick 0",
+        "rank 0 waits for receive from rank 2, since tick 0",
+        "rank 0 waits for receive from anyone, since tick 0",
+        "rank 1 waits for pass_to to rank 2, behind this rank's earlier calls, since tick 1, after forward(layer 0), "
+        "micro-batch {0}",
+        "rank 2 waits for something that no rank of this machine will do",
+    ]
+
+
 def test_a_deadlock_of_some_groups_names_the_members_of_each() -> None:
     async def program(model: Model) -> None:
         if model.rank != 3:
@@ -370,6 +396,20 @@ def test_different_collectives_are_named_side_by_side() -> None:
     for order in ([0, 1], [1, 0]):
         with pytest.raises(PuzzleError, match=r"rank 0 calls scatterreduce\(layer 0\) where rank 1 calls allreduce"):
             run(program, ranks=2, _order=order)
+
+
+def test_the_number_of_the_collective_that_differs_is_told() -> None:
+    async def program(model: Model) -> None:
+        for number in range(4):
+            layer = 1 if number == model.rank == 2 else 0
+            await model.allreduce(model.fake_grad(layer, []), layer)
+
+    with pytest.raises(PuzzleError) as raised:
+        run(program, ranks=4)
+    assert raised.value.problem == "rank 0 calls allreduce(layer 0) where rank 2 calls allreduce(layer 1)"
+    assert (
+        raised.value.got == "number 2 of their collectives, counted from 0, differs"
+    )  # counted from 0, as everything is
 
 
 def test_what_is_wrong_in_a_collective_is_dated_by_the_first_of_its_group() -> None:

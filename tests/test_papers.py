@@ -259,17 +259,6 @@ def test_what_ran_fits_and_what_did_not_does_not() -> None:
     assert "1 of them do not fit here: a model, 90 GB" in said and "0 of them fit here" in said
 
 
-def test_errors_are_written_as_a_table() -> None:
-    said = foundry.text([foundry.errors("one", [0.1, -0.3, 0.02], 1), foundry.errors("two", [-0.01])]).splitlines()
-    assert said[1].split() == ["one", "3", "10.0", "-30", "+2.0", "1"] and said[2].split() == [
-        "two",
-        "1",
-        "1.0",
-        "-1",
-        "-1.0",
-    ]
-
-
 def test_the_page_has_the_set_ups_and_what_was_measured() -> None:
     """`make papers` has written it: each row begins with what is published here, and what is not slow is made again."""
     page = papers.PAGE.read_text(encoding="utf-8")

@@ -28,6 +28,7 @@ from lib.real import (
 from lib.real.prices import RealCost
 from lib.real.report import sent_by
 from lib.record.labels import NO_EXTRA, ExtraLabels, Labels
+from lib.study.planned import pipelined
 from solutions.p01_grad_accum import grad_accum
 from solutions.p02_ddp import ddp
 from solutions.p04_fsdp import fsdp
@@ -249,61 +250,13 @@ def test_replicas_do_the_same_at_the_same_time(fn: Any) -> None:
     assert len(logs) == 16 and all(log == logs[0] for log in logs.values())
 
 
-async def replicated_pipeline(model: Model) -> Model:
-    """Puzzle 13 in each of several replicas, one layer a stage, with the sum of the gradients over them at the end."""
-    stage, replica = model.axis_index("stage"), model.axis_index("replica")
-    stages, replicas = model.axis_size("stage"), model.axis_size("replica")
-    model.weights[stage], model.opt_states[stage] = model.load_weights(stage)
-    mine = range(replica * model.BATCHES // replicas, (replica + 1) * model.BATCHES // replicas)
-    todo = list(mine)
-
-    async def forward(mb: int) -> None:
-        first = stage == 0
-        model.activations[mb] = model.get_activation([mb]) if first else await model.receive(model.rank - 1)
-        out = model.forward(stage, model.activations[mb], model.weights[stage])
-        if stage < stages - 1:
-            await model.pass_to(model.rank + 1, out)
-        else:
-            model.grad_activations[mb] = model.loss(out)
-
-    async def backward(mb: int) -> None:
-        if stage < stages - 1:
-            model.grad_activations[mb] = await model.receive(model.rank + 1)
-        inp, grad = model.activations.pop(mb), model.grad_activations.pop(mb)
-        made, back = model.backward(stage, inp, grad, model.weights[stage])
-        model.grad_weights[stage] = model.grad_weights.pop(stage) + made if stage in model.grad_weights else made
-        if stage:
-            await model.pass_to(model.rank - 1, back)
-
-    ahead = min(stages - 1 - stage, len(todo))
-    for mb in todo[:ahead]:
-        await forward(mb)
-    for at, mb in enumerate(todo):
-        if at + ahead < len(todo):
-            await forward(todo[at + ahead])
-        await backward(mb)
-    if replicas > 1:
-        model.grad_weights[stage] = await model.allreduce(model.grad_weights.pop(stage), stage, "replica")
-    model.weights[stage], model.opt_states[stage] = model.update(
-        stage, model.grad_weights.pop(stage), model.weights[stage], model.opt_states[stage]
-    )
-    model.set_final_weight(stage, model.weights[stage])
-    return model
-
-
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_replicas_of_a_pipeline_are_one_and_an_all_reduce(replicas: int) -> None:
     """The planner does it like that, but takes the gradients of all stages to be equally large."""
     cost = A100_MEGATRON.cost(SMALL, tensor=8, recompute="full", **PLAIN, reduced=2)
     each, stages = 8, 3
-    whole = run(
-        replicated_pipeline,
-        ranks=replicas * stages,
-        layers=stages,
-        batches=replicas * each,
-        mesh={"replica": replicas, "stage": stages},
-        cost=cost,
-    )
+    size = {"ranks": replicas * stages, "layers": stages, "batches": replicas * each, "cost": cost}
+    whole = run(pipelined, **size, mesh={"replica": replicas, "stage": stages})
     folded = run(one_f_one_b, ranks=stages, layers=stages, batches=each, cost=cost)
     whole.check()
     assert whole.memory == folded.memory

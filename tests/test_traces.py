@@ -195,24 +195,6 @@ def test_streams_in_one_row_do_not_overlap(tmp_path: Path) -> None:
 # -- what does not fit together --------------------------------------------------------------
 
 
-def test_a_rank_that_did_not_come(tmp_path: Path) -> None:
-    files = straggler()
-    files[1].events = [event for event in files[1].events if event["args"].get("Seq") != 11]
-    profile = trace(saved(files, tmp_path))
-    assert profile.problems == ["rank 1 did not come to all-reduce 11 of group 0"]
-    assert "rank 1 did not come to all-reduce 11 of group 0" in draw(profile).svg()
-
-
-def test_ranks_in_different_collectives(tmp_path: Path) -> None:
-    first, second = GpuFile(0, 2), GpuFile(1, 2)
-    first.call("allreduce", 0, 100)
-    second.call("_allgather_base", 0, 100)
-    [said] = trace(saved([first, second], tmp_path)).problems
-    assert (
-        said == "ranks meet in different collectives: rank 0 in all-reduce, rank 1 in all-gather (number 1 of group 0)"
-    )
-
-
 def test_different_sizes_and_messages_that_nobody_receives(tmp_path: Path) -> None:
     first, second = GpuFile(0, 2), GpuFile(1, 2)
     first.call("allreduce", 0, 100)
@@ -646,20 +628,6 @@ def test_a_profile_beside_a_run_at_real_prices(slow: Profile) -> None:
     assert "all-reduce 3 times, not 2" in compare(slow, more).summary
     with pytest.raises(PuzzleError, match="nothing says how long a tick is"):
         compare(slow, run(ddp, ranks=4, layers=2, batches=4))
-
-
-def test_two_profiles_side_by_side(tmp_path: Path, slow: Profile) -> None:
-    folder = tmp_path / "mended"
-    folder.mkdir()
-    for rank in range(4):
-        file = straggler()[0]  # nobody is slow
-        file.rank = rank
-        file.save(folder)
-    after = trace(str(folder / "rank*.json.gz"))
-    summary = compare(slow, after, titles=["before", "after"]).summary
-    said = "only communicates 1.63 more, waits between 1.13 less, backward 0.5 less"
-    assert f"after is as long as before; a rank on average: {said}" in summary
-    assert "peak memory" not in summary
 
 
 def test_a_profile_at_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
