@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from lib.machine.check import check_finals
 from lib.real import presets
 from lib.record.labels import ADAPTER, NO_EXTRA, OF_ADAPTER, Labels
 from lib.record.table import grantable
+from solutions.p23_lora import lora
 from tests.marks import needs_torch
 
 W, A, SMALL = HIDDEN * HIDDEN, HIDDEN * LENGTH, 16 * HIDDEN
@@ -40,27 +40,6 @@ def refuses(says: str) -> Iterator[None]:
     with pytest.raises(PuzzleError) as refused:
         yield
     assert re.search(says, " ".join(str(refused.value).split())), str(refused.value)
-
-
-async def sharded(model: Model) -> Model:
-    """Frozen weights in pieces, gathered for each forward and backward; every rank has all adapters."""
-    for layer in range(model.LAYERS):
-        model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)
-        model.weights["adapter", layer], model.opt_states[layer] = model.load_adapter(layer)
-    model.activations[0] = model.get_activation([model.rank])
-    for layer in range(model.LAYERS):
-        weight, adapter = await model.allgather(model.weights[layer], layer), model.weights["adapter", layer]
-        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight, adapter=adapter)
-    model.grad_activations[0] = model.loss(model.activations.pop(model.LAYERS))
-    for layer in reversed(range(model.LAYERS)):
-        weight, adapter = await model.allgather(model.weights[layer], layer), model.weights["adapter", layer]
-        inp, grad = model.activations.pop(layer), model.grad_activations.pop(0)
-        of_adapter, model.grad_activations[0] = model.backward(layer, inp, grad, weight, adapter=adapter)
-        of_adapter = await model.allreduce(of_adapter, layer)
-        updated = model.update(layer, of_adapter, model.weights["adapter", layer], model.opt_states[layer])
-        model.weights["adapter", layer], model.opt_states[layer] = updated
-        model.set_final_weight(layer, model.weights["adapter", layer])
-    return model
 
 
 def alone(
@@ -96,19 +75,6 @@ def alone(
 
 
 # -- figures ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("ranks", "layers"), [(1, 1), (2, 3), (4, 6), (5, 2)])
-@pytest.mark.parametrize("part", [1, 4])
-def test_time_and_memory_are_those_of_the_contract(ranks: int, layers: int, part: int) -> None:
-    """A layer: gather, forward, gather, half a backward, all-reduce, update. In memory: shards, one gathered weight,
-    the inputs of all layers with one gradient, adapters with their states."""
-    cost = Cost(weight_elements=W // part)
-    done = run(sharded, **(FOUR | {"ranks": ranks, "layers": layers, "batches": ranks}), cost=cost)
-    done.check()
-    assert done.time == float(layers * (3 * Fraction(3, 10) + 1 + Fraction(1, 2) + Fraction(1, 2)))
-    weights = Fraction(W, part)
-    assert done.memory == layers * weights / ranks + weights + (layers + 1) * A + 2 * layers * SMALL
 
 
 def test_sizes_and_prices_are_the_costs() -> None:
@@ -193,7 +159,7 @@ def test_a_list_is_of_adapters_or_of_weights() -> None:
 
 
 def test_a_state_of_an_adapter_is_loaded_before_work_on_its_layer() -> None:
-    states = run(sharded, **FOUR).final_states
+    states = run(lora, **FOUR).final_states
     late = [state._replace(late=(Labels("OptState", 2, 6, extra=OF_ADAPTER),)) for state in states]
     with refuses("only after work on that layer"):
         check_layout("frozen_shards", FOUR, late)
@@ -434,12 +400,12 @@ def test_frozen_weights_begin_and_end_where_the_layout_says() -> None:
 
     def with_end(change: Change) -> Run:
         async def program(model: Model) -> Model:
-            await sharded(model)
+            await lora(model)
             return change(model) or model
 
         return run(program, **size)
 
-    check_layout("frozen_shards", size, run(sharded, **size).final_states)
+    check_layout("frozen_shards", size, run(lora, **size).final_states)
     for change, says in (
         (lambda model: model.weights.pop(3) and None, "ends without the frozen weight of layer 3"),
         (lambda model: model.opt_states.pop(2) and None, "ends without the updated adapter state of layer 2"),
@@ -478,7 +444,7 @@ def test_other_puzzles_refuse_the_word() -> None:
 @pytest.mark.parametrize("layer", ["mlp", "block"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_real_adapters_are_those_of_autograd(layer: str, dtype: str) -> None:
-    for program, size in ((sharded, FOUR | {"layers": 2}), (alone(), ALONE)):
+    for program, size in ((lora, FOUR | {"layers": 2}), (alone(), ALONE)):
         done = run(program, **size, engine="local", layer=layer, dtype=dtype, hidden=32, length=5)
         done.check()
         assert done.events == run(program, **size).events
@@ -547,9 +513,9 @@ def test_wrong_adapters_are_wrong_as_numbers(name: str) -> None:
 @needs_torch
 @pytest.mark.process
 def test_processes_train_adapters() -> None:
-    done: Any = run(sharded, **(FOUR | {"layers": 2}), engine="processes", dtype="float64", hidden=32, length=5)
+    done: Any = run(lora, **(FOUR | {"layers": 2}), engine="processes", dtype="float64", hidden=32, length=5)
     done.check()
-    assert done.events == run(sharded, **(FOUR | {"layers": 2})).events
+    assert done.events == run(lora, **(FOUR | {"layers": 2})).events
     equal, count = done.stored
     assert equal == count  # adapters have the size that the host knows
 
@@ -558,7 +524,7 @@ def test_processes_train_adapters() -> None:
 
 
 def test_pictures_and_exports_say_adapter() -> None:
-    done = run(sharded, **FOUR)
+    done = run(lora, **FOUR)
     picture = draw(done)._repr_html_()
     assert "with the layer&#x27;s adapter; its own weight is frozen" in picture or "layer's adapter" in picture
     assert '"adapter": true' in perfetto(done) or '"adapter":true' in perfetto(done)
@@ -571,7 +537,7 @@ def test_pictures_and_exports_say_adapter() -> None:
 
 
 def test_a_sweep_and_pytorch_know() -> None:
-    found = sweep([sharded], ranks=[2, 4], layers=2, train="adapters", processes=1)
+    found = sweep([lora], ranks=[2, 4], layers=2, train="adapters", processes=1)
     assert [trial.error for trial in found.trials] == ["", ""]
     assert "lora" not in COUNTERPARTS
 
@@ -643,10 +609,10 @@ def test_what_is_trained_can_be_said_at_a_shell(tmp_path: Path, capsys: pytest.C
 
 def test_a_target_is_for_what_is_trained() -> None:
     puzzle = puzzles()["lora"]
-    done = run(sharded, **puzzle.size)
+    done = run(lora, **puzzle.size)
     done.name = "lora"
     assert "17.4" in beside_target(done)._repr_html_()
-    other = run(sharded, **(puzzle.size | {"train": "weights"}))
+    other = run(lora, **(puzzle.size | {"train": "weights"}))
     other.name = "lora"
     with pytest.raises(PuzzleError, match="another size") as refused:
         beside_target(other)

@@ -58,7 +58,7 @@ TABLE = {
     "dualpipe": ("42.5", None),
 }
 PIPELINES = [puzzle for puzzle in puzzles().values() if bounds_of(puzzle)]
-SOME = some(PIPELINES, 3)
+SOME = some(PIPELINES, 7)
 
 
 def test_the_puzzles_that_are_pipelines_have_these_bounds() -> None:

@@ -518,7 +518,8 @@ def test_no_picture_is_too_large_for_a_notebook(ranks: int, kinds: list[Any], re
     assert outside(figure) == []
 
 
-def test_memory_of_any_shape_keeps_a_picture_small() -> None:
+@pytest.mark.parametrize("static", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_memory_of_any_shape_keeps_a_picture_small(static: bool) -> None:
     random = Random(1)
     ranks = [
         [
@@ -528,8 +529,7 @@ def test_memory_of_any_shape_keeps_a_picture_small() -> None:
         for rank in range(4)  # with more ranks each row is told in less detail, and a picture is smaller
     ]
     made = trace(*ranks)
-    for options in ({"width": 20_000}, {"width": 20_000, "static": True}):
-        assert len(draw(made, **options)._repr_html_()) <= LARGEST  # type: ignore[arg-type]
+    assert len(draw(made, width=20_000, static=static)._repr_html_()) <= LARGEST
 
 
 # -- what can be drawn ---------------------------------------------------------------------

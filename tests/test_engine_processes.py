@@ -25,6 +25,7 @@ from lib import Deadlock, Model, PuzzleError, run
 from lib.record.events import Event
 from solutions.build.sources.files import ROOT
 from tests.corpus import function
+from tests.drawing_events import sharded
 from tests.kernels import complaints, in_a_kernel, text
 from tests.marks import MISSING, needs_processes
 from tests.programs import layers_of, solutions
@@ -119,43 +120,18 @@ def test_a_transformer_block_in_double_precision(name: str) -> None:
     assert agreement.ok and agreement.relative <= 1e-10
 
 
-async def overlapped(model: Model) -> None:
-    """Fully sharded, with the next gather under way while a layer computes."""
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
-    model.activations[0] = model.get_activation([model.rank])
-    coming = model.allgather(model.weights[0], 0)
-    for layer in range(model.LAYERS):
-        model.weights["whole"] = await coming
-        if layer + 1 < model.LAYERS:
-            coming = model.allgather(model.weights[layer + 1], layer + 1)
-        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights.pop("whole"))
-    model.grad_activations[0] = model.loss(model.activations.pop(model.LAYERS))
-    for layer in reversed(range(model.LAYERS)):
-        weight = await model.allgather(model.weights[layer], layer)
-        grad, model.grad_activations[0] = model.backward(
-            layer, model.activations.pop(layer), model.grad_activations.pop(0), weight
-        )
-        model.grad_weights[layer] = await model.scatterreduce(grad, layer)
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-
-
 def test_calls_under_way_and_a_picture_by_the_clock_on_the_wall() -> None:
     from drawing import compare, draw
 
-    done = apart(overlapped, layers=4, pace=0.02)
+    done = apart(sharded, layers=4, pace=0.02)
     assert done.agreement.ok and done.tick == 0.02
     measured = done.measured
     assert 0.9 < measured.time / (20 * done.time) < 30  # far more where the machine is busy
     assert [event.kind for event in measured.events] == [event.kind for event in done.events]
     assert repr(measured).endswith(" elements") and " ms, peak" in repr(measured)
     assert "measured" in draw(measured).summary and "1 tick = 20 ms" in draw(measured).summary
-    beside = compare(done, measured, titles=["overlapped", "on the wall"]).summary
-    assert f"overlapped (4 ranks, 4 layers, 4 micro-batches, 1 tick = 20 ms): time {20 * done.time:.0f} ms" in beside
+    beside = compare(done, measured, titles=["sharded", "on the wall"]).summary
+    assert f"sharded (4 ranks, 4 layers, 4 micro-batches, 1 tick = 20 ms): time {20 * done.time:.0f} ms" in beside
 
 
 def is_by_one_clock(done: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 from weakref import ref
@@ -529,40 +530,46 @@ async def failing_with_an_error(model: Model) -> Model:
 
 
 def ranks_known() -> int:
-    """How many ranks of machines there are in memory."""
+    """How many ranks of machines there are among what is not older than the test."""
     return sum(type(one) is RankState for one in gc.get_objects())
+
+
+@pytest.fixture
+def nothing_older() -> Iterator[None]:
+    """The collector looks at what the test makes, and at nothing that others have left."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Something:
     """Something that can be watched."""
 
 
+@pytest.mark.usefixtures("nothing_older")
 def test_runs_that_nobody_holds_are_given_back() -> None:
     """At once, and with no collector, which is told that what a run has made is old: a notebook in which thousands of
     runs are made does not grow."""
-    gc.collect()
     gc.disable()
     try:
-        before = ranks_known()
         for _ in range(3):
             run(fsdp, ranks=4, layers=4, batches=4)
-        assert ranks_known() == before
+        assert ranks_known() == 0
     finally:
         gc.enable()
 
 
+@pytest.mark.usefixtures("nothing_older")
 def test_runs_that_failed_are_found_by_the_collector_s_next_look_at_what_is_young() -> None:
-    gc.collect()
-    before = ranks_known()
     for _ in range(3):
         with suppress(PuzzleError):
             run(failing_with_an_error, ranks=4, layers=4, batches=4)
     gc.collect(1)
-    assert ranks_known() == before
+    assert ranks_known() == 0
 
 
+@pytest.mark.usefixtures("nothing_older")
 def test_a_collector_that_was_on_is_on_afterwards_and_finds_what_is_garbage_elsewhere() -> None:
-    gc.collect()
     circle: list[Any] = [Something()]
     circle.append(circle)
     watched = ref(circle[0])

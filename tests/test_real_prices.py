@@ -28,7 +28,6 @@ from lib.real import (
 from lib.real.prices import RealCost
 from lib.real.report import sent_by
 from lib.record.labels import NO_EXTRA, ExtraLabels, Labels
-from lib.study.planned import pipelined
 from solutions.p01_grad_accum import grad_accum
 from solutions.p02_ddp import ddp
 from solutions.p04_fsdp import fsdp
@@ -248,21 +247,6 @@ def test_replicas_do_the_same_at_the_same_time(fn: Any) -> None:
     for event in done.events:
         logs.setdefault(event.rank, []).append((event.kind, event.layer, event.start, event.end, event.held))
     assert len(logs) == 16 and all(log == logs[0] for log in logs.values())
-
-
-@pytest.mark.parametrize("replicas", [2, 4])
-def test_replicas_of_a_pipeline_are_one_and_an_all_reduce(replicas: int) -> None:
-    """The planner does it like that, but takes the gradients of all stages to be equally large."""
-    cost = A100_MEGATRON.cost(SMALL, tensor=8, recompute="full", **PLAIN, reduced=2)
-    each, stages = 8, 3
-    size = {"ranks": replicas * stages, "layers": stages, "batches": replicas * each, "cost": cost}
-    whole = run(pipelined, **size, mesh={"replica": replicas, "stage": stages})
-    folded = run(one_f_one_b, ranks=stages, layers=stages, batches=each, cost=cost)
-    whole.check()
-    assert whole.memory == folded.memory
-    # The first stage is the last to end, and its gradient is the largest: that of the embedding is in it.
-    size = 2 * SMALL.parameters_of(0, stages) / 8
-    assert whole.time - folded.time == near(A100_MEGATRON.ring_takes(size, replicas, 1, rounds=2))
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -16,12 +16,14 @@ from lib.real import A100_MEGATRON, Transformer, report
 from lib.record.figures.score import idle_share
 from lib.represent.symmetry import Derived, Unlike
 from lib.running.run import Timed
+from lib.study.planned import pipelined
 from tests import slices
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.one_rank_differs import one_rank_differs
 from tests.programs import SMALLER, SOLUTIONS, small_size
 from tests.slow import EVERYTHING, some
+from tests.test_hosts import zero_offload
 from tools.bench import fsdp, hybrid
 
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
@@ -193,45 +195,18 @@ def test_axes_of_a_mesh(represent: Any) -> None:
     assert len(few.models) == {"replica": 32, "shard": 24}.get(str(represent), 16)
 
 
-async def tree(model: Model) -> Model:
-    """A pipeline of two stages, copied along an axis, whose gradients are summed along it."""
-    stage, copies = model.axis_index("stage"), model.axis_size("copy")
-    mine = range(model.axis_index("copy"), model.BATCHES, copies)
-    model.weights[0], model.opt_states[0] = model.load_weights(stage)
-    for batch in mine:
-        if stage == 0:
-            model.activations[batch] = model.get_activation([batch])
-            out = model.forward(0, model.activations[batch], model.weights[0])
-            await model.pass_to(model.rank_at(stage=1), out)
-            grad = await model.receive(model.rank_at(stage=1))
-            grad, _ = model.backward(0, model.activations.pop(batch), grad, model.weights[0])
-        else:
-            model.activations[batch] = await model.receive(model.rank_at(stage=0))
-            last = model.loss(model.forward(1, model.activations[batch], model.weights[0]))
-            grad, back = model.backward(1, model.activations.pop(batch), last, model.weights[0])
-            model.grad_activations[0] = back
-        before = model.grad_weights.pop(0, None)
-        model.grad_weights[0] = grad if before is None else before + grad
-        if stage:
-            await model.pass_to(model.rank_at(stage=0), model.grad_activations.pop(0))
-    total = await model.allreduce(model.grad_weights.pop(0), stage, axis="copy")
-    model.weights[0], model.opt_states[0] = model.update(stage, total, model.weights[0], model.opt_states[0])
-    model.set_final_weight(stage, model.weights[0])
-    return model
-
-
 def test_messages_that_stay_in_their_place_of_a_folded_axis() -> None:
-    size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "copy": 9}}
+    size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "replica": 9}}
     for boxes in (None, 9):
-        few = run(tree, **size, node_size=boxes, represent="copy")
-        assert same(few, run(tree, **size, node_size=boxes, represent=False))
+        few = run(pipelined, **size, node_size=boxes, represent="replica")
+        assert same(few, run(pipelined, **size, node_size=boxes, represent=False))
         assert len(few.models) == 8
 
 
 def test_links_that_are_not_the_same_everywhere_are_refused() -> None:
-    size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "copy": 9}}
+    size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "replica": 9}}
     with pytest.raises(Unlike, match="leave a node in some places only"):
-        run(tree, **size, node_size=12, represent="copy")
+        run(pipelined, **size, node_size=12, represent="replica")
     with pytest.raises(Unlike, match="3 of shard: ranks 0, 1, 2 share a node, of shard: ranks 3, 4, 5 2"):
         run(hybrid, 12, 2, 12, mesh={"replica": 4, "shard": 3}, node_size=4, represent="replica")
 
@@ -414,45 +389,13 @@ def test_a_rank_computes_with_its_number_as_with_any() -> None:
 
 
 def test_a_host_for_each_device_is_foretold_and_one_for_a_box_needs_all_its_devices() -> None:
-    lone: dict[str, Any] = {"ranks": 9, "layers": 3, "batches": 18, "hosts": 9}
+    lone: dict[str, Any] = {"ranks": 9, "layers": 3, "batches": 9, "hosts": 9}
     program, cost = MODULES["p22_offload"].offload, cost_named("slow_host")
     assert puzzles()["offload"].size["hosts"] == puzzles()["offload"].size["ranks"]
-    few = run(with_own_host, **lone, cost=cost, represent=True)
-    assert same(few, run(with_own_host, **lone, cost=cost, represent=False)) and len(few.models) == 8
+    few = run(zero_offload, **lone, cost=cost, represent=True)
+    assert same(few, run(zero_offload, **lone, cost=cost, represent=False)) and len(few.models) == 8
     with pytest.raises(Unlike, match="have one host, and only some of them would be run"):
         run(program, 8, 3, 8, node_size=8, hosts=1, cost=cost, represent=True)
-
-
-async def with_own_host(model: Model) -> Model:
-    """Sharded data parallel whose states and updates are on the host of each rank."""
-    if model.is_host:
-        (device,) = model.devices
-        for layer in range(model.LAYERS):
-            model.weights[layer], model.opt_states[layer] = model.load_weights(layer, device, model.RANKS)
-            await model.pass_to(device, model.weights[layer])
-        for layer in range(model.LAYERS):
-            model.grad_weights[layer] = await model.receive(device)
-            model.weights[layer], model.opt_states[layer] = model.update(
-                layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-            )
-            model.set_final_weight(layer, model.weights[layer])
-        return model
-    for layer in range(model.LAYERS):
-        model.weights[layer] = await model.receive(model.host)
-    model.activations[0] = model.get_activation(range(model.rank, model.BATCHES, model.RANKS))
-    for layer in range(model.LAYERS):
-        weight = await model.allgather(model.weights[layer], layer)
-        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
-    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
-    for layer in reversed(range(model.LAYERS)):
-        weight = await model.allgather(model.weights[layer], layer)
-        grad, model.grad_activations[layer] = model.backward(
-            layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight
-        )
-        model.grad_weights[layer] = await model.scatterreduce(grad, layer)
-    for layer in range(model.LAYERS):
-        await model.pass_to(model.host, model.grad_weights[layer])
-    return model
 
 
 # -- a difference is found, and nothing wrong is proved -----------------------------------------
@@ -636,34 +579,7 @@ def pictured() -> Iterator[Any]:
     for axis in ("replica", "shard"):
         yield pytest.param(hybrid, PICTURED["hpz"], axis, id=f"hybrid-{axis}")
     stages = {"ranks": 40, "layers": 4, "batches": 40, "mesh": {"replica": 10, "stage": 4}}
-    yield pytest.param(stages_that_are_copied, stages, "replica", id="stages")
-
-
-async def stages_that_are_copied(model: Model) -> Model:
-    """A pipeline in every replica. The first stage waits for the last, and gradients are summed over replicas."""
-    stage, last = model.axis_index("stage"), model.axis_size("stage") - 1
-    replica, replicas = model.axis_index("replica"), model.axis_size("replica")
-    model.weights[0], model.opt_states[0] = model.load_weights(stage)
-    each = model.BATCHES // replicas
-    for batch in range(each):
-        batch = replica * each + batch
-        inp = await model.receive(model.rank - 1) if stage else model.get_activation([batch])
-        model.activations[0] = inp
-        out = model.forward(stage, inp, model.weights[0])
-        if stage < last:
-            await model.pass_to(model.rank + 1, out)
-            grad = await model.receive(model.rank + 1)
-        else:
-            grad = model.loss(out)
-        weight_grad, grad = model.backward(stage, model.activations.pop(0), grad, model.weights[0])
-        before = model.grad_weights.pop(0, None)
-        model.grad_weights[0] = weight_grad if before is None else before + weight_grad
-        if stage:
-            await model.pass_to(model.rank - 1, grad)
-    total = await model.allreduce(model.grad_weights.pop(0), stage, axis="replica")
-    model.weights[0], model.opt_states[0] = model.update(stage, total, model.weights[0], model.opt_states[0])
-    model.set_final_weight(stage, model.weights[0])
-    return model
+    yield pytest.param(pipelined, stages, "replica", id="stages")
 
 
 @pytest.mark.parametrize(("program", "size", "axis"), [*pictured()])
