@@ -29,6 +29,9 @@ from tests import experts
 from tests.test_closed_forms import program as solution
 
 EXPERTS = COSTS["experts"]
+EXPERT_PARALLEL, GATHERED = (solution("p27_expert_parallel", name) for name in ("expert_parallel", "experts_gathered"))
+TOKENS_FIRST = solution("p27_expert_parallel", "tokens_before_sums")
+BY_TURNS = solution("p28_two_batch_overlap", "two_batch_overlap")
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 4, "experts": 8}
 
 
@@ -36,7 +39,7 @@ SIZE: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 4, "experts": 8}
 
 
 @pytest.mark.parametrize("ranks, layers, each", [(1, 2, 1), (2, 2, 1), (2, 5, 2), (4, 4, 1), (8, 6, 3)])
-@pytest.mark.parametrize("program", [experts.plain, experts.gathered])
+@pytest.mark.parametrize("program", [experts.plain, GATHERED])
 def test_experts_train_as_any_layer_does(program: Any, ranks: int, layers: int, each: int) -> None:
     done = run(program, ranks, layers, ranks * each, experts=8)
     assert done.verify() == "Correct!"
@@ -154,9 +157,6 @@ def test_all_wait_for_the_hottest_expert(ranks: int, layers: int, each: int, loa
 
 EVEN, FLAT = replace(EXPERTS, loads=()), ExpertCost(loads=EXPERTS.loads)
 FAR = COSTS["far_experts"]
-EXPERT_PARALLEL, GATHERED = (solution("p27_expert_parallel", name) for name in ("expert_parallel", "experts_gathered"))
-TOKENS_FIRST = solution("p27_expert_parallel", "tokens_before_sums")
-BY_TURNS = solution("p28_two_batch_overlap", "two_batch_overlap")
 QUOTED: list[tuple[Any, int, Cost, float, int]] = [
     (EXPERT_PARALLEL, 4, EXPERTS, 38.02, 9_699_328),
     (TOKENS_FIRST, 4, EXPERTS, 34.9475, 8_650_752),
@@ -442,5 +442,5 @@ def test_a_puzzle_has_to_grant_them() -> None:
     assert {"alltoall", "expert"} <= {*grantable()}
     words = {event.kind: event.words for event in run(experts.plain, **SIZE).events}
     assert words["alltoall"] == ("alltoall",) and words["expert"] == words["backward_expert"] == ("expert",)
-    assert run(experts.gathered, **SIZE).verify() == "Correct!"
-    assert not any(event.words for event in run(experts.gathered, **SIZE).events)
+    assert run(GATHERED, **SIZE).verify() == "Correct!"
+    assert not any(event.words for event in run(GATHERED, **SIZE).events)

@@ -233,7 +233,7 @@ WRITES = [
     (
         "0F0, 0B0\n1UNSHARD",
         "the row of rank 1: stage 1 works on no micro-batch",
-        "as other stages do, numbered from 0 without a gap: 1F0 and 1B0",
+        "all of {0}, as other stages do",
     ),
     ("0F0, 0B0, 0OPT", "column 3: '0OPT' is no action", "a stage, what is done and a micro-batch"),
     ("0F0, 0B0_0F1, 0B1", "column 2: '0B0_0F1' is no action", "a forward, then a backward: (0F1;1B0)OVERLAP_F_B"),
