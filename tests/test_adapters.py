@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 
 from drawing import beside_target, draw, draw_tensor, perfetto
-from lib import HIDDEN, LENGTH, Cost, Dist, Model, OptState, PuzzleError, Run, Weight, WeightGrad, grade, run, sweep
+from lib import HIDDEN, LENGTH, Cost, Dist, Model, OptState, PuzzleError, Run, Weight, WeightGrad, grade, run
 from lib.course.layouts import check_layout
 from lib.course.specs import puzzles
 from lib.engines import shell
-from lib.engines.like import COUNTERPARTS
 from lib.grading.judge import check_features
 from lib.machine.check import check_finals
 from lib.real import presets
-from lib.record.labels import ADAPTER, NO_EXTRA, OF_ADAPTER, Labels
+from lib.record.labels import ADAPTER, OF_ADAPTER, Labels
 from lib.record.table import grantable
 from solutions.p23_lora import lora
 from tests.marks import needs_torch
@@ -326,29 +325,6 @@ def test_values_alone_find_it(name: str) -> None:
         run(WRONG[name], **ALONE, _strict=False).check()
 
 
-def test_an_updated_adapter_is_stale_in_value() -> None:
-    async def late(model: Model) -> Model:
-        """Two micro-batches one after the other, with an update of layer 0 between them that is thrown away."""
-        model.weights[0], (model.weights[1], model.opt_states[0]) = model.load_weights(0)[0], model.load_adapter(0)
-        for batch in range(2):
-            model.activations[0] = model.get_activation([batch])
-            adapter = model.weights[2] if batch else model.weights[1]
-            model.activations[1] = model.forward(0, model.activations[0], model.weights[0], adapter=adapter)
-            operands = model.activations[0], model.loss(model.activations[1]), model.weights[0]
-            grad, _ = model.backward(0, *operands, adapter=adapter)
-            model.grad_weights[0] = model.grad_weights[0] + grad if batch else grad
-            if not batch:
-                model.weights[2], model.opt_states[1] = model.update(0, grad, model.weights[1], model.opt_states[0])
-        model.weights[1], model.opt_states[0] = model.update(
-            0, model.grad_weights[0], model.weights[1], model.opt_states[0]
-        )
-        model.set_final_weight(0, model.weights[1])
-        return model
-
-    with refuses("wrong value"):
-        run(late, layers=1, batches=2, train="adapters", _strict=False).check()
-
-
 # -- the check --------------------------------------------------------------------------------------------------------
 
 
@@ -536,36 +512,7 @@ def test_pictures_and_exports_say_adapter() -> None:
     assert "adapter" not in draw_tensor(model.weights[0])._repr_html_()
 
 
-def test_a_sweep_and_pytorch_know() -> None:
-    found = sweep([lora], ranks=[2, 4], layers=2, train="adapters", processes=1)
-    assert [trial.error for trial in found.trials] == ["", ""]
-    assert "lora" not in COUNTERPARTS
-
-
 # -- on a cluster -----------------------------------------------------------------------------------------------------
-
-
-def test_a_model_on_a_cluster_has_adapters_of_a_rank_and_frozen_weights_of_so_many_bits() -> None:
-    """Llama 65B with QLoRA's figures (arXiv 2305.14314): less than 48 GB, where all weights take more than 780."""
-    model, gpu = presets.LLAMA_65B, presets.A100_MEGATRON
-    assert sum(model.state_bytes(gradients=2).values()) > 780e9
-    cost = gpu.cost(model, adapter_rank=64, frozen_bits=4, recompute="full")
-    weights, adapters, states, gradients = (
-        sum(
-            cost.elements(Labels(kind, layer, 80, batches=frozenset({0}), total_batches=1, extra=extra))
-            for layer in range(80)
-        )
-        for kind, extra in (
-            ("Weight", NO_EXTRA),
-            *((kind, OF_ADAPTER) for kind in ("Weight", "OptState", "WeightGrad")),
-        )
-    )
-    wanted = model.state_bytes(adapter_rank=64, bits=4)
-    assert weights + adapters == pytest.approx(wanted["Weight"], rel=1e-6)
-    assert (states, gradients) == (wanted["OptState"], wanted["WeightGrad"])
-    assert weights + adapters + states + gradients < 48e9 < gpu.memory
-    gathered = Labels("Weight", 1, 80)
-    assert cost.sent(gathered) == cost.elements(gathered) == round(model.layer_size / 2)
 
 
 def test_time_on_a_cluster_leaves_out_the_gradient_of_the_weight() -> None:

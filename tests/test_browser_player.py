@@ -14,10 +14,9 @@ from drawing.player import Player
 from lib import Run
 from lib.record.events import MARKS
 from lib.record.figures.chain import chain_of
-from tests.browser import BROKEN, PAGE, Browser, Scheme, keep
+from tests.browser import PAGE, Browser, Scheme, keep
 from tests.drawing_events import chain, sharded_run, staged_run, trace
 from tests.failures import CASES, failed
-from tests.programs import solved
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
@@ -140,18 +139,6 @@ def test_after_a_click_into_the_code_or_on_a_card_keys_go_to_the_player(browser:
     assert speed == (True, "rank 2", "2")
 
 
-def test_a_touch_screen_is_told_of_no_keys(browser: Browser, tmp_path: Path) -> None:
-    play(staged_run()).save(tmp_path / "player.html")
-    address = (tmp_path / "player.html").as_uri()
-
-    def work(page: Page) -> list[bool]:
-        touched = page.context.browser.new_page(has_touch=True, is_mobile=True)  # type: ignore[union-attr]
-        touched.goto(address)
-        return [one.is_visible("#keys") for one in (page, touched)] + [touched.is_visible("#legend summary")]
-
-    assert browser.visit(address, work) == [True, False, True]
-
-
 # -- the picture ---------------------------------------------------------------------------
 
 ROW = """() => {
@@ -206,30 +193,6 @@ def test_a_click_into_a_row_chooses_its_rank_and_moment(browser: Browser, tmp_pa
     made = staged_run(4, 4)
     name, time = watch(browser, play(made), tmp_path, work)
     assert name == "rank 2" and time == pytest.approx(made.time / 2, abs=0.1)
-
-
-FIGURES = """() => [...document.querySelectorAll("#ranks li")].map(card =>
-    [...card.querySelectorAll(".top > span, .kinds span")].map(one => one.textContent))"""
-
-
-def test_the_memory_of_each_rank_is_there_in_numbers_by_kind(browser: Browser, tmp_path: Path) -> None:
-    made = staged_run(2, 2)
-
-    def work(page: Page) -> Any:
-        page.keyboard.press("ArrowRight")
-        return clock(page), page.evaluate(FIGURES), page.inner_text("#key").split("\n")
-
-    time, figures, kinds = watch(browser, play(made), tmp_path, work)
-    for rank, (total, *parts) in enumerate(figures):
-        last = [event for event in made.events if event.rank == rank and event.issued <= time][-1]
-        assert read(total) == pytest.approx(last.memory, rel=0.005)
-        shown = sorted(read(part) for part in parts if read(part))
-        assert shown == pytest.approx(sorted(amount for amount in last.held if amount), rel=0.005)
-    assert {"weights", "activations"} <= {*kinds} and len(kinds) == len(figures[0]) - 1
-
-
-def read(text: str) -> float:
-    return float(text.rstrip("kMG")) * {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1], 1)
 
 
 # -- what is to come -----------------------------------------------------------------------
@@ -310,23 +273,6 @@ def test_the_line_of_each_rank_stays_in_sight_and_only_the_code_is_scrolled(brow
     assert all(at["seen"] and at["apart"] and at["page"] == 0 for at in seen), seen
     assert len({at["scrolled"] for at in seen}) > 1
     assert {"0", "1", "2", "3"} <= {rank for at in seen for rank in at["ranks"].split()}
-
-
-def test_no_word_of_the_code_is_broken(browser: Browser, tmp_path: Path) -> None:
-    program = solved("one_f_one_b")
-    assert watch(browser, play(program), tmp_path, lambda page: page.evaluate(BROKEN, "#code .text"), 733) == []
-
-
-@pytest.mark.parametrize(("name", "width"), [("other_order", 360), ("own_exception", 733)])
-def test_no_word_of_an_error_is_broken(browser: Browser, name: str, width: int, tmp_path: Path) -> None:
-    def work(page: Page) -> list[list[str]]:
-        page.wait_for_selector("#error")
-        found = [page.evaluate(BROKEN, "#error")]
-        page.add_style_tag(content="#error { width: 120px; word-break: break-all }")
-        return [*found, page.evaluate(BROKEN, "#error")]
-
-    found, squeezed = watch(browser, play(failed_run(name)), tmp_path, work, width)
-    assert found == [] and squeezed
 
 
 # -- a run that failed ---------------------------------------------------------------------
@@ -424,11 +370,6 @@ def test_why_now_goes_back_along_the_longest_chain_and_on_again(browser: Browser
 
     way = [(round(event.start, 2), f"rank {event.rank}", True) for event in links]
     assert watch(browser, play(made), tmp_path, work) == [way[::-1], way[1:]]
-
-
-def test_where_times_do_not_follow_from_each_other_nothing_is_asked(browser: Browser, tmp_path: Path) -> None:
-    for player in (play(failed_run("other_order")), play(trace(chain(0, 3, offset=2)))):
-        assert watch(browser, player, tmp_path, lambda page: page.is_visible("#why")) is False
 
 
 # -- narrow pages, many ranks, no scripts --------------------------------------------------

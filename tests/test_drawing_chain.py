@@ -63,11 +63,6 @@ def test_the_line_goes_from_tick_0_to_the_end_through_the_boxes_of_the_chain(fn:
             assert (shown.kind, shown.start, shown.end) == (one.kind, one.start, one.end)
 
 
-def test_the_color_of_the_chain_can_be_read_on_light_and_dark_pages() -> None:
-    for color, card in zip(theme.ROLES["chain"], theme.ROLES["card"], strict=True):
-        assert theme.contrast(color, card) >= 4.5
-
-
 def test_all_operations_but_those_of_the_chain_are_pale() -> None:
     done = solved("gpipe")
     pale = [one for one in parse(draw(done, chain=True)).iter(SVG + "g") if one.get("opacity") == f"{FADED:g}"]

@@ -19,7 +19,6 @@ from drawing.picture import LARGEST
 from drawing.trace import trace_of
 from lib import Model, PuzzleError, run
 from lib.basics.units import MS
-from lib.real.presets import A100_MEGATRON, GPT_175B
 from lib.record.figures.breakdown import WAITS, WORDS
 from lib.record.table import OPERATIONS
 from tests.drawing_events import (
@@ -107,13 +106,6 @@ def test_everything_keeps_inside_and_is_told_in_words() -> None:
         "3 schedules under one time axis. a (4 ranks, 4 layers, 4 micro-batches): time 19.3"
     )
     assert figure.summary.endswith(": not attempted yet.")
-
-
-def test_sizes_that_say_their_unit_are_told_with_it_once() -> None:
-    done = staged_run(2, 2, cost=A100_MEGATRON.cost(GPT_175B, micro_batch=1))
-    told = compare(done, done).summary
-    assert re.search(r"time [\d.]+ m?s, peak memory [\d.]+ [GT]B, idle ", told) and "bytes" not in told
-    assert re.search(r"time [\d.]+ ticks, peak memory [\d,]+ elements, idle ", compare(*[staged_run(2, 2)] * 2).summary)
 
 
 def test_what_is_not_attempted_is_said() -> None:
@@ -236,18 +228,6 @@ def test_a_measured_run_is_compared_like_with_like() -> None:
     late = replace(clock, by_rank={0: [clock.events[0], clock.events[1]._replace(start=120, end=180)]})
     shown = compare(ticks, late)
     assert told[0] in texts(shown) and f"{told[1]}; peak memory is the same" in texts(shown)
-
-
-def test_a_line_through_all_schedules_where_a_shorter_one_ends() -> None:
-    def dashed(*ends: float) -> list[str]:
-        shown = compare(*(trace([event(0, "forward", 0, end)]) for end in ends)).svg()
-        return re.findall(r'stroke-dasharray="1.5 3.5"[^>]* d="([^"]+)"', shown)
-
-    assert dashed(8, 8) == []
-    [path] = dashed(8, 4, 8)
-    assert len(set(re.findall(r"[ML]([\d.]+) ", path))) == 1 and path.count("M") >= 3  # texts are left out
-    [path] = dashed(8, 4, 6, 2)
-    assert len(set(re.findall(r"[ML]([\d.]+) ", path))) == 3 and path.count("M") >= 12
 
 
 def test_memory_of_the_rank_with_the_peak_on_one_scale() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from drawing import Figure, draw, theme
 from drawing.layout import Layout
-from drawing.memory import ABOVE, HEIGHTS, LABELED, Strip, profiles_of, zones_of
+from drawing.memory import ABOVE, HEIGHTS, LABELED, zones_of
 from drawing.peak import held_at, moment
 from drawing.trace import Trace, trace_of
 from lib import Cost, Model, RingCost, run
@@ -138,30 +138,6 @@ def test_tensors_are_counted_only_where_all_have_one_size() -> None:
     assert alone.peak is not None and not re.search(r"\d", " ".join(p.text for p in held_at(alone.peak, alone)))
 
 
-def marks(figure: Figure) -> tuple[tuple[float, float], list[tuple[float, float, float]]]:
-    """The tip of the mark at the peak, and the pieces (x, from, to) of the dotted line."""
-    root = parse(figure)
-    titled = next(g for g in root.iter(SVG + "g") if (g.findtext(SVG + "title") or "").startswith("peak: "))
-    tip = re.match(r"M([\d.]+) ([\d.]+)", titled.find(SVG + "path").get("d"))  # type: ignore[arg-type, union-attr]
-    dotted = next(p for p in root.iter(SVG + "path") if p.get("stroke-dasharray") == "1.5 2.5")
-    pieces = re.findall(r"M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)", dotted.get("d", ""))
-    assert tip is not None and all(a == c for a, _, c, _ in pieces)
-    return (float(tip[1]), float(tip[2])), [(float(a), float(b), float(d)) for a, b, _, d in pieces]
-
-
-@pytest.mark.parametrize("make", [staged_run, sharded_run, lambda: sharded_run(32, 3), lambda: staged_run(8, 30)])
-def test_a_line_leads_from_the_peak_to_the_row_of_its_rank(make: Any) -> None:
-    made = trace_of(make())
-    figure = draw(made)
-    tip, pieces = marks(figure)
-    assert made.peak is not None and figure.area is not None
-    layout = Layout(made, figure.size[0], figure.area[1])
-    row = next(row for row in layout.rows if made.peak.rank in row.ranks)
-    assert {x for x, _, _ in pieces} == {tip[0]} == {round(layout.x(made.peak.issued), 2)}
-    assert pieces[0][1] == pytest.approx(row.y + layout.row_height, abs=0.01)
-    assert tip[1] - pieces[-1][2] in (pytest.approx(7, abs=0.01), pytest.approx(23, abs=0.01))  # or above the label
-
-
 # -- what can be seen ----------------------------------------------------------------------
 
 
@@ -219,25 +195,6 @@ def test_the_rank_with_the_peak_is_first_and_all_have_one_scale() -> None:
     frame = next(path for path in frames if path.count("z") == 4)
     heights = [float(h) for h in re.findall(r"h798v([\d.]+)h-798", frame)]
     assert heights[0] - LABELED == heights[1] - ABOVE == heights[2] - ABOVE == HEIGHTS[4]  # with room for a label
-
-
-def test_the_stairs_of_one_forward_one_backward_are_seen() -> None:
-    """Each rank holds fewer activations than the one before, and its strip is lower by as much of its scale."""
-    done = next(run(fn, **spec["size"]) for fn, spec in solutions() if spec["name"] == "one_f_one_b")
-    made = trace_of(done)
-    layout = Layout(made, 980, 74)
-    assert made.peak is not None
-    strips = [Strip(layout, one, made.peak, None, 0, (HEIGHTS[4], ABOVE)) for one in profiles_of(layout)]
-    tops = [min(y for _, y in points(strip.area()[0])) for strip in strips]
-    most = [float(max(event.memory for event in events)) for events in made.by_rank.values()]
-    assert most == sorted(most, reverse=True) and most[3] < 0.75 * most[0]
-    for top, size in zip(tops, most, strict=True):
-        assert HEIGHTS[4] + ABOVE - top == pytest.approx(HEIGHTS[4] * size / most[0], abs=0.1)
-
-
-def points(area: Any) -> Iterator[tuple[float, float]]:
-    """The corners of an area."""
-    yield from area.shape.items[0]
 
 
 @pytest.mark.parametrize("ranks", [4, 64, 1024])

@@ -17,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drawing import Figure, Trace, draw, theme
-from drawing.layout import FINE, LINES, Layout, Place
+from drawing.layout import FINE, LINES, Layout
 from drawing.marks import text_width
 from drawing.memory import steps_of
-from drawing.numbering import plan_numbers
 from drawing.picture import LARGEST
 from lib import Cost, Model, PuzzleError, Run, run
 from lib.course.specs import cost_named
@@ -239,31 +238,11 @@ def test_a_frame_holds_ranks_of_its_own_node_only() -> None:
     assert frames == ["node 0: ranks 0", "node 0: ranks 7", "node 1: ranks 8, 15"]
 
 
-def test_names_of_nodes_stand_beside_names_of_ranks() -> None:
-    for made in (
-        trace(*(chain(rank, 4, offset=rank // 8) for rank in range(32)), node_size=8),
-        trace(*(chain(rank, 4) for rank in range(15)), node_size=1),
-    ):
-        found = [(e, e.text or "") for e in parse(draw(made, memory=False)).iter(SVG + "text")]
-        boxes = [e for e, text in found if text.startswith("node ")]
-        ends = [float(e.get("x", 0)) + text_width(e.text or "", 9) for e in boxes]
-        names = [e for e, text in found if text.startswith("rank")]
-        starts = [float(e.get("x", 0)) - text_width(e.text or "", float(e.get("font-size", 0))) for e in names]
-        assert boxes and max(ends) <= min(starts)
-
-
 def test_a_peak_at_the_very_end_can_be_seen() -> None:
     events = [event(0, "forward", 0, 9, held=(1, 0, 0, 0, 0, 0, 0)), event(0, "end", 9, 9, held=(5, 0, 0, 0, 0, 0, 0))]
     layout = Layout(trace(events), 980, 74)
     assert [held[0] for _, held in steps_of(layout, events)] == [1, 5]
     assert steps_of(layout, events)[-1][0] <= layout.x1 - 1
-
-
-def test_what_differs_within_a_row_is_not_said_of_all() -> None:
-    ranks = [chain(rank, 2) for rank in range(20)]
-    ranks[3] = [one._replace(held=(99, 0, 0, 0, 0, 0, 0)) for one in ranks[3]]
-    assert not any("memory when issued" in title for title in titles(draw(trace(*ranks))))
-    assert any("memory when issued: 10" in title for title in titles(draw(trace(*ranks[4:], *ranks[:3]))))
 
 
 def test_arrows_find_their_receivers_in_shared_rows() -> None:
@@ -320,55 +299,6 @@ def test_ties_join_the_ranks_of_a_collective(links: str) -> None:
     gathers = len({event.op for event in result.events if event.kind == "allgather"})
     ties = shafts(draw(result, links=links, memory=False), theme.OPERATION_COLORS["allgather"])
     assert ties == (0 if links in ("none", "p2p") else 3 * gathers)
-
-
-def test_a_measured_collective_is_tied_from_box_to_box() -> None:
-    """Its ranks do not begin at one moment, and a straight line through the first box would miss the others."""
-    starts = [0.0, 4.0, 7.0]
-    ranks = [[event(rank, "allgather", start, 9, op=(0,), group=(0, 1, 2))] for rank, start in enumerate(starts)]
-    figure = draw(trace(*ranks), memory=False)
-    path = next(e for e in parse(figure) if e.get("stroke") == theme.OPERATION_COLORS["allgather"])
-    ends = [float(x) for x in re.findall(r"[ML]([\d.]+) ", path.get("d", ""))]
-    layout = Layout(trace(*ranks), 980, 100)
-    boxes = [layout.area(Place(here, 0)) for here in range(3)]
-    wanted = [boxes[0], boxes[1], boxes[1], boxes[2]]
-    assert len(ends) == 4
-    assert all(x < at < x + width for at, (x, _, width, _) in zip(ends, wanted, strict=True))
-
-
-def test_groups_that_cross_one_another_have_lines_apart() -> None:
-    meetings = [[event(rank, "allgather", 0, 9, op=(rank % 2,), group=(rank % 2, rank % 2 + 2))] for rank in range(4)]
-    figure = draw(trace(*meetings), memory=False)
-    path = next(e for e in parse(figure) if e.get("stroke") == theme.OPERATION_COLORS["allgather"])
-    lines = re.findall(r"M([\d.]+) [\d.]+L([\d.]+) [\d.]+", path.get("d", ""))
-    assert len(lines) == 2
-    assert len({x for line in lines for x in line}) == 2
-    beside = [[event(rank, "allgather", 0, 9, op=(rank // 2,), group=(0, 1))] for rank in range(4)]
-    path = next(
-        e for e in parse(draw(trace(*beside), memory=False)) if e.get("stroke") == theme.OPERATION_COLORS["allgather"]
-    )
-    assert len(set(re.findall(r"[ML]([\d.]+) ", path.get("d", "")))) == 1
-
-
-def test_a_number_over_boxes_of_one_micro_batch_can_be_read() -> None:
-    """96 layers on 4 stages: a node has no room for its number, 24 of them have."""
-    there, back = range(24), range(23, -1, -1)
-    passes = [
-        (kind, batch, layer)
-        for batch in range(10)
-        for kind, order in (("forward", there), ("backward", back))
-        for layer in order
-    ]
-    events = [event(0, kind, at, at + 1, layer, [batch]) for at, (kind, batch, layer) in enumerate(passes)]
-    made = trace(events, layers=24, batches=10)
-    layout = Layout(made, 980, 74)
-    plans = plan_numbers(layout)
-    assert {kind: how.each for kind, how in plans.items() if how.size} == {"forward": False, "backward": False}
-    shown = texts(draw(made, memory=False))
-    assert [shown.count(str(batch)) >= 2 for batch in range(1, 10)] == [True] * 9
-    for element in parse(draw(made, memory=False)).iter(SVG + "text"):
-        if element.get("pointer-events") == "none" and element.get("class") is None:
-            assert element.get("fill") in ("#fefefe", "#010102")
 
 
 # -- as a figure ---------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import html
 import json
 import linecache
@@ -21,7 +20,7 @@ from drawing.playback import CARDS
 from drawing.player import OPERATIONS, STILL, Player
 from drawing.svg import escape
 from drawing.trace import trace_of
-from lib import Dist, Model, PuzzleError, run
+from lib import Model, PuzzleError, run
 from lib.record.events import MARKS
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 
@@ -206,31 +205,6 @@ def test_named_ranks_may_have_too_many_operations() -> None:
     assert (caught.value.got, caught.value.expected) == ("21,000", "at most 20,000; of fewer ranks")
 
 
-def test_the_page_knows_where_the_rows_are_in_the_picture() -> None:
-    made = staged_run(4, 4)
-    box, figure = data(play(made))["box"], draw(made, memory=False)
-    assert figure.area is not None
-    assert [box[side] for side in ("x0", "top", "x1", "bottom")] == list(figure.area)
-    assert box["rows"] == [[y, height] for _, y, height in figure.rows]
-    assert box["bottom"] < box["room"][0] < box["room"][1]
-    many = data(play(trace(*(chain(rank, 2, offset=rank) for rank in range(600)))))  # several ranks share a line there
-    assert len(many["box"]["rows"]) == 600 and len({y for y, _ in many["box"]["rows"]}) < 300
-
-
-def test_code_begins_at_the_left_and_keeps_its_shape() -> None:
-    def deep() -> Any:
-        async def program(model: Model) -> None:
-            if model.rank == 0:
-                model.weights[0], _ = model.load_weights(0)
-                model.forward(0, model.get_activation([0]), model.weights[0])
-
-        return program
-
-    texts = [text for _, text in data(play(run(deep())))["code"]]
-    assert texts[0].startswith("async def program") and texts[1].startswith("    if ")
-    assert texts[2].startswith("        model.weights[0]")
-
-
 def test_the_line_of_an_error_is_shown_though_no_operation_was_written_there() -> None:
     def wrong(model: Model) -> None:
         model.weights[0] = 3  # type: ignore[assignment]
@@ -257,21 +231,6 @@ def test_a_card_of_several_ranks_says_what_is_true_of_all() -> None:
     assert {"send", "are done", "receive", "wait"} <= {*shown["words"]}
     assert [row["holder"] for row in shown["rows"]] == ["rank 3: ", ""]
     assert max(shown["held"][place][0] for place in shown["rows"][0]["held"][1::2]) == 262144
-
-
-def test_calls_in_flight_can_be_played() -> None:
-    async def waiting() -> None:
-        models = [Model(rank, dist) for dist in [Dist(2)] for rank in range(2)]
-        models[0].weights[0], _ = models[0].load_weights(0)
-        models[0].activations[0] = models[0].forward(0, models[0].get_activation([0]), models[0].weights[0])
-        call = models[0].receive(1)
-        assert len(models[0].lines()) == len(models[0].log)
-        assert data(play(models))["rows"]
-        await models[1].pass_to(0, "now")
-        await call
-        assert all(line is not None for line in models[0].lines())
-
-    asyncio.run(waiting())
 
 
 def test_what_is_not_attempted_says_so() -> None:

@@ -12,7 +12,6 @@ from drawing import Figure, compare, draw, play, theme
 from drawing.gaps import exposed
 from drawing.layout import CROWDED, FINE, Layout, Place
 from drawing.links import links_of
-from drawing.numbering import LEAST_CONTRAST
 from drawing.trace import trace_of
 from lib import Model, Run, run
 from lib.basics.units import MS
@@ -230,19 +229,6 @@ def test_every_sign_of_a_picture_is_in_its_legend_and_no_other(name: str) -> Non
     assert {text for _, text in shown if text in known} == signs(figure, axis)
 
 
-def test_halves_of_a_backward_can_be_read_on_both_pages() -> None:
-    def mixed(top: str, below: str) -> str:
-        pairs = ((int(top[at : at + 2], 16), int(below[at : at + 2], 16)) for at in (1, 3, 5))
-        return "#" + "".join(f"{round(a * theme.HALF + b * (1 - theme.HALF)):02x}" for a, b in pairs)
-
-    for page in (0, 1):
-        ink, lane = theme.ROLES["ink"][page], theme.ROLES["lane"][page]
-        for kind in theme.BANDS:
-            for batch in range(16):
-                ground = mixed(theme.work_color(kind, batch, 16), lane)
-                assert theme.contrast(ink, ground) >= LEAST_CONTRAST, (page, kind, batch)
-
-
 @pytest.mark.parametrize("page", [0, 1])
 def test_what_is_written_into_gaps_can_be_read_and_gaps_be_seen(page: int) -> None:
     roles = {role: colors[page] for role, colors in theme.ROLES.items()}
@@ -366,21 +352,6 @@ def test_a_crowded_picture_still_tells_what_each_operation_is_and_when() -> None
     assert any(re.match(r"rank 3 to rank 4, micro-batch 5\ntick [\d.]+ to [\d.]+$", one) for one in said)
     root = parse(figure)
     assert sum(one.get("class") == "m" for one in root.iter(SVG + "g")) == messages
-
-
-def test_rows_without_boxes_keep_colors_tint_and_hover_texts() -> None:
-    done = solved("gpipe", ranks=64, layers=64, batches=8)
-    assert sum(one.kind not in MARKS for one in done.events) > FINE
-    figure = draw(done)
-    said = titles(figure)
-    assert "rank 0: forward of micro-batches 0-7, tick 0 to 9.4" in said
-    assert any(re.match(r"rank 7: forward of micro-batches 0-7, tick [\d.]+ to [\d.]+$", one) for one in said)
-    assert any(re.match(r"rank 63: .*backward of micro-batches 0-7, tick [\d.]+ to [\d.]+$", one) for one in said)
-    assert "waits, or is done" in texts(figure)
-    paths = [one for one in parse(figure).iter(SVG + "path") if one.get("stroke-width")]
-    colors = {str(one.get("stroke")): one for one in paths if one.get("stroke-opacity") is None}
-    wanted = {theme.work_color(kind, batch, 8) for kind in ("forward", "backward") for batch in range(8)}
-    assert wanted | {theme.GAP} <= set(colors)
 
 
 def test_many_narrow_operations_are_shares_of_a_column() -> None:

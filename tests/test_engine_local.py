@@ -105,39 +105,6 @@ def test_sizes_that_nothing_divides(layer: str, hidden: int) -> None:
             real(fn, spec["size"], layer=layer, hidden=hidden, length=3, seed=4, dtype="float64").check()
 
 
-@needs_torch
-def test_honest_reorderings_have_the_right_numbers() -> None:
-    """Cut and joined in pieces of several totals, added in any tree."""
-
-    async def program(model: Model) -> None:
-        model.weights[0], model.opt_states[0] = model.load_weights(0)
-        batches = [2 * model.rank, 2 * model.rank + 1]
-        for batch in batches:
-            model.activations[0] = model.get_activation([batch])
-            model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
-            model.grad_activations[0] = model.loss(model.activations[1])
-            model.grad_weights[batch], _ = model.backward(
-                0, model.activations[0], model.grad_activations[0], model.weights[0]
-            )
-        model.grad_weights["mine"] = sum(model.grad_weights.pop(batch) for batch in batches)  # type: ignore[arg-type]
-        zero = model.fake_grad(0, [])
-        model.grad_weights["all"] = await model.allreduce(zero + model.grad_weights.pop("mine"), 0)
-        whole = model.grad_weights.pop("all")
-        model.grad_weights[0] = (
-            whole.shard(1, 3).combine(whole.shard(0, 6).combine(whole.shard(2, 3))).combine(whole.shard(1, 6))
-        )
-        for name in (model.weights, model.opt_states):
-            tensor = name.pop(0)
-            name[0] = tensor.shard(model.rank, 2).shard(1, 2).combine(tensor.shard(model.rank, 2).shard(0, 2))
-        model.weights[0], model.opt_states[0] = model.update(
-            0, model.grad_weights[0], model.weights[0], model.opt_states[0]
-        )
-        model.set_final_weight(0, await model.allgather(model.weights[0], 0))
-
-    for strict in (True, False):
-        real(program, {"ranks": 2, "layers": 1, "batches": 4}, hidden=7, dtype="float64", _strict=strict).check()
-
-
 # -- the same run ------------------------------------------------------------------------------------------------------
 
 

@@ -255,27 +255,17 @@ def test_a_right_run_has_its_ticks_and_no_fault() -> None:
     [
         ("nothing", "layer 0 has no final weight"),
         ("stale", "the final weight of layer 0 is not the updated one"),
-        ("part", "the final weight of layer 0 is not complete"),
     ],
 )
 def test_the_fault_is_said_in_a_line(ends: str, says: str) -> None:
     def program(model: Model) -> None:
-        shards = 2 if ends == "part" else 1
-        model.weights[0], model.opt_states[0] = model.load_weights(0, 0, shards)
+        model.weights[0], model.opt_states[0] = model.load_weights(0)
         model.activations[0] = model.get_activation([0])
         if ends == "nothing":
             model.forward(0, model.activations[0], model.weights[0])
         if ends == "stale":
             model.forward(0, model.activations[0], model.weights[0])
             model.set_final_weight(0, model.weights[0])
-        if ends == "part":
-            whole, _ = model.load_weights(0, 1, 2)
-            model.weights["whole"] = model.weights[0].combine(whole)
-            model.activations[1] = model.forward(0, model.activations[0], model.weights["whole"])
-            last = model.loss(model.activations[1])
-            model.grad_weights[0], _ = model.backward(0, model.activations[0], last, model.weights["whole"])
-            weight, _ = model.update(0, model.grad_weights[0].shard(0, 2), model.weights[0], model.opt_states[0])
-            model.set_final_weight(0, weight)
 
     done = run(program, layers=1)
     assert done.fault == f"does not train the model: {says}"

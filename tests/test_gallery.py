@@ -11,9 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from drawing import theme
 from drawing.theme import ROLES
-from lib import Cost, Model, run
 from lib.basics.units import show_elements, show_ticks
 from lib.course.outlines import solution_figures
 from lib.course.specs import puzzles
@@ -212,25 +210,3 @@ def test_a_puzzle_without_its_line_in_the_overview_is_named(tmp_path: Path, caps
     assert main([], tmp_path) == 0
     known = json.loads((tmp_path / "lib" / "specs.json").read_text(encoding="utf-8"))
     assert known["fsdp"]["idea"] == "no GPU has a *whole* gradient"
-
-
-def test_where_a_rank_computes_a_rough_row_shows_that_and_not_what_it_sends() -> None:
-    """Two layers forward (1 to 3) beside an all-reduce as long as both; another one with nothing beside it."""
-
-    async def beside(model: Model) -> None:
-        model.weights[0], _ = model.load_weights(0)
-        model.activations[0] = model.get_activation([model.rank])
-        model.forward(0, model.activations[0], model.weights[0])
-        sums = model.allreduce(model.fake_grad(0, []), 0)
-        for _ in range(2):
-            model.forward(0, model.activations[0], model.weights[0])
-        await sums
-        await model.allreduce(model.fake_grad(0, []), 0)
-
-    done = run(beside, ranks=2, layers=1, batches=2, cost=Cost(allreduce=2.0))
-    picture = draw_schedule(done, 2).svg()
-    drawn = re.findall(rf'stroke="{theme.kind_color("allreduce")}"[^>]* d="([^"]*)"', picture)
-    lengths = [float(length) for path in drawn for length in re.findall(r"h([\d.]+)", path)]
-    row = re.search(r'class="f-lane" d="M[\d.]+ [\d.]+h([\d.]+)', picture)
-    assert row is not None
-    assert lengths == [pytest.approx(float(row[1]) * 2 / 5, abs=4)] * 2  # of each rank the second, 2 of 5 ticks

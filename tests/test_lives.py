@@ -168,72 +168,6 @@ def test_of_two_sends_that_carry_what_was_dropped_each_counts_until_its_end(firs
     ]
 
 
-async def sent_twice(model: Model) -> None:
-    model.activations["t"] = model.get_activation([0])
-    first = model.pass_to(1, model.activations["t"])
-    taken = model.activations.pop("t")
-    model.activations["sample"] = model.get_activation([3])  # here the first send still carries it
-    model.activations["t"] = taken
-    await model.pass_to(1, model.activations["t"])
-    await first
-
-
-async def sent_beside_another(model: Model) -> None:
-    for mb, name in enumerate("tu"):
-        model.activations[name] = model.get_activation([mb])
-    sends = [model.pass_to(1, model.activations[name]) for name in "tu"]
-    u, t = model.activations.pop("u"), model.activations.pop("t")
-    await sends[1]
-    await sends[0]
-    model.activations["t"], model.activations["u"] = t, u
-    again = model.pass_to(1, model.activations["t"])
-    del model.activations["t"]
-    model.activations["sample"] = model.get_activation([3])  # here the third send carries it
-    await model.pass_to(1, model.activations["u"])
-    await again
-
-
-async def taken_out_between_two_sends(model: Model) -> None:
-    model.activations["t"] = model.get_activation([0])
-    first = model.pass_to(1, model.activations["t"])
-    model.activations["more"] = model.get_activation([1])
-    taken = model.activations.pop("t")
-    await first
-    model.activations["sample"] = model.get_activation([3])  # here no send carries it
-    second = model.pass_to(1, taken)
-    model.load_weights(0)
-    await second
-
-
-async def stored_again_while_sent(model: Model) -> None:
-    model.activations["t"] = model.get_activation([0])
-    first = model.pass_to(1, model.activations["t"])
-    model.activations["t"] = model.activations.pop("t")
-    model.activations["sample"] = model.get_activation([3])  # here it counts as stored, and only so
-    await first
-
-
-@pytest.mark.parametrize(
-    ("sends", "count", "carried"),
-    [
-        (stored_again_while_sent, 1, 0),
-        (sent_twice, 2, ACTIVATION),
-        (sent_beside_another, 4, ACTIVATION),
-        (taken_out_between_two_sends, 2, 0),
-    ],
-)
-def test_what_a_send_has_carried_counts_then_whatever_is_sent_later(sends: Any, count: int, carried: int) -> None:
-    async def program(model: Model) -> None:
-        if model.rank == 0:
-            await sends(model)
-        else:
-            for _ in range(count):
-                await model.receive()
-
-    sample = [e for e in run(program, ranks=2, batches=4).events if e.kind == "get_activation"][-1]
-    assert sample.held[5] == carried
-
-
 def test_what_is_used_while_a_send_carries_it_counts_once() -> None:
     async def program(model: Model) -> None:
         if model.rank == 0:
@@ -286,34 +220,6 @@ def test_what_one_coroutine_holds_over_another_ones_operations_counts() -> None:
 
     forwards = [e for e in run(program).events if e.kind == "forward"]
     assert forwards[1].memory - forwards[0].memory == ACTIVATION
-
-
-def test_what_one_coroutine_holds_and_looks_at_between_the_operations_of_another_counts_once_in_each() -> None:
-    async def program(model: Model) -> None:
-        model.weights[0], _ = model.load_weights(0)
-        model.activations[0] = model.get_activation([0])
-        model.grad_activations[0] = model.loss(model.forward(0, model.activations[0], model.weights[0]))
-        turns = [asyncio.Event() for _ in range(4)]
-
-        async def holder() -> None:
-            grad, _ = model.backward(0, model.activations[0], model.grad_activations[0], model.weights[0])
-            for mine, its in ((0, 1), (2, 3)):
-                turns[mine].set()
-                await turns[its].wait()
-                grad.shard(0, 2)  # a look at it, which is no operation
-            model.grad_weights[0] = grad
-
-        async def other() -> None:
-            for its, mine in ((0, 1), (2, 3)):
-                await turns[its].wait()
-                model.forward(0, model.activations[0], model.weights[0])
-                turns[mine].set()
-
-        await asyncio.gather(holder(), other())
-
-    before, first, second = [e for e in run(program, layers=1).events if e.kind == "forward"]
-    assert first.held[2] == second.held[2] == WEIGHT
-    assert before.held[2] == 0
 
 
 def test_each_piece_is_loaded_once() -> None:

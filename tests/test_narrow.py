@@ -148,18 +148,6 @@ def test_names_times_figures_and_the_legend_are_read_on_a_phone(browser: Browser
     assert set(WORDS[picture]) <= set(words)
 
 
-@pytest.mark.parametrize("name", ["prefetch", "offload"])
-def test_each_strip_of_memory_has_its_ranks_and_its_most_on_a_phone(browser: Browser, name: str) -> None:
-    """Without the words in front of them, where there is no room for those."""
-    figure = draw(solved(name))._repr_html_()
-    for width in (360, 733):
-        walls = browser.show(figure, SEEN, width=width).measured["walls"]
-        texts = [[text for _, text in wall["letters"]] for wall in walls]
-        [below] = [words[words.index("Memory") :] for words in texts if "Memory" in words]
-        names = [text for text in below if re.fullmatch(r"((rank|ranks|host|hosts) )?\d[\d, -]*", text)]
-        assert len([text for text in below if re.fullmatch(r"(max )?[\d.]+[kMG]?", text)]) >= len(names) > 0
-
-
 @pytest.mark.parametrize("name", SOLUTIONS)
 def test_no_line_of_a_head_is_longer_than_a_phone_is_wide(name: str) -> None:
     fn, spec = SOLUTIONS[name]
@@ -169,15 +157,6 @@ def test_no_line_of_a_head_is_longer_than_a_phone_is_wide(name: str) -> None:
     for x, size_, anchor, text in HEAD_TEXTS.findall(narrow.above.svg()):
         if anchor == "start":
             assert float(x) + text_width(text, float(size_)) <= PHONE, text
-
-
-@pytest.mark.parametrize("picture", ["stages", "course"])
-def test_a_saved_page_shows_all_of_its_picture(browser: Browser, picture: str, tmp_path: Path) -> None:
-    PICTURES[picture]().save(tmp_path / "saved.html")
-    look = "() => [document.documentElement.scrollWidth, document.querySelector('svg').getBoundingClientRect().right]"
-    for width in (400, 900, 1600):
-        page, right = browser.page((tmp_path / "saved.html").read_text(encoding="utf-8"), look, width=width).measured
-        assert page == width and right <= width
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -191,11 +170,3 @@ def test_cards_of_the_course_are_links_that_stand_beside_each_other(browser: Bro
         assert len([top for _, top, *_ in places if top == places[0][1]]) == columns
         corners = [(left, top) for left, top, *_ in places]
         assert sorted(corners, key=lambda at: (at[1], at[0])) == corners  # read from left to right in every line
-
-
-def test_a_picture_alone_can_be_scaled(browser: Browser) -> None:
-    """A file takes the size that it is given: its own style asks for none."""
-    svg = draw(staged_run()).svg()
-    assert "min-width" not in svg
-    wide = browser.page(svg.replace('width="980"', 'width="300"', 1), "() => document.querySelector('svg').clientWidth")
-    assert wide.measured == 300

@@ -482,34 +482,6 @@ def test_values_tell_a_wrong_program_without_the_rules(name: str, layers: int, e
         check_finals(done.final_states)
 
 
-def test_a_partial_sum_twice_is_wrong_in_value_where_the_final_weight_is_complete() -> None:
-    """Rank 0 has two of three pieces and brings one of them twice."""
-
-    async def training(model: Model) -> Model:
-        for place, shard in enumerate(((0, 1), (2,))[model.rank]):
-            model.weights[place], model.opt_states[place] = model.load_weights(0, shard, 3)
-        model.activations[0] = model.get_activation([0])
-        first = model.forward(0, model.activations[0], model.weights[0], partial=True)
-        model.activations[1] = await model.allreduce(first, 1)
-        model.activations[2] = model.forward(0, model.activations[0], model.weights[0], partial=True)
-        once_more = model.activations.pop(1 + model.rank)
-        model.activations[1] = await model.allreduce(once_more, 1)
-        model.grad_activations[0] = model.loss(model.activations[1])
-        for place in model.weights:
-            inp, back, weight = model.activations[0], model.grad_activations[0], model.weights[place]
-            model.grad_weights[0], _ = model.backward(0, inp, back, weight, partial=True)
-            weight, state = model.update(0, model.grad_weights.pop(0), weight, model.opt_states[place])
-            model.weights[place], model.opt_states[place] = weight, state
-        final = model.weights[0] if len(model.weights) == 1 else model.weights[0].combine(model.weights[1])
-        model.set_final_weight(0, final)
-        return model
-
-    with pytest.raises(PuzzleError, match="a partial sum would be counted twice"):
-        run(training, 2, 1, 1)
-    with pytest.raises(PuzzleError, match="wrong value"):
-        check_finals(run(training, 2, 1, 1, _strict=False).final_states)
-
-
 # -- what a puzzle grants --------------------------------------------------------------------------------------------
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from drawing import compare, draw
-from lib import Cost, Dist, Model, PuzzleError, Run, run
+from lib import Dist, Model, PuzzleError, Run, run
 from lib.real import (
     A100_40_P4D,
     A100_MEGATRON,
@@ -20,7 +19,6 @@ from lib.real import (
     H100_TORCHTITAN,
     LLAMA_3_8B,
     LLAMA_3_405B,
-    MEGATRON_22B,
     RTX_4090,
     Transformer,
     report,
@@ -240,15 +238,6 @@ def test_a_group_that_divides_the_sequence_as_well_is_one_rank() -> None:
     assert alone < work(tensor_parallel, False)[0] - 1e-5  # norms and residuals are divided, too
 
 
-@pytest.mark.parametrize("fn", [ddp, fsdp, prefetch])
-def test_replicas_do_the_same_at_the_same_time(fn: Any) -> None:
-    done = run(fn, ranks=16, layers=6, batches=16, cost=A100_MEGATRON.cost(SMALL, recompute="full"))
-    logs: dict[int, list[tuple[object, ...]]] = {}
-    for event in done.events:
-        logs.setdefault(event.rank, []).append((event.kind, event.layer, event.start, event.end, event.held))
-    assert len(logs) == 16 and all(log == logs[0] for log in logs.values())
-
-
 @pytest.mark.parametrize("together", [False, True])
 def test_a_rank_that_computes_with_a_piece_keeps_what_a_gpu_of_a_tensor_parallel_group_keeps(together: bool) -> None:
     """Norms and residuals are whole on each rank, unless the sequence is divided, too."""
@@ -276,18 +265,6 @@ def test_layers_of_a_chunk_are_one_layer(how: str, together: bool) -> None:
         folded = run(one_f_one_b, ranks=3, layers=layers, batches=6, cost=cost)
         assert folded.time == pytest.approx(whole.time, abs=1e-7)
         assert folded.memory == whole.memory
-
-
-@pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (4, 1), (4, 3), (3, 4)])
-def test_the_time_of_a_pipeline_grows_evenly_with_its_micro_batches(stages: int, chunks: int) -> None:
-    fn = interleaved if chunks > 1 else one_f_one_b
-    cost = A100_MEGATRON.cost(SMALL, tensor=8, recompute="full", **PLAIN)
-    times = [
-        run(fn, ranks=stages, layers=stages * chunks, batches=rounds * stages, cost=cost).time for rounds in range(1, 6)
-    ]
-    steps = [after - before for before, after in pairwise(times)]
-    assert max(steps) == pytest.approx(min(steps), abs=1e-8)
-    assert times[0] != pytest.approx(steps[0], rel=0.1)  # the first round has the bubble, too
 
 
 # -- figures, pictures and texts ---------------------------------------------------------------------
@@ -393,14 +370,6 @@ def test_a_report_says_where_time_and_memory_go() -> None:
 def test_what_cannot_be_is_refused_with_what_would_do(make: Any, said: str) -> None:
     with pytest.raises(PuzzleError, match=said):
         make()
-
-
-def test_default_prices_know_nothing_of_this() -> None:
-    cost = Cost()
-    assert cost.sent_as_stored and cost.leaves_nothing and cost.node_size is None and len(cost.tiers) == 1
-    real = A100_MEGATRON.cost(MEGATRON_22B, tensor=8)
-    assert not real.sent_as_stored and not real.leaves_nothing and len(real.tiers) == 2
-    assert run(sequence_parallel, ranks=4, layers=8, batches=1).unit.name == "ticks"
 
 
 # -- adapters and hosts --------------------------------------------------------------------------------

@@ -471,22 +471,9 @@ def test_a_run_says_that_it_is_proved() -> None:
     assert "all 4 ranks were run" in repr(run(fsdp, 4, 2, 4, represent=True))
 
 
-async def in_pieces(model: Model) -> Model:
-    """Every rank computes with its piece of a layer, and the partial sums are added up."""
-    weight, state = model.load_weights(0, model.rank, model.RANKS)
-    model.weights[0], model.opt_states[0] = weight, state
-    model.activations[0] = model.get_activation([0])
-    out = model.forward(0, model.activations[0], model.weights[0], partial=True)
-    grad = model.loss(await model.allreduce(out, 1))
-    grads = model.backward(0, model.activations.pop(0), grad, model.weights[0], partial=True)
-    model.weights[0], model.opt_states[0] = model.update(0, grads[0], model.weights[0], model.opt_states[0])
-    model.set_final_weight(0, model.weights[0])
-    return model
-
-
 def test_it_says_everywhere_that_nothing_is_proved() -> None:
-    done = run(in_pieces, 64, 1, 1, represent=True)
-    assert same(done, run(in_pieces, 64, 1, 1, represent=False))
+    done = run(MODULES["p17_tensor_parallel"].tensor_parallel, 64, 1, 1, represent=True)
+    assert same(done, run(MODULES["p17_tensor_parallel"].tensor_parallel, 64, 1, 1, represent=False))
     said = "timed, not proved: 4 ranks were run for 64"
     assert said in repr(done)
     assert said in str(done)
