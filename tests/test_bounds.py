@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lib import Activation, Cost, ExpertCost, ExpertRingCost, Model, PuzzleError, RingCost, Run, run
+from lib import Activation, Cost, ExpertCost, Model, PuzzleError, RingCost, Run, run
 from lib.basics.units import exact
-from lib.course import bounds as module
 from lib.course.bounds import Bounds, bounds, bounds_of
 from lib.course.layouts import Size
 from lib.course.sizes import other_sizes
@@ -145,27 +144,6 @@ def test_no_honest_program_is_below_the_bound(puzzle: Puzzle) -> None:
 # -- experts ------------------------------------------------------------------------------------------------
 
 EXPERTS = ["as_many_each", "weights_stay"]
-
-
-@pytest.mark.parametrize("loads", [(), (4, 2, 2, 2, 2, 2, 1, 1), (9, 0, 0, 0, 1, 2, 0, 1)])
-@pytest.mark.parametrize(("ranks", "layers"), [(2, 2), (4, 4), (4, 8), (8, 2)])
-def test_the_way_of_tokens_is_the_sum_of_what_each_pair_of_layers_takes(
-    ranks: int, layers: int, loads: tuple[int, ...]
-) -> None:
-    """(f + f h + 2 a) + (b + b h + 2 a) for each pair of layers, with h the hottest rank's load against the mean."""
-    size: Size = {"ranks": ranks, "layers": layers, "batches": ranks, "experts": 8}
-    cost = ExpertRingCost(forward=3, backward=5, loss=1, update=0, latency=0.5, bandwidth=400_000, loads=loads)
-    even = loads or (1,) * 8
-    time = Fraction(1)  # the loss
-    for pair in range(layers // 2):
-        turned = [even[(expert + pair) % 8] for expert in range(8)]
-        held = [sum(turned[rank * 8 // ranks : (rank + 1) * 8 // ranks]) for rank in range(ranks)]
-        hottest = Fraction(max(held) * ranks, sum(even))
-        size_of_tokens = cost.activation_elements * hottest
-        all_to_all = (ranks - 1) * exact(0.5) + Fraction(ranks - 1, ranks) * size_of_tokens / 400_000
-        time += (3 + 5) * (1 + hottest) + 4 * all_to_all
-    found = module._way_of_tokens(module._prices(size, cost, ()), size, cost)
-    assert found - module._bring(size, cost) == time
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])

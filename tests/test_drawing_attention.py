@@ -12,7 +12,7 @@ import pytest
 from drawing import draw_attention, theme
 from drawing.attention import STRONG
 from drawing.marks import Polys, overlap, places_of_texts
-from lib import Cost, Model, PuzzleError, Run, run
+from lib import Cost, PuzzleError, Run, run
 from lib.course.specs import COSTS
 from solutions.p25_context_parallel import context_parallel_in_36_335
 from tests import experts
@@ -64,23 +64,6 @@ def test_heads_are_drawn_as_one_triangle_of_all_ranks(backward: bool) -> None:
     assert (
         "heads in 2 parts" in " ".join(texts(draw_attention(on_nodes))) and len(blocks(draw_attention(on_nodes))) == 3
     )
-
-
-def test_heads_that_nobody_has_are_missing() -> None:
-    """Ranks 0 and 1 attend, with half of the heads, and the others do not: the whole triangle is crossed out."""
-
-    async def half_of_the_heads(model: Model) -> Model:
-        model.weights[0], _ = model.load_weights(0)
-        acts = model.activations
-        acts["inp"] = model.get_activation([0]).shard(model.rank, model.RANKS)
-        acts["att"], acts["kv"] = model.project(0, acts["inp"], model.weights[0])
-        for key in ("att", "kv"):
-            acts[key] = await model.alltoall(acts.pop(key), 0)
-        if model.rank < 2:
-            acts["att"] = model.attend(0, acts["att"], acts["kv"])
-        return model
-
-    assert "Nobody has attended" in draw_attention(run(half_of_the_heads, 4, 1, 1)).summary
 
 
 @pytest.mark.parametrize("backward", [False, True])

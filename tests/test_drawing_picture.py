@@ -146,14 +146,7 @@ def test_an_operation_that_nobody_has_given_a_look_is_drawn_and_explained() -> N
 
 def test_the_legend_names_what_occurs_and_nothing_else() -> None:
     shown = texts(draw(sharded_run()))
-    for name in (
-        "forward (number: micro-batch)",
-        "loss",
-        "backward",
-        "update",
-        "all-gather",
-        "reduce-scatter",
-    ):
+    for name in ("forward (number: micro-batch)", "loss", "backward", "update", "all-gather", "reduce-scatter"):
         assert shown.count(name) == 1, name
     for name in ("all-reduce", "send", "receive", "waits, or is done", "inbox", "target"):
         assert shown.count(name) == 0, name
@@ -502,12 +495,7 @@ async def _never_awaited(model: Model) -> Model:
 
 @pytest.mark.parametrize(
     ("source", "passed"),
-    [
-        (None, "draw(run("),
-        (sharded, "draw(run("),
-        ([], "return model"),
-        ([Model(), 3], "return model"),
-    ],
+    [(None, "draw(run("), (sharded, "draw(run("), ([], "return model"), ([Model(), 3], "return model")],
 )
 def test_anything_else_is_refused_with_what_to_pass(source: object, passed: str) -> None:
     with pytest.raises(PuzzleError, match="draw takes a Run, a profile, or the models of all ranks") as caught:

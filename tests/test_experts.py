@@ -243,26 +243,14 @@ SUMS = "if copies is not None or not model.experts(layer):"
 OUT = "await travel(model, acts.pop(layer), layer, out, acts)"
 MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     # what is written, and in its place; size; what is wrong, and what to write
-    "gradients of experts summed": (
-        f"{SUMS} -> if True:",
-        {},
-        "gradients of different shards",
-    ),
+    "gradients of experts summed": (f"{SUMS} -> if True:", {}, "gradients of different shards"),
     "gradients of experts summed over all": (
         "axis = copies if model.experts(layer) else None -> axis = None",
         COPIES,
         "gradients of different shards",
     ),
-    "gradients of copies not summed": (
-        f"{SUMS} -> if not model.experts(layer):",
-        COPIES,
-        "missing micro-batches 2, 3",
-    ),
-    "dense gradients not summed": (
-        f"{SUMS} -> if False:",
-        {},
-        "missing micro-batches 1-3",
-    ),
+    "gradients of copies not summed": (f"{SUMS} -> if not model.experts(layer):", COPIES, "missing micro-batches 2, 3"),
+    "dense gradients not summed": (f"{SUMS} -> if False:", {}, "missing micro-batches 1-3"),
     "dense gradients summed over the copies": (
         "axis = copies if model.experts(layer) else None -> axis = copies",
         COPIES,
@@ -283,11 +271,7 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
         {},
         "inp must be an Activation",
     ),
-    "gradients not home": (
-        "layer - 1, home, grads -> layer - 1, (), grads",
-        {},
-        "grad must be an ActivationGrad",
-    ),
+    "gradients not home": ("layer - 1, home, grads -> layer - 1, (), grads", {}, "grad must be an ActivationGrad"),
     "gradients not sent": (
         "grad = await travel(model, grad, layer, out, grads) -> pass",
         {},
@@ -319,11 +303,7 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
         {},
         "the Tokens is that of layer 2",
     ),
-    "more ranks than experts": (
-        " -> ",
-        {"ranks": 16, "batches": 16},
-        "8 experts are not dealt to 16 ranks",
-    ),
+    "more ranks than experts": (" -> ", {"ranks": 16, "batches": 16}, "8 experts are not dealt to 16 ranks"),
 }
 # With the rules off these are no mistakes: the layer that a call names is a name, and an expert may be cut in two.
 RIGHT = {"the layer of the way out on the way home", "more ranks than experts"}

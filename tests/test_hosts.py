@@ -82,12 +82,7 @@ def test_hosts_are_ranks_after_the_devices_one_beside_each() -> None:
         seen[model.rank] = (model.is_host, model.host, model.devices, model.RANKS)
 
     run(note, ranks=2, hosts=2)
-    assert seen == {
-        0: (False, 2, (), 2),
-        1: (False, 3, (), 2),
-        2: (True, 2, (0,), 2),
-        3: (True, 3, (1,), 2),
-    }
+    assert seen == {0: (False, 2, (), 2), 1: (False, 3, (), 2), 2: (True, 2, (0,), 2), 3: (True, 3, (1,), 2)}
 
 
 def test_fewer_hosts_are_those_of_the_boxes() -> None:
@@ -181,10 +176,7 @@ REFUSED: dict[str, tuple[Callable[[Model], Any], str]] = {
     "forward": (forward, "a host computes no forward"),
     "all-reduce": (lambda model: model.allreduce(model.fake_grad(0, []), 0), "no all-reduce"),
     "a list": (lambda model: model.allreduce([model.fake_grad(0, [])], [0]), "no all-reduce"),
-    "to another's device": (
-        lambda model: model.pass_to(1 - model.devices[0], "me"),
-        "linked to its own",
-    ),
+    "to another's device": (lambda model: model.pass_to(1 - model.devices[0], "me"), "linked to its own"),
     "to a host": (lambda model: model.pass_to(5 - model.rank, "me"), "linked to its own"),
     "from another's device": (lambda model: model.receive(1 - model.devices[0]), "linked to its own"),
     "to nobody": (lambda model: model.pass_to(4, "me"), "rank is out of range"),

@@ -181,13 +181,7 @@ def test_no_tensor_is_cut_finer_than_the_finest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "fits"),
-    [
-        ({}, True),
-        ({"kind": "OptState"}, False),
-        ({"layer": 1}, False),
-        ({"step": 0}, False),
-    ],
+    ("labels", "fits"), [({}, True), ({"kind": "OptState"}, False), ({"layer": 1}, False), ({"step": 0}, False)]
 )
 def test_a_final_weight_is_a_weight_of_its_layer_after_one_step(labels: dict[str, Any], fits: bool) -> None:
     final = Labels("Weight", 0, 1, step=1)._replace(**labels)

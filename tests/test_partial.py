@@ -13,19 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drawing import draw, play
-from lib import (
-    Activation,
-    ActivationGrad,
-    Cost,
-    Dist,
-    Model,
-    OptState,
-    PuzzleError,
-    Weight,
-    WeightGrad,
-    grade,
-    run,
-)
+from lib import Activation, ActivationGrad, Cost, Dist, Model, OptState, PuzzleError, Weight, WeightGrad, grade, run
 from lib.grading.verdict import FAIL, PASS
 from lib.machine.check import check_finals
 from lib.record.codes import Code, read_code

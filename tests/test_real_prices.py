@@ -200,21 +200,6 @@ def test_it_fits_if_92_percent_are_enough() -> None:
 # -- shorter runs that give the same -----------------------------------------------------------------
 
 
-def test_a_group_of_tensor_parallel_gpus_is_one_rank() -> None:
-    """Its members do the same at the same time while their traffic is exposed. (The program of puzzle 17 does not add
-    up the gradient of layer 0's input, which nobody needs there.)"""
-    alone = run(tensor_parallel, ranks=4, layers=3, batches=1, cost=A100_MEGATRON.cost(SMALL, micro_batch=2))
-    cost = A100_MEGATRON.cost(SMALL, micro_batch=2, tensor=4)
-    folded = run(grad_accum, ranks=1, layers=3, batches=1, cost=cost)
-    alone.check()
-    assert [*lengths(alone, "allreduce")] == [near(4 * cost.traffic)]  # four layers of the model to one of the run
-    loss = {event.length for event in alone.events if event.kind == "loss"}.pop()
-    rest = folded.time - cost.loss
-    assert alone.time - loss == pytest.approx(rest - 4 * cost.traffic, abs=30e-9)
-    switched_off = A100_MEGATRON.cost(SMALL, micro_batch=2)
-    assert rest < 0.5 * run(grad_accum, ranks=1, layers=3, batches=1, cost=switched_off).time
-
-
 def test_a_group_that_divides_the_sequence_as_well_is_one_rank() -> None:
     """The price of a layer has its forward's two calls, and as many of its backward."""
     layers, each = 3, 4  # of the run, and of the model to one of these

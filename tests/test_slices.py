@@ -333,14 +333,8 @@ def test_gradients_of_heads_are_right_once_all_are_home() -> None:
         (ring(steps=1), ("attend", "attended to slice {0} of 4 before")),
         (gathering(mistake="own, and then all"), ("attend", "have attended to slice {0} of 4 before")),
         (gathering(mistake="keys of another layer"), ("attend", "kv is that of layer 0", "layer 1")),
-        (
-            gathering(mistake="keys not summed"),
-            ("backward_project", "lacks what the queries of slice"),
-        ),
-        (
-            gathering(mistake="keys not sent home"),
-            ("backward_project", "kv_grad is of another slice than inp"),
-        ),
+        (gathering(mistake="keys not summed"), ("backward_project", "lacks what the queries of slice")),
+        (gathering(mistake="keys not sent home"), ("backward_project", "kv_grad is of another slice than inp")),
         (ring(mistake="not sent home"), ("backward_project", "kv_grad is of another slice than inp")),
         (ring(mistake="added twice"), ("+", "would be counted twice", "once")),
         (gathering(mistake="weights not summed"), ("update", "slices {1-3} of 4 are missing")),
@@ -349,16 +343,10 @@ def test_gradients_of_heads_are_right_once_all_are_home() -> None:
         (heads(mistake="keys not turned"), ("attend", "and kv of all heads")),
         (heads(mistake="attends first"), ("alltoall", "not parts of one thing")),
         (heads(mistake="keys of the next rank"), ("attend", "kv of part {3} of 4 of the heads")),
-        (
-            heads(mistake="not brought home"),
-            ("rest", "att is of some heads only"),
-        ),
+        (heads(mistake="not brought home"), ("rest", "att is of some heads only")),
         (heads(mistake="gradient not turned"), ("backward_attend", "att_grad is of all heads")),
         (heads(mistake="queries' gradient not home"), ("backward_project", "att_grad is of some heads only")),
-        (
-            heads(mistake="keys' gradient summed"),
-            ("scatterreduce", "different heads"),
-        ),
+        (heads(mistake="keys' gradient summed"), ("scatterreduce", "different heads")),
         (heads(mistake="keys' gradient not home"), ("backward_project", "kv_grad is of some heads only")),
     ],
 )

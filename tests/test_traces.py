@@ -143,13 +143,10 @@ def test_one_of_several_steps(tmp_path: Path) -> None:
         trace(pattern, step=6)
 
 
-@pytest.mark.parametrize("late", [(0, 0, 250, 0), (0, -40_000, 7e9, 12_345)])
-def test_clocks_that_contradict_each_other_are_set(tmp_path: Path, late: tuple[float, ...], slow: Profile) -> None:
+def test_clocks_that_contradict_each_other_are_set(tmp_path: Path, slow: Profile) -> None:
     folder = tmp_path / "skewed"
     folder.mkdir()
-    profile = trace(saved(straggler(late), folder))
-    if max(map(abs, late)) < 400:  # nothing speaks against these clocks
-        return
+    profile = trace(saved(straggler((0, -40_000, 7e9, 12_345)), folder))
     assert profile.by_rank == slow.by_rank
     assert profile.notes == ["clocks were set: rank 1 by -40 ms, rank 2 by +7e+06 ms, rank 3 by +12.3 ms"]
 

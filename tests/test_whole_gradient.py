@@ -72,24 +72,6 @@ async def server(model: Model, layer: int) -> None:
     model.grad_weights["own"] = piece(model)
 
 
-async def a_server_in_pieces(model: Model, layer: int) -> None:
-    """The server receives one quarter of everybody's, then the next: never more than a quarter at a time."""
-    for part in range(model.RANKS):
-        if model.rank:
-            await model.pass_to(0, model.grad_weights["own"].shard(part, model.RANKS))
-        else:
-            model.grad_weights["sum"] = model.grad_weights["own"].shard(part, model.RANKS)
-            for other in range(1, model.RANKS):
-                add(model, "sum", await model.receive(src=other))
-            if part:
-                await model.pass_to(part, model.grad_weights.pop("sum"))
-            else:
-                model.grad_weights["mine"] = model.grad_weights.pop("sum")
-    if model.rank:
-        await put(model, "mine", model.receive(src=0))
-    model.grad_weights["own"] = model.grad_weights.pop("mine")
-
-
 async def everybody_to_everybody(model: Model, layer: int) -> None:
     others = {*range(model.RANKS)} - {model.rank}
     for other in others:
@@ -156,7 +138,6 @@ SMUGGLED: list[Reduce] = [
     scatter_and_gather,
     all_reduce_of_pieces,
     server,
-    a_server_in_pieces,
     everybody_to_everybody,
     one_gradient_and_zeros,
     ring_all_the_way,
