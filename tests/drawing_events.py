@@ -130,6 +130,12 @@ def corners(figure: Figure) -> Iterator[tuple[float, float]]:
     yield from _corners(parse(figure), 0.0, 0.0)
 
 
+def outside(figure: Figure) -> list[tuple[float, float]]:
+    """The corners that lie outside of the picture."""
+    width, height = figure.size
+    return [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)]
+
+
 def _corners(element: ElementTree.Element, dx: float, dy: float) -> Iterator[tuple[float, float]]:
     moved = [float(n) for n in re.findall(NUMBER, element.get("transform", ""))]
     if moved:

@@ -106,22 +106,3 @@ async def copies(model: Model) -> Model:
     """Ranks along the axis replica have the same experts, those along expert divide them."""
     load(model, (model.axis_index("expert"), model.axis_size("expert")))
     return await train(model, out=("expert",), home=("expert",), copies="replica")
-
-
-async def gathered(model: Model) -> Model:
-    """Experts are gathered like the weights of any layer, and train as any layer."""
-    load(model)
-    acts, grads = model.activations, model.grad_activations
-    acts[0] = model.get_activation(own_batches(model))
-    for layer in range(model.LAYERS):
-        weight = model.weights[layer]
-        weight = await model.allgather(weight, layer) if model.experts(layer) else weight
-        acts[layer + 1] = model.forward(layer, acts[layer], weight)
-    grads["grad"] = model.loss(acts.pop(model.LAYERS))
-    for layer in reversed(range(model.LAYERS)):
-        weight = model.weights[layer]
-        weight = await model.allgather(weight, layer) if model.experts(layer) else weight
-        grad, grads["grad"] = model.backward(layer, acts.pop(layer), grads.pop("grad"), weight)
-        verb = model.scatterreduce if model.experts(layer) else model.allreduce
-        model.grad_weights[layer] = await verb(grad, layer)
-    return finish(model)

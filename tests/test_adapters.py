@@ -9,23 +9,22 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drawing import beside_target, draw, draw_tensor, perfetto
-from lib import HIDDEN, LENGTH, Cost, Dist, Model, OptState, PuzzleError, Run, Weight, WeightGrad, grade, run, sweep
+from lib import HIDDEN, LENGTH, Cost, Dist, Model, OptState, PuzzleError, Run, Weight, WeightGrad, grade, run
 from lib.course.layouts import check_layout
 from lib.course.specs import puzzles
 from lib.engines import shell
-from lib.engines.like import COUNTERPARTS
 from lib.grading.judge import check_features
 from lib.machine.check import check_finals
 from lib.real import presets
-from lib.record.labels import ADAPTER, NO_EXTRA, OF_ADAPTER, Labels
+from lib.record.labels import ADAPTER, OF_ADAPTER, Labels
 from lib.record.table import grantable
+from solutions.p23_lora import lora
 from tests.marks import needs_torch
 
 W, A, SMALL = HIDDEN * HIDDEN, HIDDEN * LENGTH, 16 * HIDDEN
@@ -40,27 +39,6 @@ def refuses(says: str) -> Iterator[None]:
     with pytest.raises(PuzzleError) as refused:
         yield
     assert re.search(says, " ".join(str(refused.value).split())), str(refused.value)
-
-
-async def sharded(model: Model) -> Model:
-    """Frozen weights in pieces, gathered for each forward and backward; every rank has all adapters."""
-    for layer in range(model.LAYERS):
-        model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)
-        model.weights["adapter", layer], model.opt_states[layer] = model.load_adapter(layer)
-    model.activations[0] = model.get_activation([model.rank])
-    for layer in range(model.LAYERS):
-        weight, adapter = await model.allgather(model.weights[layer], layer), model.weights["adapter", layer]
-        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight, adapter=adapter)
-    model.grad_activations[0] = model.loss(model.activations.pop(model.LAYERS))
-    for layer in reversed(range(model.LAYERS)):
-        weight, adapter = await model.allgather(model.weights[layer], layer), model.weights["adapter", layer]
-        inp, grad = model.activations.pop(layer), model.grad_activations.pop(0)
-        of_adapter, model.grad_activations[0] = model.backward(layer, inp, grad, weight, adapter=adapter)
-        of_adapter = await model.allreduce(of_adapter, layer)
-        updated = model.update(layer, of_adapter, model.weights["adapter", layer], model.opt_states[layer])
-        model.weights["adapter", layer], model.opt_states[layer] = updated
-        model.set_final_weight(layer, model.weights["adapter", layer])
-    return model
 
 
 def alone(
@@ -96,25 +74,6 @@ def alone(
 
 
 # -- figures ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("ranks", "layers"), [(1, 1), (2, 3), (4, 6), (5, 2)])
-@pytest.mark.parametrize("part", [1, 4])
-def test_time_and_memory_are_those_of_the_contract(ranks: int, layers: int, part: int) -> None:
-    """A layer: gather, forward, gather, half a backward, all-reduce, update. In memory: shards, one gathered weight,
-    the inputs of all layers with one gradient, adapters with their states."""
-    cost = Cost(weight_elements=W // part)
-    done = run(sharded, **(FOUR | {"ranks": ranks, "layers": layers, "batches": ranks}), cost=cost)
-    done.check()
-    assert done.time == float(layers * (3 * Fraction(3, 10) + 1 + Fraction(1, 2) + Fraction(1, 2)))
-    weights = Fraction(W, part)
-    assert done.memory == layers * weights / ranks + weights + (layers + 1) * A + 2 * layers * SMALL
-
-
-def test_the_figures_of_four_ranks() -> None:
-    done, narrow = run(sharded, **FOUR), run(sharded, **FOUR, cost=Cost(weight_elements=W // 4))
-    assert (done.time, done.memory / W) == (17.4, 6.375)
-    assert (narrow.time, narrow.memory / W) == (17.4, 4.5)
 
 
 def test_sizes_and_prices_are_the_costs() -> None:
@@ -199,11 +158,7 @@ def test_a_list_is_of_adapters_or_of_weights() -> None:
 
 
 def test_a_state_of_an_adapter_is_loaded_before_work_on_its_layer() -> None:
-    async def program(model: Model) -> Model:
-        await sharded(model)
-        return model
-
-    states = run(program, **FOUR).final_states
+    states = run(lora, **FOUR).final_states
     late = [state._replace(late=(Labels("OptState", 2, 6, extra=OF_ADAPTER),)) for state in states]
     with refuses("only after work on that layer"):
         check_layout("frozen_shards", FOUR, late)
@@ -355,42 +310,19 @@ def test_the_halves_take_none(verb: str) -> None:
 # -- what is wrong by its value alone ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "program"),
-    {
-        **{name: program for name, (program, _) in REFUSED.items() if name not in ("something else", "in pieces")},
-        "no adapter in forward": alone(forward=lambda model, layer: {}),
-        "no adapter in one forward": alone(
-            forward=lambda model, layer: {} if layer == 1 else {"adapter": model.weights["adapter", layer]}
-        ),
-    }.items(),
-)
-def test_values_alone_find_it(name: str, program: Any) -> None:
+WRONG: dict[str, Any] = {
+    **{name: program for name, (program, _) in REFUSED.items() if name not in ("something else", "in pieces")},
+    "no adapter in forward": alone(forward=lambda model, layer: {}),
+    "no adapter in one forward": alone(
+        forward=lambda model, layer: {} if layer == 1 else {"adapter": model.weights["adapter", layer]}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_values_alone_find_it(name: str) -> None:
     with refuses("wrong value|has been changed|no weight of this layer|is an adapter"):
-        run(program, **ALONE, _strict=False).check()
-
-
-def test_an_updated_adapter_is_stale_in_value() -> None:
-    async def late(model: Model) -> Model:
-        """Two micro-batches one after the other, with an update of layer 0 between them that is thrown away."""
-        model.weights[0], (model.weights[1], model.opt_states[0]) = model.load_weights(0)[0], model.load_adapter(0)
-        for batch in range(2):
-            model.activations[0] = model.get_activation([batch])
-            adapter = model.weights[2] if batch else model.weights[1]
-            model.activations[1] = model.forward(0, model.activations[0], model.weights[0], adapter=adapter)
-            operands = model.activations[0], model.loss(model.activations[1]), model.weights[0]
-            grad, _ = model.backward(0, *operands, adapter=adapter)
-            model.grad_weights[0] = model.grad_weights[0] + grad if batch else grad
-            if not batch:
-                model.weights[2], model.opt_states[1] = model.update(0, grad, model.weights[1], model.opt_states[0])
-        model.weights[1], model.opt_states[0] = model.update(
-            0, model.grad_weights[0], model.weights[1], model.opt_states[0]
-        )
-        model.set_final_weight(0, model.weights[1])
-        return model
-
-    with refuses("wrong value"):
-        run(late, layers=1, batches=2, train="adapters", _strict=False).check()
+        run(WRONG[name], **ALONE, _strict=False).check()
 
 
 # -- the check --------------------------------------------------------------------------------------------------------
@@ -444,12 +376,12 @@ def test_frozen_weights_begin_and_end_where_the_layout_says() -> None:
 
     def with_end(change: Change) -> Run:
         async def program(model: Model) -> Model:
-            await sharded(model)
+            await lora(model)
             return change(model) or model
 
         return run(program, **size)
 
-    check_layout("frozen_shards", size, run(sharded, **size).final_states)
+    check_layout("frozen_shards", size, run(lora, **size).final_states)
     for change, says in (
         (lambda model: model.weights.pop(3) and None, "ends without the frozen weight of layer 3"),
         (lambda model: model.opt_states.pop(2) and None, "ends without the updated adapter state of layer 2"),
@@ -488,7 +420,7 @@ def test_other_puzzles_refuse_the_word() -> None:
 @pytest.mark.parametrize("layer", ["mlp", "block"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_real_adapters_are_those_of_autograd(layer: str, dtype: str) -> None:
-    for program, size in ((sharded, FOUR | {"layers": 2}), (alone(), ALONE)):
+    for program, size in ((lora, FOUR | {"layers": 2}), (alone(), ALONE)):
         done = run(program, **size, engine="local", layer=layer, dtype=dtype, hidden=32, length=5)
         done.check()
         assert done.events == run(program, **size).events
@@ -550,24 +482,16 @@ def test_the_gradient_of_a_frozen_weight_is_not_even_computed(kind: str) -> None
 @needs_torch
 @pytest.mark.parametrize("name", ["no adapter in one forward", "another layer's in backward"])
 def test_wrong_adapters_are_wrong_as_numbers(name: str) -> None:
-    wrong = {
-        "no adapter in one forward": alone(
-            forward=lambda model, layer: {} if layer == 1 else {"adapter": model.weights["adapter", layer]}
-        ),
-        "another layer's in backward": alone(
-            backward=lambda model, layer: {"adapter": model.weights["adapter", layer ^ (layer < 2)]}
-        ),
-    }[name]
-    done: Any = run(wrong, **ALONE, engine="local", dtype="float64", hidden=16, length=4, _strict=False)
+    done: Any = run(WRONG[name], **ALONE, engine="local", dtype="float64", hidden=16, length=4, _strict=False)
     assert done.agreement.relative > 1e-3
 
 
 @needs_torch
 @pytest.mark.process
 def test_processes_train_adapters() -> None:
-    done: Any = run(sharded, **(FOUR | {"layers": 2}), engine="processes", dtype="float64", hidden=32, length=5)
+    done: Any = run(lora, **(FOUR | {"layers": 2}), engine="processes", dtype="float64", hidden=32, length=5)
     done.check()
-    assert done.events == run(sharded, **(FOUR | {"layers": 2})).events
+    assert done.events == run(lora, **(FOUR | {"layers": 2})).events
     equal, count = done.stored
     assert equal == count  # adapters have the size that the host knows
 
@@ -576,7 +500,7 @@ def test_processes_train_adapters() -> None:
 
 
 def test_pictures_and_exports_say_adapter() -> None:
-    done = run(sharded, **FOUR)
+    done = run(lora, **FOUR)
     picture = draw(done)._repr_html_()
     assert "with the layer&#x27;s adapter; its own weight is frozen" in picture or "layer's adapter" in picture
     assert '"adapter": true' in perfetto(done) or '"adapter":true' in perfetto(done)
@@ -588,36 +512,7 @@ def test_pictures_and_exports_say_adapter() -> None:
     assert "adapter" not in draw_tensor(model.weights[0])._repr_html_()
 
 
-def test_a_sweep_and_pytorch_know() -> None:
-    found = sweep([sharded], ranks=[2, 4], layers=2, train="adapters", processes=1)
-    assert [trial.error for trial in found.trials] == ["", ""]
-    assert "lora" not in COUNTERPARTS
-
-
 # -- on a cluster -----------------------------------------------------------------------------------------------------
-
-
-def test_a_model_on_a_cluster_has_adapters_of_a_rank_and_frozen_weights_of_so_many_bits() -> None:
-    """Llama 65B with QLoRA's figures (arXiv 2305.14314): less than 48 GB, where all weights take more than 780."""
-    model, gpu = presets.LLAMA_65B, presets.A100_MEGATRON
-    assert sum(model.state_bytes(gradients=2).values()) > 780e9
-    cost = gpu.cost(model, adapter_rank=64, frozen_bits=4, recompute="full")
-    weights, adapters, states, gradients = (
-        sum(
-            cost.elements(Labels(kind, layer, 80, batches=frozenset({0}), total_batches=1, extra=extra))
-            for layer in range(80)
-        )
-        for kind, extra in (
-            ("Weight", NO_EXTRA),
-            *((kind, OF_ADAPTER) for kind in ("Weight", "OptState", "WeightGrad")),
-        )
-    )
-    wanted = model.state_bytes(adapter_rank=64, bits=4)
-    assert weights + adapters == pytest.approx(wanted["Weight"], rel=1e-6)
-    assert (states, gradients) == (wanted["OptState"], wanted["WeightGrad"])
-    assert weights + adapters + states + gradients < 48e9 < gpu.memory
-    gathered = Labels("Weight", 1, 80)
-    assert cost.sent(gathered) == cost.elements(gathered) == round(model.layer_size / 2)
 
 
 def test_time_on_a_cluster_leaves_out_the_gradient_of_the_weight() -> None:
@@ -661,10 +556,10 @@ def test_what_is_trained_can_be_said_at_a_shell(tmp_path: Path, capsys: pytest.C
 
 def test_a_target_is_for_what_is_trained() -> None:
     puzzle = puzzles()["lora"]
-    done = run(sharded, **puzzle.size)
+    done = run(lora, **puzzle.size)
     done.name = "lora"
     assert "17.4" in beside_target(done)._repr_html_()
-    other = run(sharded, **(puzzle.size | {"train": "weights"}))
+    other = run(lora, **(puzzle.size | {"train": "weights"}))
     other.name = "lora"
     with pytest.raises(PuzzleError, match="another size") as refused:
         beside_target(other)

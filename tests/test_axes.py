@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from drawing import draw, perfetto, play
 from lib import Cost, Dist, Model, PuzzleError, RingCost, run
 from lib.course.specs import puzzles
 from lib.grading.judge import check_features
@@ -256,14 +255,6 @@ def test_a_recording_gives_the_same_when_it_is_replayed(program: Any, mesh: dict
     outcome = replay.outcome("composed")
     assert outcome.verify() == "Correct!" and outcome.events == run(program, **how).events
     assert {event.op[0] for event in outcome.events if event.stream == "collective" and event.op} == named
-
-
-def test_they_are_drawn_played_and_traced() -> None:
-    done = run(replica_fsdp_context_tensor, **size(CUBES[0]))
-    for picture in (draw(done), play(done)):
-        assert "reduce-scatter" in picture._repr_html_()
-    assert json.loads(perfetto(done))["traceEvents"]
-    assert " 0AG " in str(done)
 
 
 def test_experts_may_be_divided_along_several_axes() -> None:

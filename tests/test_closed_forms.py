@@ -13,7 +13,7 @@ import pytest
 
 from lib import Cost, Model, RingCost, Run, run
 from lib.basics.units import exact
-from lib.course.specs import cost_named, puzzles
+from lib.course.specs import cost_named
 from lib.grading.submission import load
 from lib.machine.mesh import Mesh
 from lib.record.kinds import MEMORY_KINDS
@@ -214,21 +214,6 @@ def test_two_more_than_the_next_rank_hide_all_messages_but_the_first_and_the_las
     ]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
-@pytest.mark.parametrize(("send", "receive"), LINKS)
-def test_as_many_as_there_are_stages_go_round_once_in_a_round_trip(
-    ranks: int, send: Fraction, receive: Fraction
-) -> None:
-    """p in flight, each p(F + B) and 2(p - 1) messages on its way: so p more of them take so much longer."""
-    cost = Cost(send=send, receive=receive)
-    size = {"ranks": ranks, "layers": ranks, "cost": cost}
-    times = [
-        run(by_turns("just_enough", "sends and receives"), **size, batches=rounds * ranks).time for rounds in (4, 5)
-    ]
-    round_trip = 2 * ranks + 2 * (ranks - 1) * (send + receive)
-    assert Fraction(str(times[1])) - Fraction(str(times[0])) == round_trip
-
-
 # -- pipelines ----------------------------------------------------------------------------------------------
 
 FREE = {"send": 0, "receive": 0}
@@ -273,15 +258,6 @@ def test_interleaved_stages_divide_the_bubble_and_what_is_in_flight_is_megatrons
         assert in_flight(done, 0) == ranks * chunks * (1 + Fraction(ranks - 1, ranks * chunks))
 
 
-def test_no_pipeline_with_one_stage_a_rank_is_fast_enough_for_puzzle_14() -> None:
-    """Three times there and three times back a whole stage and a message, all micro-batches, and the updates."""
-    size, cost = {"ranks": 4, "layers": 8, "batches": 8}, cost_named("quick_messages")
-    bound = 3 * (2 + 0.2) + 8 * (2 + 2) + 3 * (2 + 0.2) + 2 * 0.5
-    for name in ("gpipe_ahead", "one_forward_one_backward_ahead"):
-        assert run(program("p06_gpipe", name), **size, cost=cost).time == pytest.approx(bound)
-    assert bound > puzzles()["interleaved"].target["time"]
-
-
 RINGS = [
     (stages, shards, chunks, each)
     for stages, shards in ((2, 2), (3, 2), (4, 2), (2, 3), (4, 1))
@@ -319,24 +295,6 @@ def test_breadth_first_has_a_small_bubble_and_gathers_a_layer_twice(
         assert {meetings(done, rank, layer) for layer in mine} == {(2, 1)}
         assert in_flight(done, rank) == each * chunks
         assert sends(done, rank) == (2 * chunks - (rank // shards in (0, stages - 1))) * each
-
-
-@pytest.mark.parametrize(("stages", "shards", "chunks"), [(2, 2, 2), (4, 2, 2), (3, 2, 3)])
-@pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_depth_first_gathers_a_layer_twice_for_each_micro_batch(
-    stages: int, shards: int, chunks: int, rounds: int
-) -> None:
-    """2m gathers and m reduce-scatters, and with free links the same time as breadth first."""
-    size, cost = ring(stages, shards, chunks, rounds * stages), Cost(update=0, collective=0, **FREE)
-    names = ("depth_first", "depth_first_kept", "breadth_first")
-    each, kept, breadth = (run(program("p15_breadth_first", name), **size, cost=cost) for name in names)
-    for rank in range(stages * shards):
-        layer = rank // shards
-        assert meetings(each, rank, layer) == (2 * rounds * stages, rounds * stages)
-        assert meetings(kept, rank, layer) == (1, 1)
-        most = 2 * (stages - 1 - layer) + (chunks - 1) * stages + 1
-        assert in_flight(each, rank) == min(rounds * stages * chunks, most)
-    assert each.time == kept.time == breadth.time
 
 
 # -- activation checkpointing -------------------------------------------------------------------------------
@@ -405,18 +363,6 @@ def test_a_checkpoint_every_so_many_layers(layers: int) -> None:
     root = round(layers**0.5)
     if root**2 == layers:
         assert figures[root] == min(figures.values()) == 2 * root
-
-
-@pytest.mark.parametrize("layers", [4, 9, 16, 36])
-def test_the_last_segment_need_not_go_forward_again(layers: int) -> None:
-    every = round(layers**0.5)
-    cost = Cost(backward=2, activation_elements=16 * Cost().activation_elements)
-    names = ("across_layers", "last_segment_kept")
-    again, kept = (
-        run(partial(program("p11_checkpointing", name), every=every), layers=layers, cost=cost) for name in names
-    )
-    kept.check()
-    assert (again.time - kept.time, again.memory) == (every - 1, kept.memory)
 
 
 TENSOR = [(t, layers) for t in (2, 3, 4, 8) for layers in (1, 2, 5)]
@@ -580,18 +526,6 @@ def test_offload_hides_updates_as_long_as_the_host_keeps_up(
         layers == 1 or update <= batches * backward
     )
     assert streamed.time >= by_layer.time
-
-
-@pytest.mark.parametrize("layers", [1, 2, 6])
-def test_offload_leaves_a_device_two_of_sixteen_bytes_and_a_layer(layers: int) -> None:
-    """Weights, and the gradient of one layer or two; the host has a weight and a state for each."""
-    done = run(program("p22_offload", "offload"), 1, layers, 2, hosts=1, cost=cost_named("slow_host"))
-    device, host = (done.models[rank].rank for rank in range(2))
-    assert at_most(done, "weights", device) == at_most(done, "opt_states", host) == layers * WEIGHT
-    assert at_most(done, "opt_states", device) == kept(done, "OptState", device) == 0
-    held = [event.held for event in done.models[device].log]
-    of_gradients = [MEMORY_KINDS.index(kind) for kind in ("weight_grads", "in_flight")]
-    assert max(sum(sample[place] for place in of_gradients) for sample in held) == WEIGHT
 
 
 BUCKETS = [(layers, k) for layers in (6, 12, 24) for k in (1, 2, 3, 6, 12, 24) if layers % k == 0]

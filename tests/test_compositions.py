@@ -76,24 +76,10 @@ def ring(machine: Machine) -> Iterator[Move]:
             yield Move(rank, (rank + 1) % machine.ranks, machine.of((rank - step) % machine.ranks))
 
 
-def ring_of_crumbs(machine: Machine) -> Iterator[Move]:
-    for move in ring(machine):
-        for crumb in sorted(move.pieces):
-            yield Move(move.src, move.dst, frozenset({crumb}))
-
-
 def each_to_all(machine: Machine) -> Iterator[Move]:
     for step in range(1, machine.ranks):
         for rank in range(machine.ranks):
             yield Move(rank, (rank + step) % machine.ranks, machine.of(rank))
-
-
-def over_rank_0(machine: Machine) -> Iterator[Move]:
-    everyone = machine.of(*range(machine.ranks))
-    for rank in range(1, machine.ranks):
-        yield Move(rank, 0, machine.of(rank))
-    for rank in range(1, machine.ranks):
-        yield Move(0, rank, everyone - machine.of(rank))
 
 
 def doubling(machine: Machine) -> Iterator[Move]:
@@ -145,18 +131,6 @@ def counterparts(machine: Machine) -> Iterator[Move]:
                 yield Move(rank, other, machine.of(*range(rank % machine.node_size, machine.ranks, machine.node_size)))
 
 
-def nodes_first(machine: Machine) -> Iterator[Move]:
-    """In each node first; then each rank brings one rank of each other node all of its node, which hands it on."""
-    for rank in range(machine.ranks):
-        for other in machine.node(rank):
-            if other != rank:
-                yield Move(rank, other, machine.of(rank))
-    for rank in range(machine.ranks):
-        for head in range(0, machine.ranks, machine.node_size):
-            if head not in machine.node(rank):
-                yield Move(rank, head + rank % machine.node_size, machine.of(*machine.node(rank)))
-
-
 def gossip(seed: int) -> Callable[[Machine], Iterator[Move]]:
     """Anyone sends anyone anything that is new to it."""
 
@@ -175,12 +149,7 @@ def gossip(seed: int) -> Callable[[Machine], Iterator[Move]]:
 
 
 COMPOSITIONS: dict[str, Callable[[Machine], Iterator[Move]]] = {
-    **{
-        fn.__name__: fn
-        for fn in (
-            *(ring, ring_of_crumbs, each_to_all, over_rank_0, doubling, tree, leaders, counterparts, nodes_first),
-        )
-    },
+    **{fn.__name__: fn for fn in (*(ring, each_to_all, doubling, tree, leaders, counterparts),)},
     **{f"gossip {seed}": gossip(seed) for seed in range(2)},
 }
 
@@ -310,9 +279,9 @@ def test_no_composition_is_cheaper_than_the_collective_at_any_price() -> None:
         for composition in COMPOSITIONS
     ]
     assert {name for name, *_ in everything} == COSTS.keys()
-    others = some([one for one in everything if one[0] != "default"], 40)
-    tried = [*some([one for one in everything if one[0] == "default"], 3), *others]
-    assert len(tried) > 15
+    others = some([one for one in everything if one[0] != "default"], 60)
+    tried = [*some([one for one in everything if one[0] == "default"], 5), *others]
+    assert len(tried) > 8
     found = {(name, one, machine): cheaper(COSTS[name], machine, one) for name, machine, one in tried}
     assert not {case: kinds for case, kinds in found.items() if kinds}
 

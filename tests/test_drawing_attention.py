@@ -12,11 +12,11 @@ import pytest
 from drawing import draw_attention, theme
 from drawing.attention import STRONG
 from drawing.marks import Polys, overlap, places_of_texts
-from lib import Cost, Model, PuzzleError, Run, run
+from lib import Cost, PuzzleError, Run, run
 from lib.course.specs import COSTS
 from solutions.p25_context_parallel import context_parallel_in_36_335
 from tests import experts
-from tests.drawing_events import corners, texts, titles
+from tests.drawing_events import outside, texts, titles
 from tests.slices import gathering, heads, in_steps, ring
 
 LONG, HEADS = COSTS["long_context"], COSTS["all_heads"]
@@ -66,23 +66,6 @@ def test_heads_are_drawn_as_one_triangle_of_all_ranks(backward: bool) -> None:
     )
 
 
-def test_heads_that_nobody_has_are_missing() -> None:
-    """Ranks 0 and 1 attend, with half of the heads, and the others do not: the whole triangle is crossed out."""
-
-    async def half_of_the_heads(model: Model) -> Model:
-        model.weights[0], _ = model.load_weights(0)
-        acts = model.activations
-        acts["inp"] = model.get_activation([0]).shard(model.rank, model.RANKS)
-        acts["att"], acts["kv"] = model.project(0, acts["inp"], model.weights[0])
-        for key in ("att", "kv"):
-            acts[key] = await model.alltoall(acts.pop(key), 0)
-        if model.rank < 2:
-            acts["att"] = model.attend(0, acts["att"], acts["kv"])
-        return model
-
-    assert "Nobody has attended" in draw_attention(run(half_of_the_heads, 4, 1, 1)).summary
-
-
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "one rank"])
 def test_the_blocks_fill_the_triangle_as_the_work_is_shared(name: str, backward: bool) -> None:
@@ -109,8 +92,7 @@ def test_the_picture_keeps_inside_and_no_text_lies_on_another(name: str, place: 
     if place == "narrow":
         assert figure.narrow is not None and figure.narrow.above is not None
         figure = figure.narrow.above
-    width, height = figure.size
-    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert outside(figure) == []
     places = places_of_texts(figure.diagrams)
     assert [(one, other) for one, other in combinations(places, 2) if overlap(one, other)] == []
     assert len(figure.svg()) < 300_000

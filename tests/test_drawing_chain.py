@@ -63,11 +63,6 @@ def test_the_line_goes_from_tick_0_to_the_end_through_the_boxes_of_the_chain(fn:
             assert (shown.kind, shown.start, shown.end) == (one.kind, one.start, one.end)
 
 
-def test_the_color_of_the_chain_can_be_read_on_light_and_dark_pages() -> None:
-    for color, card in zip(theme.ROLES["chain"], theme.ROLES["card"], strict=True):
-        assert theme.contrast(color, card) >= 4.5
-
-
 def test_all_operations_but_those_of_the_chain_are_pale() -> None:
     done = solved("gpipe")
     pale = [one for one in parse(draw(done, chain=True)).iter(SVG + "g") if one.get("opacity") == f"{FADED:g}"]
@@ -99,19 +94,6 @@ def test_a_collective_leads_from_the_rank_that_comes_last_to_the_one_that_goes_o
     assert str(layout.trace.chain) == "6.3 = 6 forward + 0.3 all-reduce"
     [meeting] = [pair for pair in stops(layout) if pair[0].row != pair[1].row]
     assert (meeting[0].row, meeting[1].row) == (1, 0)
-
-
-def test_where_several_ranks_are_as_late_the_chain_stays_on_its_own() -> None:
-    async def alike(model: Model) -> None:
-        model.weights[0], _ = model.load_weights(0)
-        model.activations[0] = model.get_activation([model.rank])
-        model.forward(0, model.activations[0], model.weights[0])
-        await model.allreduce(model.fake_grad(0, []), 0)
-        for _ in range(model.rank):
-            model.forward(0, model.activations[0], model.weights[0])
-
-    chain = chain_of(run(alike, ranks=2, layers=1, batches=2).events)
-    assert {one.rank for one in chain.events} == {1} and str(chain) == "2.3 = 2 forward + 0.3 all-reduce"
 
 
 def test_hover_texts_tell_how_much_longer_an_operation_may_take() -> None:

@@ -17,7 +17,7 @@ from lib.course.outlines import CELLS, silhouette
 from lib.course.specs import Puzzle, due, puzzles
 from lib.grading.progress import Point
 from lib.record.events import MARKS
-from tests.drawing_events import SVG, corners, parse, texts, titles
+from tests.drawing_events import SVG, outside, parse, texts, titles
 from tests.programs import COURSE, REPAIRS, solved
 
 
@@ -46,8 +46,7 @@ def test_every_puzzle_and_every_repair_is_on_the_map_with_its_figures_under_the_
         assert told.replace("\n", "; ")[1:] in figure.summary
     assert f"0 of {len(COURSE)} puzzles solved, 0 of " in figure.summary
     assert f"{len(REPAIRS)} programs to be repaired." in figure.summary
-    width, height = figure.size
-    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert outside(figure) == []
 
 
 def test_it_is_a_map_and_no_list() -> None:

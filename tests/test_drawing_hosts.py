@@ -126,8 +126,3 @@ def test_a_device_waits_for_its_host_and_says_so() -> None:
     assert any(title.startswith("rank 0 waits for its host\n") for title in said)
     assert any(title.startswith("rank 4, host of rank 0 waits for rank 0\n") for title in said)
     assert "waits for its host" in play(four()).page
-
-
-def test_each_row_is_at_the_lines_of_its_own_rank() -> None:
-    done = four()
-    assert trace_of(done).lines == {model.rank: model.lines() for model in done.models}

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import drawing
 from drawing import theme
 from drawing.layout import Layout, Place, rows_of, ticks, tracks_of
-from drawing.memory import steps_of
 from drawing.trace import trace_of
 from lib.record.events import MARKS, Event
 from lib.record.figures.waiting import idle_spans
@@ -99,14 +98,6 @@ def test_idle_is_when_a_rank_neither_computes_nor_communicates() -> None:
     made = trace(events)
     assert made.time == 9
     assert made.hidden == pytest.approx(0.5 / 9)
-
-
-def test_a_short_peak_of_memory_is_not_lost() -> None:
-    held = [(1,), (9,), (2,)]
-    samples = [event(0, "loss", at / 1e6, at / 1e6, held=amount + (0,) * 6) for at, amount in enumerate(held)]
-    layout = Layout(trace([*samples, event(0, "forward", 1, 1000)]), 980, 74)
-    steps = steps_of(layout, samples)
-    assert [amounts[0] for _, amounts in steps] == [9, 2]
 
 
 @pytest.mark.parametrize("end", [1e-3, 0.3, 1, 7.3, 20.4, 99, 12345])

@@ -8,16 +8,13 @@ from fractions import Fraction
 from itertools import pairwise
 from random import Random
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from drawing import Figure, draw, theme
 from drawing.layout import Layout
-from drawing.marks import text_width
-from drawing.memory import ABOVE, HEIGHTS, LABELED, Strip, draw_memory, profiles_of, zones_of
+from drawing.memory import ABOVE, HEIGHTS, LABELED, zones_of
 from drawing.peak import held_at, moment
-from drawing.svg import body
 from drawing.trace import Trace, trace_of
 from lib import Cost, Model, RingCost, run
 from lib.record.figures.score import memory_parts, peak, peak_event
@@ -141,94 +138,6 @@ def test_tensors_are_counted_only_where_all_have_one_size() -> None:
     assert alone.peak is not None and not re.search(r"\d", " ".join(p.text for p in held_at(alone.peak, alone)))
 
 
-def marks(figure: Figure) -> tuple[tuple[float, float], list[tuple[float, float, float]]]:
-    """The tip of the mark at the peak, and the pieces (x, from, to) of the dotted line."""
-    root = parse(figure)
-    titled = next(g for g in root.iter(SVG + "g") if (g.findtext(SVG + "title") or "").startswith("peak: "))
-    tip = re.match(r"M([\d.]+) ([\d.]+)", titled.find(SVG + "path").get("d"))  # type: ignore[arg-type, union-attr]
-    dotted = next(p for p in root.iter(SVG + "path") if p.get("stroke-dasharray") == "1.5 2.5")
-    pieces = re.findall(r"M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)", dotted.get("d", ""))
-    assert tip is not None and all(a == c for a, _, c, _ in pieces)
-    return (float(tip[1]), float(tip[2])), [(float(a), float(b), float(d)) for a, b, _, d in pieces]
-
-
-@pytest.mark.parametrize("make", [staged_run, sharded_run, lambda: sharded_run(32, 3), lambda: staged_run(8, 30)])
-def test_a_line_leads_from_the_peak_to_the_row_of_its_rank(make: Any) -> None:
-    made = trace_of(make())
-    figure = draw(made)
-    tip, pieces = marks(figure)
-    assert made.peak is not None and figure.area is not None
-    layout = Layout(made, figure.size[0], figure.area[1])
-    row = next(row for row in layout.rows if made.peak.rank in row.ranks)
-    assert {x for x, _, _ in pieces} == {tip[0]} == {round(layout.x(made.peak.issued), 2)}
-    assert pieces[0][1] == pytest.approx(row.y + layout.row_height, abs=0.01)
-    assert tip[1] - pieces[-1][2] in (pytest.approx(7, abs=0.01), pytest.approx(23, abs=0.01))  # or above the label
-    figures = [e for e in parse(figure).iter(SVG + "text") if re.fullmatch(r"[\d.]+", e.text or "")]
-    axis = [e for e in figures if figure.area[3] < float(e.get("y", 0)) < figure.area[3] + 20]
-    assert axis
-    for element in axis:  # it goes through no figure of the axis
-        x, y, half = (
-            float(element.get("x", 0)),
-            float(element.get("y", 0)) - 3.5,
-            text_width(element.text or "", 10) / 2,
-        )
-        assert not any(abs(at - x) < half and top < y < low for at, top, low in pieces), element.text
-
-
-# -- where the list is ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("fn", "spec"), SMALL)
-def test_the_parts_are_listed_where_they_cover_nothing_or_below(fn: Callable[[Model], Any], spec: Any) -> None:
-    done = played(fn, spec)
-    made = trace_of(done)
-    for width in (560, 980, 1400):
-        figure = draw(done, width=width, chain=False)
-        assert made.peak is not None
-        shown, summed = texts(figure), any(" = " in text for text in texts(figure))
-        if summed:
-            assert all(shown.count(part.text) <= 1 for part in held_at(made.peak, made))  # in the legend at most
-            start = next(at for at, text in enumerate(texts(figure)) if " = " in text)
-            said = " ".join(texts(figure)[start : start + 4])
-            assert all(part.text in said for part in held_at(made.peak, made))
-            continue
-        top, held = _curve(figure, made, width), held_at(made.peak, made)
-        places = [e for e in parse(figure).iter(SVG + "text") if e.text in {part.text for part in held}]
-        assert figure.area is not None
-        strip = [
-            e for e in places if float(e.get("y", 0)) < figure.area[3] + HEIGHTS[1] + LABELED + 60
-        ]  # and not the legend
-        assert len(strip) == len(held)
-        for element in strip:
-            left, low = float(element.get("x", 0)) - 13, float(element.get("y", 0)) + 2
-            right = left + 13 + text_width(element.text or "", 10) + 40
-            assert low <= top(left, right), element.text
-
-
-def _curve(figure: Figure, made: Trace, width: float) -> Callable[[float, float], float]:
-    """The highest point of the line along the total of the tall strip, between one x and another."""
-    lines = [
-        p.get("d", "")
-        for p in parse(figure).iter(SVG + "path")
-        if p.get("fill") == "none" and "s-ink" in p.get("class", "") and "stroke-dasharray" not in p.attrib
-    ]
-    points: list[tuple[float, float]] = []
-    x = y = 0.0
-    for command, rest in re.findall(r"([Mhvl])([-\d. ]+)", next(line for line in lines if line.count("h") > 1)):
-        numbers = [float(n) for n in rest.split()]
-        if command in "Ml":
-            x, y = (numbers[0], numbers[1]) if command == "M" else (x + numbers[0], y + numbers[1])
-        else:
-            x, y = (x + numbers[0], y) if command == "h" else (x, y + numbers[0])
-        points.append((x, y))
-
-    def top(left: float, right: float) -> float:
-        pairs = pairwise(points)
-        return min((min(b, d) for (a, b), (c, d) in pairs if a < right and c > left), default=1e9)
-
-    return top
-
-
 # -- what can be seen ----------------------------------------------------------------------
 
 
@@ -237,16 +146,6 @@ def _curve(figure: Figure, made: Trace, width: float) -> Callable[[float, float]
 def test_every_kind_of_memory_stands_out_from_its_ground(kind: str, scheme: int) -> None:
     ground = theme.ROLES["card"][scheme]
     assert theme.contrast(theme.MEMORY[kind][1], ground) >= 1.2  # and a line of ink is along their total
-
-
-def test_strips_lie_on_the_card_and_have_a_line_of_ink_along_their_total() -> None:
-    made = trace_of(staged_run())
-    parts, _ = draw_memory(Layout(made, 980, 74), 300)
-    root = ElementTree.fromstring(f"<svg>{body(parts)}</svg>")
-    totals = [p for p in root.iter("path") if p.get("fill") == "none" and "s-ink" in p.get("class", "")]
-    totals = [p for p in totals if p.get("stroke-width") == "1"]
-    assert len(totals) == len(profiles_of(Layout(made, 980, 74))) == 4
-    assert not [p for p in root.iter() if p.get("fill") == theme.LANE]
 
 
 # -- what is held when ---------------------------------------------------------------------
@@ -296,25 +195,6 @@ def test_the_rank_with_the_peak_is_first_and_all_have_one_scale() -> None:
     frame = next(path for path in frames if path.count("z") == 4)
     heights = [float(h) for h in re.findall(r"h798v([\d.]+)h-798", frame)]
     assert heights[0] - LABELED == heights[1] - ABOVE == heights[2] - ABOVE == HEIGHTS[4]  # with room for a label
-
-
-def test_the_stairs_of_one_forward_one_backward_are_seen() -> None:
-    """Each rank holds fewer activations than the one before, and its strip is lower by as much of its scale."""
-    done = next(run(fn, **spec["size"]) for fn, spec in solutions() if spec["name"] == "one_f_one_b")
-    made = trace_of(done)
-    layout = Layout(made, 980, 74)
-    assert made.peak is not None
-    strips = [Strip(layout, one, made.peak, None, 0, (HEIGHTS[4], ABOVE)) for one in profiles_of(layout)]
-    tops = [min(y for _, y in points(strip.area()[0])) for strip in strips]
-    most = [float(max(event.memory for event in events)) for events in made.by_rank.values()]
-    assert most == sorted(most, reverse=True) and most[3] < 0.75 * most[0]
-    for top, size in zip(tops, most, strict=True):
-        assert HEIGHTS[4] + ABOVE - top == pytest.approx(HEIGHTS[4] * size / most[0], abs=0.1)
-
-
-def points(area: Any) -> Iterator[tuple[float, float]]:
-    """The corners of an area."""
-    yield from area.shape.items[0]
 
 
 @pytest.mark.parametrize("ranks", [4, 64, 1024])

@@ -9,14 +9,13 @@ from drawing.primitives import primitives
 from lib import Cost, PuzzleError
 from lib.record.experts import ALLTOALL
 from lib.record.table import collective, in_stream
-from tests.drawing_events import corners, texts, titles
+from tests.drawing_events import outside, texts, titles
 
 
 @pytest.mark.parametrize("kind", primitives())
 def test_the_picture_keeps_inside_and_has_words(kind: str) -> None:
     figure = draw_primitive(kind)
-    width, height = figure.size
-    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert outside(figure) == []
     assert {"before", "after", "rank 0", "rank 1"} <= set(texts(figure))
     assert len(figure.svg()) < 25_000
 
@@ -58,8 +57,7 @@ def test_a_collective_of_activations_adds_up_partial_sums_joins_slices_or_makes_
     for rank in range(4):
         for said, words in zip((before, after), OF_ACTIVATIONS[kind], strict=True):
             assert f"rank {rank} {brought} of {words.format(rank)}" in said
-    width, height = figure.size
-    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert outside(figure) == []
 
 
 def test_what_has_no_activations_is_drawn_as_ever() -> None:

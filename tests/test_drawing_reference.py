@@ -164,7 +164,7 @@ COLUMNS = """() => [...document.querySelectorAll("dl")].map(list => [...list.chi
 }))"""
 
 
-@pytest.mark.parametrize(("width", "below"), [(400, True), (590, True), (640, False), (900, False), (1300, False)])
+@pytest.mark.parametrize(("width", "below"), [(590, True), (640, False)])
 def test_its_columns_begin_at_the_same_place_and_are_one_on_a_narrow_page(
     browser: Browser, width: int, below: bool
 ) -> None:
@@ -175,21 +175,16 @@ def test_its_columns_begin_at_the_same_place_and_are_one_on_a_narrow_page(
     assert len({left for left, _, _ in prices}) == max(1, (width + 28) // 268)  # they use the width
 
 
-def test_sizes_in_its_pictures_are_whole() -> None:
-    assert not re.search(r"\d\.\d\d elements", reference("all")._repr_html_())
-
-
 def test_no_default_is_told_by_its_place_in_memory() -> None:
     assert "sweep(programs, " in str(reference("all")) and " at 0x" not in str(reference("all"))
 
 
-@pytest.mark.parametrize("width", [360, 733, 989])
-def test_no_word_is_broken(browser: Browser, width: int, tmp_path: Path) -> None:
+def test_no_word_is_broken(browser: Browser, tmp_path: Path) -> None:
     def work(page: Page) -> list[list[str]]:
         found = [page.evaluate(BROKEN, "dt, dd, p")]
         page.add_style_tag(content="dd { word-break: break-all }")
         return [*found, page.evaluate(BROKEN, "dt, dd, p")]
 
     reference("all").save(tmp_path / "reference.html")
-    found, squeezed = browser.visit((tmp_path / "reference.html").as_uri(), work, width)
+    found, squeezed = browser.visit((tmp_path / "reference.html").as_uri(), work, 360)
     assert found == [] and squeezed

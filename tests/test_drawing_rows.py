@@ -12,7 +12,6 @@ from drawing import Figure, compare, draw, play, theme
 from drawing.gaps import exposed
 from drawing.layout import CROWDED, FINE, Layout, Place
 from drawing.links import links_of
-from drawing.numbering import LEAST_CONTRAST
 from drawing.trace import trace_of
 from lib import Model, Run, run
 from lib.basics.units import MS
@@ -171,11 +170,6 @@ def test_by_themselves_only_late_messages_have_arrows_and_the_pointer_asks_for_t
     assert not [one for one in parse(draw(solved(name), links="none")).iter(SVG + "path") if one.get("class") == "a"]
 
 
-def test_the_signs_of_a_pair_have_one_style() -> None:
-    for pair in (("allgather", "scatterreduce"), ("pass_to", "receive")):
-        assert {theme.text_on(theme.kind_color(kind)) for kind in pair} == {"#fefefe"}
-
-
 # -- the legend ----------------------------------------------------------------------------
 
 RUNS: dict[str, Any] = {
@@ -233,30 +227,6 @@ def test_every_sign_of_a_picture_is_in_its_legend_and_no_other(name: str) -> Non
     }
     axis = min(y for y, text in shown if text in ("ticks", "s") and y > 90)
     assert {text for _, text in shown if text in known} == signs(figure, axis)
-
-
-def test_numbers_on_faded_boxes_are_not_faded() -> None:
-    for name in ("ddp", "gpipe"):  # by layer, and by operation
-        root = parse(draw(solved(name), chain=True, memory=False))
-        pale = [one for one in root.iter(SVG + "g") if one.get("opacity")]
-        assert pale
-        assert not [text.text for one in pale for text in one.iter(SVG + "text") if (text.text or "").isdigit()]
-        plain = texts(draw(solved(name), memory=False))
-        shown = texts(draw(solved(name), chain=True, memory=False))
-        assert [shown.count(digit) for digit in "0123"] == [plain.count(digit) for digit in "0123"]
-
-
-def test_halves_of_a_backward_can_be_read_on_both_pages() -> None:
-    def mixed(top: str, below: str) -> str:
-        pairs = ((int(top[at : at + 2], 16), int(below[at : at + 2], 16)) for at in (1, 3, 5))
-        return "#" + "".join(f"{round(a * theme.HALF + b * (1 - theme.HALF)):02x}" for a, b in pairs)
-
-    for page in (0, 1):
-        ink, lane = theme.ROLES["ink"][page], theme.ROLES["lane"][page]
-        for kind in theme.BANDS:
-            for batch in range(16):
-                ground = mixed(theme.work_color(kind, batch, 16), lane)
-                assert theme.contrast(ink, ground) >= LEAST_CONTRAST, (page, kind, batch)
 
 
 @pytest.mark.parametrize("page", [0, 1])
@@ -347,9 +317,6 @@ LARGEST_OF_BOXES = 500_000
 """Bytes of a picture of boxes, of the usual width."""
 NEAR = [
     ("gpipe", {"ranks": 16, "layers": 16, "batches": 32}),
-    ("gpipe", {"ranks": 8, "layers": 8, "batches": 66}),
-    ("one_f_one_b", {"ranks": 16, "layers": 16, "batches": 32}),
-    ("zero_bubble", {"ranks": 8, "layers": 8, "batches": 56}),
     ("fsdp", {"ranks": 16, "layers": 31, "batches": 16}),
     ("pipeline_fsdp", {"ranks": 16, "layers": 40, "batches": 4}),
 ]
@@ -385,55 +352,6 @@ def test_a_crowded_picture_still_tells_what_each_operation_is_and_when() -> None
     assert any(re.match(r"rank 3 to rank 4, micro-batch 5\ntick [\d.]+ to [\d.]+$", one) for one in said)
     root = parse(figure)
     assert sum(one.get("class") == "m" for one in root.iter(SVG + "g")) == messages
-
-
-def test_a_crowded_picture_has_the_look_of_one_with_room() -> None:
-    done = solved("gpipe", ranks=16, layers=16, batches=16)
-    colors = {one.get("fill") for one in parse(draw(done)).iter()} | {
-        one.get("stroke") for one in parse(draw(done)).iter()
-    }
-    wanted = {theme.work_color(kind, batch, 16) for kind in ("forward", "backward") for batch in range(16)}
-    assert wanted | {theme.kind_color("pass_to"), theme.kind_color("receive"), theme.GAP} <= colors
-    layout = Layout(trace_of(done), 980, 74)
-    assert layout.crowded and not Layout(trace_of(solved("gpipe")), 980, 74).crowded
-
-
-def test_the_chain_of_a_crowded_picture_stands_out() -> None:
-    done = solved("gpipe", ranks=16, layers=16, batches=16)
-    root = parse(draw(done, chain=True))
-    pale = [one for one in root.iter(SVG + "g") if one.get("opacity")]
-    assert len(pale) == 1 and len(list(pale[0].iter())) > 20
-
-
-def test_rows_without_boxes_keep_colors_tint_and_hover_texts() -> None:
-    done = solved("gpipe", ranks=64, layers=64, batches=8)
-    assert sum(one.kind not in MARKS for one in done.events) > FINE
-    figure = draw(done)
-    said = titles(figure)
-    assert "rank 0: forward of micro-batches 0-7, tick 0 to 9.4" in said
-    assert any(re.match(r"rank 7: forward of micro-batches 0-7, tick [\d.]+ to [\d.]+$", one) for one in said)
-    assert any(re.match(r"rank 63: .*backward of micro-batches 0-7, tick [\d.]+ to [\d.]+$", one) for one in said)
-    assert "waits, or is done" in texts(figure)
-    paths = [one for one in parse(figure).iter(SVG + "path") if one.get("stroke-width")]
-    colors = {str(one.get("stroke")): one for one in paths if one.get("stroke-opacity") is None}
-    wanted = {theme.work_color(kind, batch, 8) for kind in ("forward", "backward") for batch in range(8)}
-    assert wanted | {theme.GAP} <= set(colors)
-
-
-def test_numbers_are_written_wherever_they_have_room() -> None:
-    done = solved("gpipe", ranks=32, layers=32, batches=20)
-    assert sum(one.kind not in MARKS for one in done.events) > FINE
-    wide, narrow = (texts(draw(done, width=width, memory=False)) for width in (3000, 980))
-    assert wide.count("17") >= 2 * 32
-    assert narrow.count("17") == 0
-
-
-def test_hover_texts_of_runs_are_few() -> None:
-    """Whatever the number of ranks and events."""
-    for ranks, count in ((1, 5000), (20, 400), (280, 40)):
-        figure = draw(trace(*(chain(rank, count, offset=3 * rank) for rank in range(ranks))), memory=False)
-        runs = [one for one in titles(figure) if re.search(r": .*, tick [\d.]+ to ", one)]
-        assert 0 < len(runs) <= 1300, (ranks, len(runs))
 
 
 def test_many_narrow_operations_are_shares_of_a_column() -> None:
@@ -474,14 +392,6 @@ def test_chunks_of_a_rank_have_feet_of_their_own() -> None:
     assert not any("foot" in text for text in texts(draw(solved("one_f_one_b"), memory=False)))
 
 
-def test_arrows_lie_behind_boxes() -> None:
-    elements = list(parse(draw(solved("interleaved"), memory=False)).iter())
-    arrows = [at for at, one in enumerate(elements) if one.get("stroke") == theme.ARROW and one.get("d")]
-    blue = theme.work_color("forward", 0, 8)
-    first = next(at for at, one in enumerate(elements) if one.tag == SVG + "rect" and one.get("fill") == blue)
-    assert arrows and min(arrows) < first
-
-
 def test_colors_show_the_order_among_a_ranks_own_micro_batches() -> None:
     """Of replicas of a pipeline, each with many micro-batches, every one goes from dark to light."""
     made = trace(
@@ -494,17 +404,3 @@ def test_colors_show_the_order_among_a_ranks_own_micro_batches() -> None:
     assert made.order == ({at: at % 4 for at in range(8)}, 4)
     few = trace(*([event(rank, "forward", 0, 1, 0, [rank])] for rank in range(4)))
     assert few.order == ({at: at for at in range(4)}, 4)
-
-
-def test_units_stand_beside_targets() -> None:
-    shown = texts(draw(solved("gpipe"), memory=False))
-    assert {"target 33.8 ticks", "peak memory, elements"} <= set(shown)
-    plain = texts(draw(staged_run(), memory=False))
-    assert plain[plain.index("time") + 2] == "ticks" and "peak memory, elements" in plain
-
-
-def test_a_title_is_smaller_rather_than_cut() -> None:
-    title = "the next gather ahead of the one that is needed now"
-    assert title in texts(draw(staged_run(), title=title)) and title in texts(
-        draw(staged_run(), title=title, width=600)
-    )

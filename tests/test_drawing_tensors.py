@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from drawing import Figure, draw_group, draw_tensor
 from drawing.layout import hatching
 from drawing.marks import text_width
 from lib import Activation, ActivationGrad, Attended, KeysValues, Model, OptState, PuzzleError, Weight, WeightGrad
-from tests.drawing_events import SVG, corners, parse, staged_run, texts, titles
+from tests.drawing_events import outside, parse, staged_run, texts, titles
 
 ROOT = Path(__file__).resolve().parent.parent
 TENSORS = {
@@ -79,8 +78,7 @@ TENSORS = {
 def test_a_tensor_shows_its_layer_and_its_part(tensor: Any, words: str, tmp_path: Path) -> None:
     figure = draw_tensor(tensor)
     assert titles(figure) == [words] == [figure.summary]
-    width, height = figure.size
-    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert outside(figure) == []
     assert len(figure.svg()) < 12_000
     chalk_render(figure, str(tmp_path / "stock.svg"), height=100)
 
@@ -157,10 +155,9 @@ def test_dictionaries_by_name_are_rows() -> None:
 )
 def test_groups_of_any_size_keep_inside(group: object, count: int) -> None:
     figure = draw_group(group)
-    width, height = figure.size
     assert len(titles(figure)) == count
-    assert width < 1100
-    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert figure.size[0] < 1100
+    assert outside(figure) == []
     assert ("empty" in texts(figure)) == (count == 0)
 
 
@@ -216,16 +213,6 @@ def test_importing_elsewhere_changes_nothing_and_loads_no_ipython() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, check=True)
 
 
-def test_importing_twice_is_harmless(shell: InteractiveShell) -> None:
-    importlib.reload(drawing.notebook).register()
-    data, _ = shell.display_formatter.format(Weight(0, 2, 0))  # type: ignore[union-attr]
-    assert data["text/html"].count("<svg ") == 1
-
-
 def test_an_ipython_that_does_not_run_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("IPython.get_ipython", lambda: None)
     drawing.notebook.register()
-
-
-def test_the_svg_namespace_is_the_only_one() -> None:
-    assert {element.tag.split("}")[0] + "}" for element in parse(draw_tensor(Weight(0, 2, 0))).iter()} == {SVG}

@@ -13,13 +13,22 @@ from drawing import draw_tokens, theme
 from drawing.marks import Polys, overlap, places_of_texts
 from lib import PuzzleError, Run, run
 from lib.course.specs import COSTS
-from tests import expert_programs, experts
-from tests.drawing_events import corners, texts, titles
+from tests import experts
+from tests.drawing_events import outside, texts, titles
+from tests.test_closed_forms import program
 
 UNEVEN = COSTS["experts"]
+EXPERT_PARALLEL = program("p27_expert_parallel", "expert_parallel")
+BY_TURNS = program("p28_two_batch_overlap", "two_batch_overlap")
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "puzzle 27": (expert_programs.one_after_the_other, {"ranks": 4, "layers": 8, "batches": 4, "cost": UNEVEN}),
-    "by turns": (expert_programs.by_turns(), {"ranks": 4, "layers": 4, "batches": 8, "cost": UNEVEN}),
+    "puzzle 27": (
+        program("p27_expert_parallel", "expert_parallel"),
+        {"ranks": 4, "layers": 8, "batches": 4, "cost": UNEVEN},
+    ),
+    "by turns": (
+        program("p28_two_batch_overlap", "two_batch_overlap"),
+        {"ranks": 4, "layers": 4, "batches": 8, "cost": UNEVEN},
+    ),
     "even": (experts.plain, {"ranks": 2, "layers": 4, "batches": 4}),
     "two levels": (
         experts.in_two_levels(("box", "gpu")),
@@ -34,8 +43,8 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @cache
 def done(name: str) -> Run:
-    program, size = RUNS[name]
-    return run(program, **size, experts=8)
+    fn, size = RUNS[name]
+    return run(fn, **size, experts=8)
 
 
 @pytest.mark.parametrize("narrow", [False, True])
@@ -45,8 +54,7 @@ def test_the_picture_keeps_inside_and_no_text_lies_on_another(name: str, narrow:
     if narrow:
         assert figure.narrow is not None and figure.narrow.above is not None
         figure = figure.narrow.above
-    width, height = figure.size
-    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert outside(figure) == []
     places = places_of_texts(figure.diagrams)
     assert [(one, other) for one, other in combinations(places, 2) if overlap(one, other)] == []
     assert len(figure.svg()) < 100_000

@@ -13,25 +13,25 @@ from lib.course.specs import COSTS
 from lib.machine.cost import Shape
 from lib.record.labels import Labels
 from lib.running.workload import Workload
-from tests import expert_programs as programs
 from tests import experts
 from tests.marks import needs_processes, needs_torch
 from tests.programs import solutions
+from tests.test_closed_forms import program
 
 SIZE: dict[str, Any] = {"layers": 4, "batches": 8, "experts": 8, "layer": "experts", "hidden": 32}
 UNEVEN = ExpertCost(loads=(9, 0, 0, 0, 1, 2, 0, 1), chosen=3)
 SECTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "plain": (programs.one_after_the_other, {"ranks": 4}),
-    "gathered": (programs.gathered, {"ranks": 4}),
-    "by turns": (programs.by_turns(1, 1, 1), {"ranks": 4}),
+    "plain": (program("p27_expert_parallel", "expert_parallel"), {"ranks": 4, "batches": 4}),
+    "gathered": (program("p27_expert_parallel", "experts_gathered"), {"ranks": 4}),
+    "by turns": (program("p28_two_batch_overlap", "updates_while_tokens_travel"), {"ranks": 4}),
     "in two levels": (experts.in_two_levels(("gpu", "box")), {"ranks": 4, "mesh": {"box": 2, "gpu": 2}}),
     "copies": (experts.copies, {"ranks": 8, "mesh": {"replica": 2, "expert": 4}}),
 }
 
 
 def real(name: str, **how: Any) -> Any:
-    program, size = SECTIONS[name]
-    return run(program, **{"timeout": None, "engine": "local", **SIZE, **size, **how})
+    fn, size = SECTIONS[name]
+    return run(fn, **{"timeout": None, "engine": "local", **SIZE, **size, **how})
 
 
 @needs_torch
@@ -144,7 +144,7 @@ def test_tokens_travel_between_processes(name: str) -> None:
     """Each process gets the tokens of its experts only: the same numbers as in one process, and as many are stored as
     the labels say."""
     size = {"in two levels": {"ranks": 4}, "copies": {"ranks": 4, "mesh": {"replica": 2, "expert": 2}}}
-    how = {"cost": COSTS["experts"], "dtype": "float64", **size.get(name, {"ranks": 2})}
+    how = {"cost": COSTS["experts"], "dtype": "float64", **size.get(name, {"ranks": 2, "batches": 2})}
     done = real(name, engine="processes", **{**how, "timeout": 60})
     assert done.agreement.relative == real(name, **how).agreement.relative <= 1e-14
     right, counted = done.stored

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,15 +12,9 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Deadlock, Model, PuzzleError, Run, run
-from lib.basics.units import divided
-from lib.course.layouts import mesh_of
+from lib import Deadlock, Model, PuzzleError, Run, run
 from lib.course.specs import puzzles
-from lib.machine.network import Network
 from lib.machine.outcome import Outcome
-from lib.machine.rank_state import RankState, Results, TensorState
-from lib.record.kinds import SLOT
-from lib.record.labels import Labels
 from lib.running.workload import KINDS, TOLERANCES
 from tests.marks import needs_torch
 from tests.programs import layers_of, solutions
@@ -112,39 +105,6 @@ def test_sizes_that_nothing_divides(layer: str, hidden: int) -> None:
             real(fn, spec["size"], layer=layer, hidden=hidden, length=3, seed=4, dtype="float64").check()
 
 
-@needs_torch
-def test_honest_reorderings_have_the_right_numbers() -> None:
-    """Cut and joined in pieces of several totals, added in any tree."""
-
-    async def program(model: Model) -> None:
-        model.weights[0], model.opt_states[0] = model.load_weights(0)
-        batches = [2 * model.rank, 2 * model.rank + 1]
-        for batch in batches:
-            model.activations[0] = model.get_activation([batch])
-            model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
-            model.grad_activations[0] = model.loss(model.activations[1])
-            model.grad_weights[batch], _ = model.backward(
-                0, model.activations[0], model.grad_activations[0], model.weights[0]
-            )
-        model.grad_weights["mine"] = sum(model.grad_weights.pop(batch) for batch in batches)  # type: ignore[arg-type]
-        zero = model.fake_grad(0, [])
-        model.grad_weights["all"] = await model.allreduce(zero + model.grad_weights.pop("mine"), 0)
-        whole = model.grad_weights.pop("all")
-        model.grad_weights[0] = (
-            whole.shard(1, 3).combine(whole.shard(0, 6).combine(whole.shard(2, 3))).combine(whole.shard(1, 6))
-        )
-        for name in (model.weights, model.opt_states):
-            tensor = name.pop(0)
-            name[0] = tensor.shard(model.rank, 2).shard(1, 2).combine(tensor.shard(model.rank, 2).shard(0, 2))
-        model.weights[0], model.opt_states[0] = model.update(
-            0, model.grad_weights[0], model.weights[0], model.opt_states[0]
-        )
-        model.set_final_weight(0, await model.allgather(model.weights[0], 0))
-
-    for strict in (True, False):
-        real(program, {"ranks": 2, "layers": 1, "batches": 4}, hidden=7, dtype="float64", _strict=strict).check()
-
-
 # -- the same run ------------------------------------------------------------------------------------------------------
 
 
@@ -158,103 +118,6 @@ def test_log_time_memory_and_fingerprints_are_those_of_the_simulated_run(fn: Any
     assert str(found) == str(simulated)
     assert isinstance(found, Run)
     assert [model.lines() for model in found.models] == [model.lines() for model in simulated.models]
-
-
-class RealSizes(Cost):
-    """Sizes of real tensors that are a formula's here, too: the gradient of attended queries has two more rows of each
-    token, and not the softmax's numbers a second time."""
-
-    def elements(self, labels: Labels) -> Any:
-        if labels.kind != "AttendedGrad":
-            return super().elements(labels)
-        whole = self.attended_elements + 2 * self.activation_elements
-        return divided(whole * len(labels.batches) * len(labels.shards), labels.total)
-
-
-@pytest.mark.long
-@needs_torch
-@pytest.mark.parametrize(
-    ("fn", "size", "layer"),
-    [
-        pytest.param(*example.values, layer, id=f"{example.id}-{layer}")
-        for place, example in enumerate(EXAMPLES)
-        for layer in (KINDS if place < 4 else layers_of(*example.values)[:1])
-    ],
-)
-def test_what_is_really_stored_is_what_the_simulator_counts(
-    fn: Any, size: dict[str, Any], layer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At every event. Once the simulator are given the counted numbers of every tensor instead of a formula's; and once
-    the ranks' dictionaries are gone through."""
-    from lib.engines import numbers
-    from lib.engines.layers import heads, parameters, shapes_of_adapter
-    from lib.engines.pairs import Pair
-    from tests.test_engine_numbers import nbytes, numel
-
-    size = size if layer != "experts" else {"experts": 8, **size}
-    models: dict[int, Model] = {}
-    walked: dict[int, list[list[int]]] = {rank: [] for rank in range(mesh_of(size).everyone)}
-    tokens, of_softmax = 64 * 16, 2 * heads(64) * 16  # two numbers for each token and head
-    sizes = {"weight_elements": parameters(layer, 64), "activation_elements": tokens}
-    sizes |= {"keys_values_elements": 2 * tokens, "attended_elements": 2 * tokens + of_softmax}
-    formula = RealSizes(**sizes, adapter_elements=sum(map(math.prod, shapes_of_adapter(layer, 64))))
-    wanted = run(fn, **size, cost=formula)
-
-    def counted(pair: Pair) -> int:
-        value = pair.made()
-        assert nbytes(value) == 4 * numel(value)  # no view of anything larger
-        return numbers.elements(value)
-
-    def walk(rank: RankState, operands: Any) -> None:
-        held = [0] * 5
-        stored = [one._token for store in models[rank.rank].storage() for one in store.values()]
-        for tensor in stored + [tensor for tensor in operands if not tensor.stored]:
-            held[SLOT[tensor.labels.kind]] += counted(tensor.value)
-        walked[rank.rank].append(held)
-
-    init, sample, mark = Model.__init__, RankState.sample, RankState.mark
-    make, hold = TensorState.__init__, Network._hold
-
-    def known(self: Model, rank: int = 0, *rest: Any) -> None:
-        models[rank] = self
-        init(self, rank, *rest)
-
-    def weighed(self: TensorState, labels: Any, value: Any, memory: Any, *rest: Any) -> None:
-        make(self, labels, value, counted(value), *rest)
-
-    def with_bytes(result: Any) -> Any:
-        if isinstance(result, Results):
-            return Results.of(tuple(map(with_bytes, result.each)))
-        return result._replace(memory=counted(result.value))
-
-    def held(self: Network, meeting: Any, heads: Any) -> None:
-        calls = list(meeting.calls)
-        hold(self, meeting, heads)
-        for call in calls:
-            call.result = with_bytes(call.result)
-
-    def sampled(self: RankState, operands: Any, *workspace: Any) -> Any:
-        walk(self, operands)
-        return sample(self, operands, *workspace)
-
-    def marked(self: RankState, *args: Any) -> None:
-        walk(self, ())
-        mark(self, *args)
-
-    monkeypatch.setattr(Model, "__init__", known)
-    for owner, name, wrapped in (
-        (TensorState, "__init__", weighed),
-        (RankState, "sample", sampled),
-        (RankState, "mark", marked),
-        (Network, "_hold", held),
-    ):
-        monkeypatch.setattr(owner, name, wrapped)
-    found = real(fn, size, layer=layer, cost=Cost(**dict.fromkeys((*sizes, "adapter_elements"), 10**9)))
-    assert [event.held for event in found.events] == [event.held for event in wanted.events]
-    assert [tuple(held) for rank in range(mesh_of(size).everyone) for held in walked[rank]] == [
-        event.held[:5] for event in wanted.events
-    ]
-    assert found.memory == wanted.memory > 0
 
 
 @needs_torch
@@ -388,21 +251,17 @@ def nothing(model: Model) -> None:
     pass
 
 
-@pytest.mark.parametrize("engine", ["simulated", "local", "processes"])
+@pytest.mark.parametrize("engine", ["simulated", "processes"])
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
         ("layer", "conv", "'mlp' or 'block'"),
-        ("layer", None, "'mlp' or 'block'"),
         ("dtype", "float16", "'float32' or 'float64'"),
-        ("dtype", ["float32"], "'float32' or 'float64'"),
         ("hidden", 0, "from 1 up"),
         ("hidden", 64.0, "from 1 up"),
         ("length", True, "from 1 up"),
         ("seed", -1, "from 0 up"),
-        ("seed", "x", "from 0 up"),
         ("device", "tpu", "'auto' or 'cpu'"),
-        ("pace", "fast", "from 0 up"),
         ("pace", -1, "from 0 up"),
     ],
 )
@@ -412,13 +271,6 @@ def test_bad_options_are_refused_by_every_engine(engine: str, option: str, value
     assert says in str(caught.value)
     assert f"got:      {value!r}" in str(caught.value)
     assert caught.value.line.endswith("run(nothing, engine=engine, **{option: value})")
-
-
-@pytest.mark.parametrize("engine", ["real", "", None, 3, ["local"]])
-def test_an_unknown_engine_is_refused_with_those_that_there_are(engine: Any) -> None:
-    with pytest.raises(PuzzleError, match="no such engine") as caught:
-        run(nothing, engine=engine)
-    assert "'simulated' or 'local' or 'processes'" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -456,12 +308,3 @@ def test_lib_runs_without_torch_and_never_imports_it_by_itself() -> None:
     first, second = done.stdout.splitlines()
     assert first == "nothing: not attempted yet"
     assert second.startswith('engine="local" needs torch, which is not installed here: pip install torch cloudpickle')
-
-
-def test_another_missing_module_is_no_missing_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str, package: str | None = None) -> Any:
-        raise ModuleNotFoundError("No module named 'x'", name="x")
-
-    monkeypatch.setattr(RUN, "import_module", absent)
-    with pytest.raises(ModuleNotFoundError, match="'x'"):
-        run(nothing, engine="local")

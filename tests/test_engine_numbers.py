@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import pickle
 from typing import Any
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 
 from lib.basics.errors import PuzzleError
 from lib.machine.fingerprints import Fingerprints
-from lib.record.labels import Labels, cut, join
-from lib.running.workload import KINDS, TOLERANCES, Workload
+from lib.record.labels import Labels, cut
+from lib.running.workload import KINDS, Workload
 from tests.marks import MISSING, NO_TORCH
 
 if "torch" in MISSING:
@@ -95,25 +94,6 @@ def test_pieces_cut_and_joined_in_any_way_are_plain_slices(draw: st.DataObject) 
     assert torch.equal(taken[:, ~taken[0].isnan()], whole[:, held])
 
 
-@given(st.data())
-def test_values_are_cut_and_joined_as_their_labels_are(draw: st.DataObject) -> None:
-    whole_labels = weight_labels({0}, 1, draw.draw(st.sampled_from(["Weight", "OptState"])))
-    source = NUMBERS.weight if whole_labels.kind == "Weight" else NUMBERS.opt_state
-    parts = [(whole_labels, source(whole_labels))]
-    for _ in range(draw.draw(st.integers(0, 3))):
-        labels, value = parts.pop(draw.draw(st.integers(0, len(parts) - 1)))
-        count = draw.draw(st.integers(1, 4))
-        made = [cut(labels, index, count) for index in range(count)]
-        parts += [(piece, NUMBERS.cut(value, piece)) for piece in made]
-    for labels, value in parts:
-        assert torch.equal(flat(value), flat(source(labels)))
-        assert torch.equal(NUMBERS.expand(value, labels), flat(value))
-    order = draw.draw(st.permutations(parts))
-    some = order[: draw.draw(st.integers(1, len(order)))]
-    labels, value = join([labels for labels, _ in some], ""), NUMBERS.join([value for _, value in some])
-    assert torch.equal(flat(value), flat(source(labels)))
-
-
 def test_a_cut_keeps_nothing_else_in_memory() -> None:
     whole = weight_labels({0}, 1)
     value = NUMBERS.weight(whole)
@@ -188,17 +168,6 @@ def test_values_there_and_back_as_plain_tensors() -> None:
 # -- layers, data, optimizer -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", TOLERANCES)
-def test_a_layer_works_in_every_precision(kind: str, dtype: str) -> None:
-    work = Workload(layer=kind, dtype=dtype, hidden=32, length=5)
-    x, w = data.inputs(work, 0), data.weight(work, 0)
-    assert w.shape == (layers.parameters(kind, 32),)
-    y = layers.apply(kind, x, w)
-    assert y.shape == x.shape and y.dtype == x.dtype == w.dtype == getattr(torch, dtype)
-    assert y.isfinite().all()
-
-
 def test_attention_looks_back_only_and_agrees_with_torch() -> None:
     work = Workload(layer="block", dtype="float64", hidden=32, length=5)
     x, w = data.inputs(work, 0), data.weight(work, 0)
@@ -224,13 +193,6 @@ def test_attention_looks_back_only_and_agrees_with_torch() -> None:
     middle = x + attended.transpose(0, 1).reshape(5, 32) @ out
     wanted = middle + functional.gelu(functional.layer_norm(middle, (32,), gain2) @ up) @ down
     assert torch.allclose(before, wanted, rtol=1e-12, atol=1e-12)
-
-
-def test_kinds_are_the_same_with_and_without_torch() -> None:
-    assert tuple(layers.LAYERS) == KINDS
-    assert layers.parameters("mlp", 64) == 4096
-    assert layers.parameters("block", 8) == 12 * 64 + 16
-    assert [layers.heads(hidden) for hidden in (1, 16, 32, 33, 64, 100, 512)] == [1, 1, 2, 1, 4, 4, 8]
 
 
 def test_data_follow_from_the_seed_and_are_all_different() -> None:
@@ -364,12 +326,6 @@ def test_every_number_is_on_the_device(kind: str) -> None:
     nans = there.made_up(grad)
     values = [of_weight, of_input, *halves, *new, nans, there.of(grad, zeros)]
     assert {tensor.device.type for value in values for tensor in numbers.stored(value)} == {"meta"}
-
-
-def test_the_methods_are_those_of_the_fingerprints() -> None:
-    public = {name for name in vars(Fingerprints) if not name.startswith("_")}
-    assert {name for name in public if not hasattr(Numbers, name)} == set()
-    assert importlib.import_module("lib.engines").__doc__
 
 
 @pytest.mark.parametrize("at_once", [False, True])

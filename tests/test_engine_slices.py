@@ -112,6 +112,7 @@ def test_heads_on_real_processes(zigzag: bool) -> None:
 
 @needs_processes
 @pytest.mark.process
+@pytest.mark.slow
 def test_the_sends_of_a_ring_are_measured_beside_its_compute() -> None:
     """Ring attention hides its sends behind attention. So most of them begin while the rank attends, on each rank: a
     ring does not send from one rank after the other."""

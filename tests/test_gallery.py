@@ -11,9 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from drawing import theme
 from drawing.theme import ROLES
-from lib import Cost, Model, run
 from lib.basics.units import show_elements, show_ticks
 from lib.course.outlines import solution_figures
 from lib.course.specs import puzzles
@@ -25,7 +23,7 @@ from solutions.build.pictures.schedules import draw_schedule
 from solutions.build.sources.files import ROOT
 from solutions.build.sources.overview import sentences
 from tests.browser import Browser, Scheme, keep, rgb
-from tests.drawing_events import SVG, corners, staged_run, texts
+from tests.drawing_events import SVG, outside, staged_run, texts
 from tests.test_build import PUZZLE, TOUR
 
 FOLDER = ROOT / "puzzles"
@@ -164,8 +162,7 @@ def seen_in(browser: Browser, width: int, **media: str) -> Any:
     return browser.visit((FOLDER / gallery.PAGE).as_uri(), look, width)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 980])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (980, "dark")])
 def test_it_fits_its_page(browser: Browser, width: int, scheme: Scheme) -> None:
     seen = seen_in(browser, width, color_scheme=scheme)
     assert seen["scrolled"] == width and seen["out"] == 0
@@ -194,8 +191,7 @@ def test_on_paper_it_is_light(browser: Browser) -> None:
 def test_a_schedule_keeps_inside_and_says_its_memory() -> None:
     for rough in (0, 1):
         drawn = draw_schedule(staged_run(4, 4), rough)
-        width, height = drawn.size
-        assert [(x, y) for x, y in corners(drawn) if not (0 <= x <= width and 0 <= y <= height)] == []
+        assert outside(drawn) == []
         assert {"memory", "peak 1.7M", "ticks"} <= set(texts(drawn))
         assert not any("target" in text for text in texts(drawn))
     assert len(draw_schedule(staged_run(8, 32), 1).svg()) < len(draw_schedule(staged_run(8, 32)).svg()) / 3
@@ -214,25 +210,3 @@ def test_a_puzzle_without_its_line_in_the_overview_is_named(tmp_path: Path, caps
     assert main([], tmp_path) == 0
     known = json.loads((tmp_path / "lib" / "specs.json").read_text(encoding="utf-8"))
     assert known["fsdp"]["idea"] == "no GPU has a *whole* gradient"
-
-
-def test_where_a_rank_computes_a_rough_row_shows_that_and_not_what_it_sends() -> None:
-    """Two layers forward (1 to 3) beside an all-reduce as long as both; another one with nothing beside it."""
-
-    async def beside(model: Model) -> None:
-        model.weights[0], _ = model.load_weights(0)
-        model.activations[0] = model.get_activation([model.rank])
-        model.forward(0, model.activations[0], model.weights[0])
-        sums = model.allreduce(model.fake_grad(0, []), 0)
-        for _ in range(2):
-            model.forward(0, model.activations[0], model.weights[0])
-        await sums
-        await model.allreduce(model.fake_grad(0, []), 0)
-
-    done = run(beside, ranks=2, layers=1, batches=2, cost=Cost(allreduce=2.0))
-    picture = draw_schedule(done, 2).svg()
-    drawn = re.findall(rf'stroke="{theme.kind_color("allreduce")}"[^>]* d="([^"]*)"', picture)
-    lengths = [float(length) for path in drawn for length in re.findall(r"h([\d.]+)", path)]
-    row = re.search(r'class="f-lane" d="M[\d.]+ [\d.]+h([\d.]+)', picture)
-    assert row is not None
-    assert lengths == [pytest.approx(float(row[1]) * 2 / 5, abs=4)] * 2  # of each rank the second, 2 of 5 ticks

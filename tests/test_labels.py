@@ -154,21 +154,6 @@ def test_a_sum_of_one_gradient_is_that_gradient() -> None:
         assert total_of([grad], "") == grad
 
 
-def test_a_shard_of_a_shard() -> None:
-    weight = Weight(0, 2, 0)
-    piece = weight.shard(2, 4).shard(1, 2)
-    assert (piece.shards, piece.total) == ({5}, 8)
-    joined = weight.shard(4, 8).combine(weight.shard(5, 8))
-    assert (joined.shards, joined.total) == ({2}, 4)
-    assert joined.memory() == 512 * 512 // 4
-
-
-def test_any_iterable_is_kept_as_a_frozenset() -> None:
-    assert Weight(0, 2, 0, [0, 1], 4).shards == frozenset({0, 1})
-    assert Activation(0, 2, range(3), 4).batches == frozenset({0, 1, 2})
-    assert WeightGrad(1, 2, iter([0]), 4).batches == frozenset({0})
-
-
 def test_sizes_are_exact() -> None:
     third = Weight(0, 2, 0, {1}, 3)
     assert third.memory() * 3 == 512 * 512
@@ -176,16 +161,6 @@ def test_sizes_are_exact() -> None:
     assert Activation(0, 2, [0, 1], 4).memory() == ActivationGrad(0, 2, [2, 3], 4).memory() == 2 * 512 * 256
     assert WeightGrad(0, 2, [], 4).memory() == 0
     assert Weight(0, 2, 0).is_complete() and not third.is_complete()
-
-
-def test_gradients_add_up_once() -> None:
-    grads = [WeightGrad(0, 2, [batch], 4) for batch in range(4)]
-    assert sum(grads).batches == frozenset(range(4))  # type: ignore[union-attr]
-    with pytest.raises(PuzzleError, match="counted twice"):
-        sum(grads) + grads[1]
-    with pytest.raises(PuzzleError, match="different layers"):
-        grads[0] + WeightGrad(1, 2, [1], 4)
-    assert (grads[0] + WeightGrad(0, 2, [], 4)).batches == {0}
 
 
 def test_equal_by_labels_also_when_copied() -> None:
@@ -197,12 +172,6 @@ def test_equal_by_labels_also_when_copied() -> None:
     assert repr(weight) == "Weight(layer=0, layers=2, step=0, shards={0, 1}, total=4)"
 
 
-def test_the_micro_batches_that_count_twice_are_named_and_no_others() -> None:
-    one, other = WeightGrad(0, 2, [0, 1, 2], 4), WeightGrad(0, 2, [1, 3], 4)
-    with pytest.raises(PuzzleError, match=r"^\+: micro-batch 1 would be counted twice"):
-        one + other
-
-
 def test_no_tensor_is_cut_finer_than_the_finest() -> None:
     assert Weight(0, 2, 0).shard(FINEST - 1, FINEST).total == FINEST
     with pytest.raises(PuzzleError, match="a number from 1 to 65,536"):
@@ -212,13 +181,7 @@ def test_no_tensor_is_cut_finer_than_the_finest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "fits"),
-    [
-        ({}, True),
-        ({"kind": "OptState"}, False),
-        ({"layer": 1}, False),
-        ({"step": 0}, False),
-    ],
+    ("labels", "fits"), [({}, True), ({"kind": "OptState"}, False), ({"layer": 1}, False), ({"step": 0}, False)]
 )
 def test_a_final_weight_is_a_weight_of_its_layer_after_one_step(labels: dict[str, Any], fits: bool) -> None:
     final = Labels("Weight", 0, 1, step=1)._replace(**labels)

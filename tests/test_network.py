@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lib import Cost, Deadlock, Dist, Model, PuzzleError, run
-from lib.machine.cost import Shape
-from lib.machine.simulator import LocalSimulator
 
 
 def test_overlap_hides_communication() -> None:
@@ -142,29 +137,6 @@ def test_receive_from_a_source_holds_up_no_other() -> None:
     assert run(program, ranks=3).time == 1.4
 
 
-def test_a_coroutine_that_waits_for_a_late_message_holds_up_none_that_asks_later_for_an_early_one() -> None:
-    async def program(model: Model) -> None:
-        if model.rank == 0:
-
-            async def early() -> None:
-                await model.pass_to(3, "first this")
-                assert await model.receive(src=2) == "early"
-                assert model.time == 0.4
-
-            await asyncio.gather(model.receive(src=1), early())
-        elif model.rank == 1:
-            model.weights[0], _ = model.load_weights(0)
-            model.forward(0, model.get_activation([0]), model.weights[0])
-            await model.pass_to(0, "late")
-        elif model.rank == 2:
-            await model.pass_to(0, "early")
-        else:
-            await model.receive()
-
-    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
-        assert run(program, ranks=4, _order=order).time == 1.4
-
-
 def test_boxes_make_links_slow() -> None:
     async def program(model: Model) -> None:
         await model.allreduce(model.fake_grad(0, []), 0, axis="shard")
@@ -192,73 +164,6 @@ def test_prices_are_exact() -> None:
         Cost(send=-1)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(2, 5), st.integers(0, 10**6))
-def test_all_reduce_is_reduce_scatter_then_all_gather(ranks: int, seed: int) -> None:
-    order = random.Random(seed).sample(range(ranks), ranks)
-    layout = random.Random(seed).sample(range(ranks), ranks)
-
-    def program(two_steps: bool) -> Any:
-        async def fn(model: Model) -> None:
-            model.weights[0], model.opt_states[0] = model.load_weights(0)
-            model.activations[0] = model.get_activation([layout[model.rank]])
-            grad = model.loss(model.forward(0, model.activations[0], model.weights[0]))
-            grad, _ = model.backward(0, model.activations[0], grad, model.weights[0])
-            if two_steps:
-                grad = await model.allgather(await model.scatterreduce(grad, 0), 0)
-            else:
-                grad = await model.allreduce(grad, 0)
-            weight, _ = model.update(0, grad, model.weights[0], model.opt_states[0])
-            model.set_final_weight(0, weight)
-
-        return fn
-
-    for two_steps in (False, True):
-        result = run(program(two_steps), ranks, 1, ranks, _order=order)
-        result.check()
-        assert result.time == (3.1 if two_steps else 2.8)
-
-
-def chatter(seed: int) -> Any:
-    """Ranks that send to everyone in random order and receive in several coroutines at once."""
-
-    async def fn(model: Model) -> None:
-        others = [rank for rank in range(model.RANKS) if rank != model.rank]
-        order = random.Random(seed * 100 + model.rank)
-        order.shuffle(others)
-        model.weights[0], _ = model.load_weights(0)
-        model.activations[0] = model.get_activation([0])
-
-        async def send() -> None:
-            for other in others:
-                if order.random() < 0.5:
-                    model.forward(0, model.activations[0], model.weights[0])
-                await model.pass_to(other, model.rank)
-
-        async def receive(src: int | None) -> None:
-            await model.receive(src)
-
-        fixed = order.random() < 0.5
-        await asyncio.gather(send(), *[receive(other if fixed else None) for other in others])
-
-    return fn
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_random_chatter_does_not_depend_on_order_and_plain_agrees(seed: int) -> None:
-    ranks = 4
-    logs = [run(chatter(seed), ranks, _order=random.Random(k).sample(range(ranks), ranks)).events for k in range(4)]
-    assert all(log == logs[0] for log in logs)
-
-    async def plain() -> list[Model]:
-        dist = Dist(ranks)
-        models = [Model(rank, dist) for rank in range(ranks)]
-        await asyncio.gather(*[chatter(seed)(model) for model in models])
-        return models
-
-    assert max(e.end for m in asyncio.run(plain()) for e in m.log) == max(e.end for e in logs[0])
-
-
 def test_deadlock_names_everyone() -> None:
     async def program(model: Model) -> None:
         if model.rank < 2:
@@ -276,7 +181,7 @@ def test_deadlock_names_everyone() -> None:
     assert "await model.receive(src=1 - model.rank)" in said
 
 
-@pytest.mark.parametrize("missing", [1, 2, 9, 200])
+@pytest.mark.parametrize("missing", [1, 9])
 def test_ranks_of_which_the_same_is_to_be_said_are_told_together(missing: int) -> None:
     async def program(model: Model) -> None:
         if model.rank >= missing:
@@ -284,7 +189,7 @@ def test_ranks_of_which_the_same_is_to_be_said_are_told_together(missing: int) -
 
     with pytest.raises(Deadlock) as caught:
         run(program, ranks=missing + 2)
-    named = {1: "rank 0", 2: "ranks 0, 1", 9: "ranks 0-8", 200: "ranks 0-199"}[missing]
+    named = {1: "rank 0", 9: "ranks 0-8"}[missing]
     waiting = f"ranks {missing}, {missing + 1} wait for allreduce(layer 0) of all ranks, since tick 0"
     said = [line.partition(" [")[0].strip() for line in str(caught.value).splitlines()[1:]]
     have = "has" if missing == 1 else "have"
@@ -355,41 +260,6 @@ def test_of_two_messages_that_are_there_at_once_the_lower_sender_is_first_though
         ]
 
 
-class Heard:
-    """Notes what the network tells an engine whose ranks are processes."""
-
-    def __init__(self) -> None:
-        self.meetings: list[Any] = []
-        self.messages: list[Any] = []
-
-    def met(self, kind: str, calls: Any, inputs: Any, outputs: Any) -> None:
-        self.meetings.append((kind, [call.rank.rank for call in calls], list(inputs), list(outputs)))
-
-    def received(self, sent: Any, call: Any) -> None:
-        self.messages.append((sent.kind, sent.rank.rank, call.kind, call.rank.rank, call.labels or call.message.value))
-
-
-def test_an_engine_hears_of_each_meeting_and_each_message_once() -> None:
-    heard = Heard()
-    simulator = LocalSimulator(Shape.of(3), graded=True, watcher=heard)
-    ranks = [simulator.open(rank, 1, 1) for rank in range(3)]
-    pieces = [simulator.load_weights(rank, 0, rank.rank, 3)[0] for rank in ranks]
-    for place in (1, 0, 2):
-        assert heard.meetings == []
-        simulator.meet(ranks[place], "allgather", pieces[place], 0, None)
-    whole = pieces[0].labels.changed(shards=frozenset({0}), total=1)
-    assert heard.meetings == [("allgather", [0, 1, 2], [piece.labels for piece in pieces], [whole] * 3)]
-    again = simulator.load_weights(ranks[0], 0, 1, 3)[0]
-    for ends, tensor in (((0, 1), again), ((2, 0), None)):
-        simulator.pass_to(ranks[ends[0]], ends[1], tensor, None if tensor else "text")
-        simulator.wait(simulator.receive(ranks[ends[1]], ends[0]), lambda: None)
-    assert heard.messages == [
-        ("pass_to", 0, "receive", 1, again.labels),
-        ("pass_to", 2, "receive", 0, "text"),
-    ]
-    assert len(heard.meetings) == 1
-
-
 def test_deadlock_in_the_plain_form() -> None:
     async def program(model: Model) -> None:
         await model.receive()
@@ -415,16 +285,6 @@ def test_a_rank_that_waits_for_something_else_is_waited_for_in_the_plain_form() 
         await asyncio.gather(*[program(Model(rank, dist)) for rank in range(2)])
 
     asyncio.run(main())
-
-
-def test_different_collectives_are_named_side_by_side() -> None:
-    async def program(model: Model) -> None:
-        call = model.allreduce if model.rank else model.scatterreduce
-        await call(model.fake_grad(0, []), 0)
-
-    for order in ([0, 1], [1, 0]):
-        with pytest.raises(PuzzleError, match=r"rank 0 calls scatterreduce\(layer 0\) where rank 1 calls allreduce"):
-            run(program, ranks=2, _order=order)
 
 
 def test_the_number_of_the_collective_that_differs_is_told() -> None:

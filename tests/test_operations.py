@@ -87,17 +87,6 @@ def test_new_operations_run_in_a_worker_of_the_grader(tmp_path: Path, monkeypatc
     assert outcome.events == run(toys.data_parallel, **SIZE).events
 
 
-@pytest.mark.usefixtures("new_operations")
-def test_new_operations_are_drawn_and_found_in_the_reference() -> None:
-    done = run(toys.data_parallel, **SIZE)
-    for picture in (draw(done)._repr_html_(), play(done)._repr_html_(), perfetto(done)):
-        assert "refresh" in picture and "toy broadcast" in picture
-    assert "toy broadcast" in draw_primitive("toy_broadcast")._repr_html_()
-    page = str(reference("all"))
-    assert "\n  model.refresh(layer, inp)\n" in page
-    assert "\n  await model.toy_broadcast(v, layer, axis=None)\n" in page
-
-
 # -- a collective with another result for every rank, and kinds of tensor, from outside ------------
 
 DEALT: dict[str, Any] = {"ranks": 4, "layers": 2, "batches": 4}
@@ -164,7 +153,8 @@ def test_a_few_ranks_stand_for_many_that_deal_out() -> None:
 
 
 @pytest.mark.usefixtures("new_operations")
-def test_kinds_that_are_new_are_drawn_in_words_and_have_signs_of_their_family() -> None:
+def test_what_is_new_is_drawn_in_words_and_has_signs_of_its_family() -> None:
+    assert "\n  model.refresh(layer, inp)\n" in str(reference("all"))
     done = run(toys.dealing, **DEALT)
     for picture in (draw(done)._repr_html_(), play(done)._repr_html_(), perfetto(done), reference()._repr_html_()):
         assert "toy deal" in picture or "toy_deal" in picture
@@ -379,12 +369,6 @@ def layer_of(kind: str) -> Any:
     return 1 if OPERATIONS[kind].layered else None
 
 
-@pytest.mark.parametrize("kind", NEEDED)
-def test_an_operation_takes_what_fits(kind: str) -> None:
-    for graded in (True, False):
-        computation(kind).rule(middle(graded), layer_of(kind), [*NEEDED[kind].values()], {})
-
-
 @pytest.mark.parametrize(("kind", "operand", "other", "says"), OTHERS)
 def test_an_operation_refuses_an_operand_that_differs_in_one_label(
     kind: str, operand: str, other: dict[str, Any], says: str
@@ -430,7 +414,9 @@ def test_by_hand_an_updated_weight_goes_on() -> None:
         ("update", [WEIGHT.changed(step=1), WEIGHT.changed(kind="OptState", step=1)]),
     ],
 )
-def test_an_operation_makes_what_the_next_one_needs(kind: str, makes: list[Labels]) -> None:
+def test_an_operation_takes_what_fits_and_makes_what_the_next_one_needs(kind: str, makes: list[Labels]) -> None:
+    for graded in (True, False):
+        computation(kind).rule(middle(graded), layer_of(kind), [*NEEDED[kind].values()], {})
     assert computation(kind).makes(middle(), layer_of(kind), [*NEEDED[kind].values()], {}) == makes
 
 

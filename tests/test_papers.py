@@ -180,21 +180,6 @@ def test_megatrons_choice_for_gpt_3_is_as_fast_as_the_fastest_interleaved_pipeli
     assert (made.first.stages, made.first.tensor, made.first.recompute) == (8, 8, "selective")
 
 
-def test_choices_are_written_as_text_and_csv(tmp_path: Path) -> None:
-    made = papers.choice(EIGHT)
-    said = papers.choices_text([made]).splitlines()
-    assert said[1] == "tiny, 8 x A100 80 GB, Megatron 2022, 16 sequences" and len(said) == 4
-    assert said[2].split()[:6] == ["theirs", "sharded", "8", "x", "1", "x"] and f"number {made.place};" in said[2]
-    assert f"{100 * made.behind:.1f} % behind the fastest" in said[2] and said[3].endswith(
-        f"of {made.ties} that are equal"
-    )
-    papers.save([Line("ratio", "one / two", "x", 1.25, 1.3, 1.0)], tmp_path, [made])
-    with open(tmp_path / "planner.csv", encoding="utf-8") as file:
-        head, theirs, first = csv.reader(file)
-    assert theirs[:6] == ["tiny", "8", "16", "theirs", "sharded", "8"] and len(head) == len(theirs) == len(first)
-    assert (theirs[-2], first[3], first[4]) == (str(made.place), "first", made.first.name)
-
-
 # -- the open rows, and what fits --------------------------------------------------------------------------
 
 
@@ -257,17 +242,6 @@ def test_what_ran_fits_and_what_did_not_does_not() -> None:
     ) == 4
     said = papers.room_text([*known, papers.Fit("a model", True, 90 * 10**9, False)])
     assert "1 of them do not fit here: a model, 90 GB" in said and "0 of them fit here" in said
-
-
-def test_errors_are_written_as_a_table() -> None:
-    said = foundry.text([foundry.errors("one", [0.1, -0.3, 0.02], 1), foundry.errors("two", [-0.01])]).splitlines()
-    assert said[1].split() == ["one", "3", "10.0", "-30", "+2.0", "1"] and said[2].split() == [
-        "two",
-        "1",
-        "1.0",
-        "-1",
-        "-1.0",
-    ]
 
 
 def test_the_page_has_the_set_ups_and_what_was_measured() -> None:

@@ -254,30 +254,6 @@ def test_a_gradient_of_no_micro_batches_fits_any_piece(trains: int, kind: str) -
     assert place[0][0] == start
 
 
-def test_a_piece_that_lacks_a_micro_batch_is_wrong_without_rules() -> None:
-    """Each rank has trained one micro-batch; the second piece is updated with the gradient of its own rank alone."""
-
-    def script(index: int, reduced: bool) -> list[Step]:
-        piece: Step = ("meet", "scatterreduce", None, "D", "sum", 0)
-        own: list[Step] = [
-            ("zero", "E", 0),
-            ("meet", "scatterreduce", None, "E", "sum", 0),
-            ("shard", "D", "D", index, 2),
-        ]
-        return [
-            *(*TRAIN[1:4], *TRAIN[4:], *([piece] if reduced else own), ("await", "sum", "D" if reduced else "E")),
-            *(("shard", "P", "P", index, 2), ("shard", "S", "S", index, 2), *UPDATE, ("final", 0, "P")),
-        ]
-
-    for reduced in ((True, True), (True, False), (False, False)):
-        scripts = tuple((([TRAIN[0], *script(index, one)]), [[]], []) for index, one in enumerate(reduced))
-        program = Program(scripts, loaded=False)
-        plain = predicted(program, strict=False)
-        assert isinstance(plain, Plain)
-        assert plain.right == all(reduced)
-        assert disagreement(program, [0, 1]) == ""
-
-
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
 def test_an_await_resumes_in_the_order_of_the_ends_whoever_starts_first(order: list[int]) -> None:
     """The sum (there at 0.3) comes before the message (0.7), though both are there when the clock stands at 1."""

@@ -14,7 +14,6 @@ from lib.real import A100_MEGATRON, Cluster, Transformer, report
 from lib.real.transformer import OF_EXPERTS
 from solutions.p02_ddp import ddp
 from solutions.p12_prefetch import prefetch
-from solutions.p17_tensor_parallel import tensor_parallel
 from tests.steps import lines_run
 
 SMALL = Transformer(12, 1024, 16, 512, 8192, tied=True, name="small")
@@ -135,32 +134,3 @@ def test_what_cannot_be_is_refused_and_said(name: str) -> None:
             pytest.fail(f"{name} takes {value!r}")
         said = str(caught.value)
         assert "must be" in said or "expected" in said, said
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: replace(SMALL, heads=15), r"not a multiple of heads(.|\n)*hidden 1024, heads 15\n.*heads=8 or 16 "),
-        (lambda: EIGHT.cost(SMALL, tensor=32), r"16 heads, which cannot be split over 32 .*\n(.|\n)*1, 2, 4, 8, 16"),
-        (
-            lambda: run(tensor_parallel, ranks=8, layers=12, cost=EIGHT.cost(replace(SMALL, heads=4))),
-            r"4 heads, which cannot be split over 8 .*\n(.|\n)*1, 2, 4",
-        ),
-        (
-            lambda: run(ddp, mesh={"replica": 4, "shard": 4}, ranks=16, layers=12, batches=16, cost=EIGHT.cost(SMALL)),
-            r"A100 80 GB, Megatron 2022 has 8 GPUs\n.*smaller mesh.*\n.*16 GPUs",
-        ),
-        (
-            lambda: plan(SMALL, replace(EIGHT, memory=4.5e8), 16, sharded=prefetch),
-            r"no mesh of 8 GPUs holds small(.|\n)*at most 414 MB(.|\n)*; or more GPUs",
-        ),
-        (
-            lambda: replace(EIGHT, memory=1e8).cost(SMALL),
-            r"small fits nowhere on A100(.|\n)*at most 8 x 92 MB(.|\n)*\d+ GPUs or more",
-        ),
-    ],
-    ids=["heads", "tensor", "pieces", "mesh", "plan", "cluster"],
-)
-def test_sizes_that_do_not_go_together_are_refused_with_what_would_do(make: Any, said: str) -> None:
-    with pytest.raises(PuzzleError, match=said):
-        make()

@@ -26,11 +26,13 @@ from lib.real import (
     report,
 )
 from lib.real.prices import RealCost
+from solutions.p00_basic import basic
 from solutions.p25_context_parallel import context_parallel
 from solutions.p26_ring_attention import ring_attention
-from tests.expert_programs import one_after_the_other
+from tests.test_closed_forms import program
 from tools import papers
 
+EXPERT_PARALLEL = program("p27_expert_parallel", "expert_parallel")
 near = lambda seconds: pytest.approx(seconds, rel=1e-6, abs=3e-9)  # noqa: E731
 TINY = Transformer(
     4,
@@ -117,27 +119,9 @@ def _label(cost: RealCost) -> Any:
 
 def test_a_run_whose_odd_layers_are_experts_costs_what_whole_layers_do() -> None:
     """On one rank nothing travels: attention and experts one after the other take as long as both at once."""
-
-    def step(model: Model) -> Model:
-        for layer in range(model.LAYERS):
-            model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-        model.activations[0] = model.get_activation([0])
-        for layer in range(model.LAYERS):
-            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
-        model.grad_activations["last"] = model.loss(model.activations.pop(model.LAYERS))
-        for layer in reversed(range(model.LAYERS)):
-            model.grad_weights[layer], model.grad_activations["last"] = model.backward(
-                layer, model.activations.pop(layer), model.grad_activations.pop("last"), model.weights[layer]
-            )
-        for layer in range(model.LAYERS):
-            own = model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-            model.weights[layer], model.opt_states[layer] = model.update(layer, *own)
-            model.set_final_weight(layer, model.weights[layer])
-        return model
-
     for model in (TINY, replace(TINY, dense_layers=2, shared_experts=1), replace(TINY, name="two")):
-        whole = run(step, layers=4, cost=H100_DGX.cost(model, stored=2))
-        apart = run(step, layers=8, experts=8, cost=H100_DGX.cost(model, stored=2, experts=8))
+        whole = run(basic, layers=4, cost=H100_DGX.cost(model, stored=2))
+        apart = run(basic, layers=8, experts=8, cost=H100_DGX.cost(model, stored=2, experts=8))
         assert apart.seconds == pytest.approx(whole.seconds, rel=2e-3)
         states = sum(model.state_bytes().values())
         assert states < apart.bytes < whole.bytes * 1.03 and apart.bytes > whole.bytes * 0.97
@@ -146,7 +130,7 @@ def test_a_run_whose_odd_layers_are_experts_costs_what_whole_layers_do() -> None
 @pytest.mark.parametrize("model", [TINY, replace(DEEPSEEK_V3, layers=4, dense_layers=1)], ids=["tiny", "DeepSeek"])
 def test_expert_parallel_runs_with_prices_of_a_model(model: Transformer) -> None:
     cost = H800_DEEPSEEK.cost(model, experts=8)
-    done = run(one_after_the_other, 4, 8, 4, experts=8, cost=cost, timeout=None)
+    done = run(EXPERT_PARALLEL, 4, 8, 4, experts=8, cost=cost, timeout=None)
     sent = {event.elements for event in done.events if event.kind == "alltoall" and event.rank == 0}
     copies = model.chosen * 2 * model.tokens() * model.hidden
     assert sent == {copies, copies // model.chosen}  # on the way there, copies are made
@@ -202,7 +186,7 @@ def test_published_steps_with_experts_and_long_sequences_are_near() -> None:
         (lambda: replace(H100_DGX, peak_fp8=0.0).cost(TINY, fp8=True), "no products of 8-bit numbers"),
         (lambda: H100_DGX.cost(TINY, split=(2, 1)), r"split does not divide the layers of tiny(.|\n)*3 together"),
         (
-            lambda: run(one_after_the_other, 4, 8, 4, experts=8, cost=H100_DGX.cost(TINY)),
+            lambda: run(EXPERT_PARALLEL, 4, 8, 4, experts=8, cost=H100_DGX.cost(TINY)),
             r"these prices are of a run with experts=0(.|\n)*cluster.cost\(model, experts=8\)",
         ),
     ],

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from drawing import compare, draw
-from lib import Cost, Dist, Model, PuzzleError, Run, run
+from lib import Dist, Model, PuzzleError, Run, run
 from lib.real import (
     A100_40_P4D,
     A100_MEGATRON,
@@ -20,7 +19,6 @@ from lib.real import (
     H100_TORCHTITAN,
     LLAMA_3_8B,
     LLAMA_3_405B,
-    MEGATRON_22B,
     RTX_4090,
     Transformer,
     report,
@@ -202,21 +200,6 @@ def test_it_fits_if_92_percent_are_enough() -> None:
 # -- shorter runs that give the same -----------------------------------------------------------------
 
 
-def test_a_group_of_tensor_parallel_gpus_is_one_rank() -> None:
-    """Its members do the same at the same time while their traffic is exposed. (The program of puzzle 17 does not add
-    up the gradient of layer 0's input, which nobody needs there.)"""
-    alone = run(tensor_parallel, ranks=4, layers=3, batches=1, cost=A100_MEGATRON.cost(SMALL, micro_batch=2))
-    cost = A100_MEGATRON.cost(SMALL, micro_batch=2, tensor=4)
-    folded = run(grad_accum, ranks=1, layers=3, batches=1, cost=cost)
-    alone.check()
-    assert [*lengths(alone, "allreduce")] == [near(4 * cost.traffic)]  # four layers of the model to one of the run
-    loss = {event.length for event in alone.events if event.kind == "loss"}.pop()
-    rest = folded.time - cost.loss
-    assert alone.time - loss == pytest.approx(rest - 4 * cost.traffic, abs=30e-9)
-    switched_off = A100_MEGATRON.cost(SMALL, micro_batch=2)
-    assert rest < 0.5 * run(grad_accum, ranks=1, layers=3, batches=1, cost=switched_off).time
-
-
 def test_a_group_that_divides_the_sequence_as_well_is_one_rank() -> None:
     """The price of a layer has its forward's two calls, and as many of its backward."""
     layers, each = 3, 4  # of the run, and of the model to one of these
@@ -238,78 +221,6 @@ def test_a_group_that_divides_the_sequence_as_well_is_one_rank() -> None:
     # program gathers the last output, for the loss, and each input again, which Megatron hides.
     assert len(calls) == (2 * layers) + (2 * layers - 2) + 1 + layers
     assert alone < work(tensor_parallel, False)[0] - 1e-5  # norms and residuals are divided, too
-
-
-@pytest.mark.parametrize("fn", [ddp, fsdp, prefetch])
-def test_replicas_do_the_same_at_the_same_time(fn: Any) -> None:
-    done = run(fn, ranks=16, layers=6, batches=16, cost=A100_MEGATRON.cost(SMALL, recompute="full"))
-    logs: dict[int, list[tuple[object, ...]]] = {}
-    for event in done.events:
-        logs.setdefault(event.rank, []).append((event.kind, event.layer, event.start, event.end, event.held))
-    assert len(logs) == 16 and all(log == logs[0] for log in logs.values())
-
-
-async def replicated_pipeline(model: Model) -> Model:
-    """Puzzle 13 in each of several replicas, one layer a stage, with the sum of the gradients over them at the end."""
-    stage, replica = model.axis_index("stage"), model.axis_index("replica")
-    stages, replicas = model.axis_size("stage"), model.axis_size("replica")
-    model.weights[stage], model.opt_states[stage] = model.load_weights(stage)
-    mine = range(replica * model.BATCHES // replicas, (replica + 1) * model.BATCHES // replicas)
-    todo = list(mine)
-
-    async def forward(mb: int) -> None:
-        first = stage == 0
-        model.activations[mb] = model.get_activation([mb]) if first else await model.receive(model.rank - 1)
-        out = model.forward(stage, model.activations[mb], model.weights[stage])
-        if stage < stages - 1:
-            await model.pass_to(model.rank + 1, out)
-        else:
-            model.grad_activations[mb] = model.loss(out)
-
-    async def backward(mb: int) -> None:
-        if stage < stages - 1:
-            model.grad_activations[mb] = await model.receive(model.rank + 1)
-        inp, grad = model.activations.pop(mb), model.grad_activations.pop(mb)
-        made, back = model.backward(stage, inp, grad, model.weights[stage])
-        model.grad_weights[stage] = model.grad_weights.pop(stage) + made if stage in model.grad_weights else made
-        if stage:
-            await model.pass_to(model.rank - 1, back)
-
-    ahead = min(stages - 1 - stage, len(todo))
-    for mb in todo[:ahead]:
-        await forward(mb)
-    for at, mb in enumerate(todo):
-        if at + ahead < len(todo):
-            await forward(todo[at + ahead])
-        await backward(mb)
-    if replicas > 1:
-        model.grad_weights[stage] = await model.allreduce(model.grad_weights.pop(stage), stage, "replica")
-    model.weights[stage], model.opt_states[stage] = model.update(
-        stage, model.grad_weights.pop(stage), model.weights[stage], model.opt_states[stage]
-    )
-    model.set_final_weight(stage, model.weights[stage])
-    return model
-
-
-@pytest.mark.parametrize("replicas", [2, 4])
-def test_replicas_of_a_pipeline_are_one_and_an_all_reduce(replicas: int) -> None:
-    """The planner does it like that, but takes the gradients of all stages to be equally large."""
-    cost = A100_MEGATRON.cost(SMALL, tensor=8, recompute="full", **PLAIN, reduced=2)
-    each, stages = 8, 3
-    whole = run(
-        replicated_pipeline,
-        ranks=replicas * stages,
-        layers=stages,
-        batches=replicas * each,
-        mesh={"replica": replicas, "stage": stages},
-        cost=cost,
-    )
-    folded = run(one_f_one_b, ranks=stages, layers=stages, batches=each, cost=cost)
-    whole.check()
-    assert whole.memory == folded.memory
-    # The first stage is the last to end, and its gradient is the largest: that of the embedding is in it.
-    size = 2 * SMALL.parameters_between(0, 12 // stages) / 8
-    assert whole.time - folded.time == near(A100_MEGATRON.ring_takes(size, replicas, 1, rounds=2))
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -339,18 +250,6 @@ def test_layers_of_a_chunk_are_one_layer(how: str, together: bool) -> None:
         folded = run(one_f_one_b, ranks=3, layers=layers, batches=6, cost=cost)
         assert folded.time == pytest.approx(whole.time, abs=1e-7)
         assert folded.memory == whole.memory
-
-
-@pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (4, 1), (4, 3), (3, 4)])
-def test_the_time_of_a_pipeline_grows_evenly_with_its_micro_batches(stages: int, chunks: int) -> None:
-    fn = interleaved if chunks > 1 else one_f_one_b
-    cost = A100_MEGATRON.cost(SMALL, tensor=8, recompute="full", **PLAIN)
-    times = [
-        run(fn, ranks=stages, layers=stages * chunks, batches=rounds * stages, cost=cost).time for rounds in range(1, 6)
-    ]
-    steps = [after - before for before, after in pairwise(times)]
-    assert max(steps) == pytest.approx(min(steps), abs=1e-8)
-    assert times[0] != pytest.approx(steps[0], rel=0.1)  # the first round has the bubble, too
 
 
 # -- figures, pictures and texts ---------------------------------------------------------------------
@@ -456,14 +355,6 @@ def test_a_report_says_where_time_and_memory_go() -> None:
 def test_what_cannot_be_is_refused_with_what_would_do(make: Any, said: str) -> None:
     with pytest.raises(PuzzleError, match=said):
         make()
-
-
-def test_default_prices_know_nothing_of_this() -> None:
-    cost = Cost()
-    assert cost.sent_as_stored and cost.leaves_nothing and cost.node_size is None and len(cost.tiers) == 1
-    real = A100_MEGATRON.cost(MEGATRON_22B, tensor=8)
-    assert not real.sent_as_stored and not real.leaves_nothing and len(real.tiers) == 2
-    assert run(sequence_parallel, ranks=4, layers=8, batches=1).unit.name == "ticks"
 
 
 # -- adapters and hosts --------------------------------------------------------------------------------

@@ -16,12 +16,14 @@ from lib.real import A100_MEGATRON, Transformer, report
 from lib.record.figures.score import idle_share
 from lib.represent.symmetry import Derived, Unlike
 from lib.running.run import Timed
+from lib.study.planned import pipelined
 from tests import slices
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.one_rank_differs import one_rank_differs
 from tests.programs import SMALLER, SOLUTIONS, small_size
 from tests.slow import EVERYTHING, some
+from tests.test_hosts import zero_offload
 from tools.bench import fsdp, hybrid
 
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
@@ -193,45 +195,18 @@ def test_axes_of_a_mesh(represent: Any) -> None:
     assert len(few.models) == {"replica": 32, "shard": 24}.get(str(represent), 16)
 
 
-async def tree(model: Model) -> Model:
-    """A pipeline of two stages, copied along an axis, whose gradients are summed along it."""
-    stage, copies = model.axis_index("stage"), model.axis_size("copy")
-    mine = range(model.axis_index("copy"), model.BATCHES, copies)
-    model.weights[0], model.opt_states[0] = model.load_weights(stage)
-    for batch in mine:
-        if stage == 0:
-            model.activations[batch] = model.get_activation([batch])
-            out = model.forward(0, model.activations[batch], model.weights[0])
-            await model.pass_to(model.rank_at(stage=1), out)
-            grad = await model.receive(model.rank_at(stage=1))
-            grad, _ = model.backward(0, model.activations.pop(batch), grad, model.weights[0])
-        else:
-            model.activations[batch] = await model.receive(model.rank_at(stage=0))
-            last = model.loss(model.forward(1, model.activations[batch], model.weights[0]))
-            grad, back = model.backward(1, model.activations.pop(batch), last, model.weights[0])
-            model.grad_activations[0] = back
-        before = model.grad_weights.pop(0, None)
-        model.grad_weights[0] = grad if before is None else before + grad
-        if stage:
-            await model.pass_to(model.rank_at(stage=0), model.grad_activations.pop(0))
-    total = await model.allreduce(model.grad_weights.pop(0), stage, axis="copy")
-    model.weights[0], model.opt_states[0] = model.update(stage, total, model.weights[0], model.opt_states[0])
-    model.set_final_weight(stage, model.weights[0])
-    return model
-
-
 def test_messages_that_stay_in_their_place_of_a_folded_axis() -> None:
-    size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "copy": 9}}
+    size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "replica": 9}}
     for boxes in (None, 9):
-        few = run(tree, **size, node_size=boxes, represent="copy")
-        assert same(few, run(tree, **size, node_size=boxes, represent=False))
+        few = run(pipelined, **size, node_size=boxes, represent="replica")
+        assert same(few, run(pipelined, **size, node_size=boxes, represent=False))
         assert len(few.models) == 8
 
 
 def test_links_that_are_not_the_same_everywhere_are_refused() -> None:
-    size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "copy": 9}}
+    size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "replica": 9}}
     with pytest.raises(Unlike, match="leave a node in some places only"):
-        run(tree, **size, node_size=12, represent="copy")
+        run(pipelined, **size, node_size=12, represent="replica")
     with pytest.raises(Unlike, match="3 of shard: ranks 0, 1, 2 share a node, of shard: ranks 3, 4, 5 2"):
         run(hybrid, 12, 2, 12, mesh={"replica": 4, "shard": 3}, node_size=4, represent="replica")
 
@@ -239,31 +214,21 @@ def test_links_that_are_not_the_same_everywhere_are_refused() -> None:
 # -- functions that are not the same on all ranks ---------------------------------------------
 
 
-async def only_one(model: Model) -> Model:
-    """One rank in the middle does more."""
-    if model.rank == 23:
-        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
-    return await fsdp(model)
+def more_where(more: Callable[[Model], bool]) -> Callable[[Model], Any]:
+    """A program in which some ranks do something more before all do the same."""
 
+    async def program(model: Model) -> Model:
+        if more(model):
+            model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
+        return await fsdp(model)
 
-async def some_in_the_middle(model: Model) -> Model:
-    """A few ranks that no single question tells apart."""
-    if model.rank % 7 == 3 and model.rank > 20 and model.rank < 30:
-        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
-    return await fsdp(model)
+    return program
 
 
 async def as_many_as_its_number(model: Model) -> Model:
     """What it does is counted by its rank."""
     for _ in range(model.rank):
         model.get_activation([0])
-    return await fsdp(model)
-
-
-async def every_fourth(model: Model) -> Model:
-    """The rank is a condition by itself."""
-    if not model.rank & 3:
-        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
     return await fsdp(model)
 
 
@@ -288,42 +253,11 @@ async def one_asks_for_each(model: Model) -> Model:
     return await fsdp(model)
 
 
-async def an_entry_of_a_table(model: Model) -> Model:
-    """What it does is in a list, by rank: nobody is asked."""
-    if [False, True][int(model.rank) == 23]:
-        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
-    return await fsdp(model)
-
-
-async def by_its_text(model: Model) -> Model:
-    """The number as a text."""
-    if f"rank {model.rank}" == "rank 23":
-        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
-    return await fsdp(model)
-
-
-async def by_what_it_holds(model: Model) -> Model:
-    """A tensor says which shard it is."""
-    await fsdp(model)
-    if 23 in model.weights[0].shards:
-        model.get_activation([0])
-    model.set_final_weight(0, model.weights[0])
-    return model
-
-
 async def raises_on_one(model: Model) -> Model:
     """An error on one rank."""
     if model.rank in {23, 24, 1000}:
         raise ValueError
     return await fsdp(model)
-
-
-async def asks_for_the_type_of_it(model: Model) -> Model:
-    """It does less where its number is no plain one."""
-    await fsdp(model)
-    if type(model.rank) is int:
-        model.get_activation([0])
-    return model
 
 
 async def reads_what_is_not_there(model: Model) -> Model:
@@ -372,18 +306,17 @@ async def other_micro_batches(model: Model) -> None:
     ("program", "said"),
     [
         (other_micro_batches, "rank 1 differs in its get_activation of layer 0, in batches"),
-        (only_one, "rank 23 differs"),
-        (some_in_the_middle, "rank 24 differs"),
+        (more_where(lambda model: model.rank == 23), "rank 23 differs"),
+        (more_where(lambda model: model.rank in range(21, 30) and model.rank % 7 == 3), "rank 24 differs"),
         (as_many_as_its_number, "records"),
-        (every_fourth, "records"),
+        (more_where(lambda model: not model.rank & 3), "records"),
         (in_a_ring, "pass messages"),
         (the_other_way_round, "no piece 40 of 40|piece 40 of 40|follows from"),
         (upper_half_does_more, "rank 20 differs in its end and get_activation"),
-        (an_entry_of_a_table, "rank 23 calls get_activation where rank 0 calls load_weights"),
-        (by_its_text, "rank 23 calls get_activation where rank 0 calls load_weights"),
-        (by_what_it_holds, "rank 23 calls get_activation where rank 0 calls set_final_weight"),
+        (more_where(lambda model: [False, True][int(model.rank) == 23]), "rank 23 calls get_activation where rank 0"),
+        (more_where(lambda model: f"{model.rank}" == "23"), "rank 23 calls get_activation where rank 0"),
         (raises_on_one, "on rank 23 only: the function raised ValueError"),
-        (asks_for_the_type_of_it, "rank 0 calls get_activation where rank 0 ends"),
+        (more_where(lambda model: type(model.rank) is int), "rank 0 calls get_activation where rank 0"),
         (reads_what_is_not_there, "on rank 23 only: nothing is stored in activations under 3"),
         (ends_early_on_one, "rank 23 ends where rank 0 calls set_final_weight"),
         (keeps_more_on_one, "rank 23 calls drop with something else than follows|rank 23 calls"),
@@ -415,20 +348,6 @@ async def with_questions(model: Model) -> Model:
     return await fsdp(model)
 
 
-async def at_517(model: Model) -> Model:
-    """One of a thousand, asked for."""
-    if model.rank == 517:
-        model.load_weights(0)
-    return model
-
-
-async def by_text_at_517(model: Model) -> Model:
-    """One of a thousand, and nobody is asked."""
-    if str(model.rank).endswith("517"):
-        model.load_weights(0)
-    return model
-
-
 async def another_order_at_the_end(model: Model) -> Model:
     """The last one begins at the other end."""
     for layer in [*range(model.LAYERS)] if model.rank < model.RANKS - 1 else [*reversed(range(model.LAYERS))]:
@@ -436,10 +355,9 @@ async def another_order_at_the_end(model: Model) -> Model:
     return model
 
 
-@pytest.mark.parametrize(("program", "rank"), [(at_517, 517), (by_text_at_517, 517), (another_order_at_the_end, 1023)])
-def test_one_of_a_thousand_is_found(program: Any, rank: int) -> None:
-    with pytest.raises(Unlike, match=f"rank {rank} "):
-        run(program, 1024, 2, 1024, represent=True)
+def test_one_of_a_thousand_is_found() -> None:
+    with pytest.raises(Unlike, match="rank 1023 "):
+        run(another_order_at_the_end, 1024, 2, 1024, represent=True)
 
 
 def test_more_questions_than_ranks_that_can_be_run() -> None:
@@ -471,45 +389,13 @@ def test_a_rank_computes_with_its_number_as_with_any() -> None:
 
 
 def test_a_host_for_each_device_is_foretold_and_one_for_a_box_needs_all_its_devices() -> None:
-    lone: dict[str, Any] = {"ranks": 9, "layers": 3, "batches": 18, "hosts": 9}
+    lone: dict[str, Any] = {"ranks": 9, "layers": 3, "batches": 9, "hosts": 9}
     program, cost = MODULES["p22_offload"].offload, cost_named("slow_host")
     assert puzzles()["offload"].size["hosts"] == puzzles()["offload"].size["ranks"]
-    few = run(with_own_host, **lone, cost=cost, represent=True)
-    assert same(few, run(with_own_host, **lone, cost=cost, represent=False)) and len(few.models) == 8
+    few = run(zero_offload, **lone, cost=cost, represent=True)
+    assert same(few, run(zero_offload, **lone, cost=cost, represent=False)) and len(few.models) == 8
     with pytest.raises(Unlike, match="have one host, and only some of them would be run"):
         run(program, 8, 3, 8, node_size=8, hosts=1, cost=cost, represent=True)
-
-
-async def with_own_host(model: Model) -> Model:
-    """Sharded data parallel whose states and updates are on the host of each rank."""
-    if model.is_host:
-        (device,) = model.devices
-        for layer in range(model.LAYERS):
-            model.weights[layer], model.opt_states[layer] = model.load_weights(layer, device, model.RANKS)
-            await model.pass_to(device, model.weights[layer])
-        for layer in range(model.LAYERS):
-            model.grad_weights[layer] = await model.receive(device)
-            model.weights[layer], model.opt_states[layer] = model.update(
-                layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-            )
-            model.set_final_weight(layer, model.weights[layer])
-        return model
-    for layer in range(model.LAYERS):
-        model.weights[layer] = await model.receive(model.host)
-    model.activations[0] = model.get_activation(range(model.rank, model.BATCHES, model.RANKS))
-    for layer in range(model.LAYERS):
-        weight = await model.allgather(model.weights[layer], layer)
-        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
-    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
-    for layer in reversed(range(model.LAYERS)):
-        weight = await model.allgather(model.weights[layer], layer)
-        grad, model.grad_activations[layer] = model.backward(
-            layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight
-        )
-        model.grad_weights[layer] = await model.scatterreduce(grad, layer)
-    for layer in range(model.LAYERS):
-        await model.pass_to(model.host, model.grad_weights[layer])
-    return model
 
 
 # -- a difference is found, and nothing wrong is proved -----------------------------------------
@@ -585,22 +471,9 @@ def test_a_run_says_that_it_is_proved() -> None:
     assert "all 4 ranks were run" in repr(run(fsdp, 4, 2, 4, represent=True))
 
 
-async def in_pieces(model: Model) -> Model:
-    """Every rank computes with its piece of a layer, and the partial sums are added up."""
-    weight, state = model.load_weights(0, model.rank, model.RANKS)
-    model.weights[0], model.opt_states[0] = weight, state
-    model.activations[0] = model.get_activation([0])
-    out = model.forward(0, model.activations[0], model.weights[0], partial=True)
-    grad = model.loss(await model.allreduce(out, 1))
-    grads = model.backward(0, model.activations.pop(0), grad, model.weights[0], partial=True)
-    model.weights[0], model.opt_states[0] = model.update(0, grads[0], model.weights[0], model.opt_states[0])
-    model.set_final_weight(0, model.weights[0])
-    return model
-
-
 def test_it_says_everywhere_that_nothing_is_proved() -> None:
-    done = run(in_pieces, 64, 1, 1, represent=True)
-    assert same(done, run(in_pieces, 64, 1, 1, represent=False))
+    done = run(MODULES["p17_tensor_parallel"].tensor_parallel, 64, 1, 1, represent=True)
+    assert same(done, run(MODULES["p17_tensor_parallel"].tensor_parallel, 64, 1, 1, represent=False))
     said = "timed, not proved: 4 ranks were run for 64"
     assert said in repr(done)
     assert said in str(done)
@@ -680,10 +553,8 @@ def test_prices_of_another_kind() -> None:
 # -- what is made of it -------------------------------------------------------------------------
 
 PICTURED: dict[str, dict[str, Any]] = {
-    "ddp": {"ranks": 40, "layers": 2, "batches": 40},
     "fsdp": {"ranks": 24, "layers": 3, "batches": 24},
     "prefetch": {"ranks": 64, "layers": 6, "batches": 64},
-    "replica_fsdp": {"ranks": 48, "layers": 3, "batches": 48, "mesh": {"replica": 6, "shard": 8}, "node_size": 8},
     "hpz": {"ranks": 48, "layers": 3, "batches": 48, "mesh": {"replica": 6, "shard": 8}, "node_size": 8},
 }
 
@@ -695,34 +566,7 @@ def pictured() -> Iterator[Any]:
     for axis in ("replica", "shard"):
         yield pytest.param(hybrid, PICTURED["hpz"], axis, id=f"hybrid-{axis}")
     stages = {"ranks": 40, "layers": 4, "batches": 40, "mesh": {"replica": 10, "stage": 4}}
-    yield pytest.param(stages_that_are_copied, stages, "replica", id="stages")
-
-
-async def stages_that_are_copied(model: Model) -> Model:
-    """A pipeline in every replica. The first stage waits for the last, and gradients are summed over replicas."""
-    stage, last = model.axis_index("stage"), model.axis_size("stage") - 1
-    replica, replicas = model.axis_index("replica"), model.axis_size("replica")
-    model.weights[0], model.opt_states[0] = model.load_weights(stage)
-    each = model.BATCHES // replicas
-    for batch in range(each):
-        batch = replica * each + batch
-        inp = await model.receive(model.rank - 1) if stage else model.get_activation([batch])
-        model.activations[0] = inp
-        out = model.forward(stage, inp, model.weights[0])
-        if stage < last:
-            await model.pass_to(model.rank + 1, out)
-            grad = await model.receive(model.rank + 1)
-        else:
-            grad = model.loss(out)
-        weight_grad, grad = model.backward(stage, model.activations.pop(0), grad, model.weights[0])
-        before = model.grad_weights.pop(0, None)
-        model.grad_weights[0] = weight_grad if before is None else before + weight_grad
-        if stage:
-            await model.pass_to(model.rank - 1, grad)
-    total = await model.allreduce(model.grad_weights.pop(0), stage, axis="replica")
-    model.weights[0], model.opt_states[0] = model.update(stage, total, model.weights[0], model.opt_states[0])
-    model.set_final_weight(stage, model.weights[0])
-    return model
+    yield pytest.param(pipelined, stages, "replica", id="stages")
 
 
 @pytest.mark.parametrize(("program", "size", "axis"), [*pictured()])

@@ -143,13 +143,10 @@ def test_one_of_several_steps(tmp_path: Path) -> None:
         trace(pattern, step=6)
 
 
-@pytest.mark.parametrize("late", [(0, 0, 250, 0), (0, -40_000, 7e9, 12_345)])
-def test_clocks_that_contradict_each_other_are_set(tmp_path: Path, late: tuple[float, ...], slow: Profile) -> None:
+def test_clocks_that_contradict_each_other_are_set(tmp_path: Path, slow: Profile) -> None:
     folder = tmp_path / "skewed"
     folder.mkdir()
-    profile = trace(saved(straggler(late), folder))
-    if max(map(abs, late)) < 400:  # nothing speaks against these clocks
-        return
+    profile = trace(saved(straggler((0, -40_000, 7e9, 12_345)), folder))
     assert profile.by_rank == slow.by_rank
     assert profile.notes == ["clocks were set: rank 1 by -40 ms, rank 2 by +7e+06 ms, rank 3 by +12.3 ms"]
 
@@ -174,14 +171,6 @@ def test_clocks_that_drift_are_named(tmp_path: Path) -> None:
     assert said == "clocks drift: times contradict each other by up to 0.9 ms"
 
 
-def test_a_base_of_its_own(tmp_path: Path, slow: Profile) -> None:
-    files = straggler((0, 500, 0, 0))
-    files[1].base += 500_000  # half a millisecond later, and all its times are so much smaller
-    folder = tmp_path / "other"
-    folder.mkdir()
-    assert trace(saved(files, folder)).by_rank == slow.by_rank
-
-
 def test_streams_in_one_row_do_not_overlap(tmp_path: Path) -> None:
     file = GpuFile(0, 1)
     file.span("forward layer 0", -15, 15)
@@ -193,24 +182,6 @@ def test_streams_in_one_row_do_not_overlap(tmp_path: Path) -> None:
 
 
 # -- what does not fit together --------------------------------------------------------------
-
-
-def test_a_rank_that_did_not_come(tmp_path: Path) -> None:
-    files = straggler()
-    files[1].events = [event for event in files[1].events if event["args"].get("Seq") != 11]
-    profile = trace(saved(files, tmp_path))
-    assert profile.problems == ["rank 1 did not come to all-reduce 11 of group 0"]
-    assert "rank 1 did not come to all-reduce 11 of group 0" in draw(profile).svg()
-
-
-def test_ranks_in_different_collectives(tmp_path: Path) -> None:
-    first, second = GpuFile(0, 2), GpuFile(1, 2)
-    first.call("allreduce", 0, 100)
-    second.call("_allgather_base", 0, 100)
-    [said] = trace(saved([first, second], tmp_path)).problems
-    assert (
-        said == "ranks meet in different collectives: rank 0 in all-reduce, rank 1 in all-gather (number 1 of group 0)"
-    )
 
 
 def test_different_sizes_and_messages_that_nobody_receives(tmp_path: Path) -> None:
@@ -285,8 +256,6 @@ BAD = {
     "empty": (b"", "is empty"),
     "no JSON": ("training log, step 1", "is no JSON: it begins with 'training log, step 1'"),
     "another JSON": ('{"loss": [1, 2]}', "is no trace: it has no list of traceEvents"),
-    "cut off": (TEXT[: len(TEXT) // 2], "is cut off after"),
-    "cut off in the head": (TEXT[:50], "is cut off after"),
     "cut off packed": (gzip.compress(TEXT.encode())[:-200], "is cut off"),
     "bytes changed": (gzip.compress(TEXT.encode())[:300] + b"spoilt" * 9 + gzip.compress(TEXT.encode())[354:], "is"),
     "broken": (TEXT.replace('"cat"', "cat", 3), "is no JSON after"),
@@ -471,7 +440,6 @@ def node(file: GpuFile, start: float, end: float, *operators: tuple[str, float, 
     [
         ([("aten::mm", 100, 600), ("aten::mm", 4_000, 5_000)], (700, 3_900), [(0, 700), (3_900, 5_000)]),
         ([("aten::mm", 0, 5_000)], (700, 3_900), [(0, 5_000)]),  # hidden behind work
-        ([("aten::mm", 0, 600), ("aten::mm", 650, 5_000)], (600, 3_900), [(0, 5_000)]),  # a moment of Python
         ([("aten::mm", 0, 900), ("c10d::allreduce_", 900, 4_900)], (1_000, 4_800), [(0, 900), (4_900, 5_000)]),
         ([("c10d::allreduce_", 900, 4_000), ("aten::copy_", 1_500, 1_600)], (1_000, 3_900), [(0, 900), (4_000, 5_000)]),
         ([("aten::mm", 0, 1_000), ("aten::mm", 4_500, 5_000)], (6_000, 7_000), [(0, 5_000)]),  # nothing is under way
@@ -542,23 +510,6 @@ def test_a_file_is_read_as_a_stream(tmp_path: Path) -> None:
     assert peak < 12e6
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_a_file_of_200_megabytes(tmp_path: Path) -> None:
-    path = tmp_path / "rank0.json"
-    with path.open("wb") as file:
-        for piece in pieces(26_000, padding=7500):
-            file.write(piece)
-    assert path.stat().st_size > 190e6
-    tracemalloc.start()
-    profile = trace(path)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert (len(profile.events), profile.time) == (26_000, 519.995)
-    assert peak < 60e6
-    assert len(draw(profile)._repr_html_()) < 1e5
-
-
 # -- pictures ---------------------------------------------------------------------------------
 
 
@@ -589,20 +540,6 @@ def test_a_profile_beside_a_run_at_real_prices(slow: Profile) -> None:
         compare(slow, run(ddp, ranks=4, layers=2, batches=4))
 
 
-def test_two_profiles_side_by_side(tmp_path: Path, slow: Profile) -> None:
-    folder = tmp_path / "mended"
-    folder.mkdir()
-    for rank in range(4):
-        file = straggler()[0]  # nobody is slow
-        file.rank = rank
-        file.save(folder)
-    after = trace(str(folder / "rank*.json.gz"))
-    summary = compare(slow, after, titles=["before", "after"]).summary
-    said = "only communicates 1.63 more, waits between 1.13 less, backward 0.5 less"
-    assert f"after is as long as before; a rank on average: {said}" in summary
-    assert "peak memory" not in summary
-
-
 def test_a_profile_at_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pattern = saved(straggler(), tmp_path)
     files = sorted(map(str, tmp_path.glob("rank*.json.gz")))
@@ -624,8 +561,6 @@ def test_what_is_a_profile_by_its_name(tmp_path: Path) -> None:
         True
     ] * 4
     assert not any(map(is_trace, ("mine.py:fsdp", "mine.py", "a.ipynb", "nothing")))
-    assert run
-    assert compare
 
 
 # -- our own engine ---------------------------------------------------------------------------

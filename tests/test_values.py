@@ -105,37 +105,6 @@ def test_wrong_by_the_rules_too(wrong: dict[str, Any]) -> None:
         run(hybrid(**wrong), **SIZE).check()
 
 
-def test_honest_reorderings_pass() -> None:
-    """Recomputed activations, gradients added in any tree, shards cut and joined in any way."""
-
-    def program(model: Model) -> None:
-        for layer in range(model.LAYERS):
-            weight, state = model.load_weights(layer)
-            model.weights[layer] = weight.shard(1, 2).combine(weight.shard(0, 4).combine(weight.shard(1, 4)))
-            model.opt_states[layer] = state
-        for batch in (2, 0, 3, 1):
-            model.activations[0] = model.get_activation([batch])
-            for _ in range(2):  # computed, thrown away, computed again
-                for layer in range(model.LAYERS):
-                    model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
-            model.grad_activations[0] = model.loss(model.activations[model.LAYERS])
-            for layer in reversed(range(model.LAYERS)):
-                model.grad_weights[layer, batch], model.grad_activations[0] = model.backward(
-                    layer, model.activations[layer], model.grad_activations[0], model.weights[layer]
-                )
-        for layer in range(model.LAYERS):
-            parts = [model.grad_weights[layer, batch] for batch in (3, 1, 0, 2)]
-            whole = parts[0] + (parts[1] + parts[2]) + parts[3] if layer else sum(parts)
-            model.grad_weights[layer] = whole.shard(1, 2).combine(whole.shard(0, 2))
-            model.weights[layer], model.opt_states[layer] = model.update(
-                layer, model.grad_weights[layer], model.weights[layer], model.opt_states[layer]
-            )
-            model.set_final_weight(layer, model.weights[layer])
-
-    for strict in (True, False):
-        run(program, layers=3, batches=4, _strict=strict).check()
-
-
 # -- laws of what tensors carry ------------------------------------------------------------------------------
 
 ALGEBRA = Fingerprints()

@@ -60,47 +60,16 @@ async def all_reduce_of_pieces(model: Model, layer: int) -> None:
         del model.grad_weights["part", part]
 
 
-async def half_in_one_way_half_in_another(model: Model, layer: int) -> None:
-    one, two = (model.grad_weights["own"].shard(half, 2) for half in (0, 1))
-    model.grad_weights["two"] = two
-    await put(model, "one", model.allreduce(one, layer))
-    await put(model, "two", model.scatterreduce(model.grad_weights.pop("two"), layer))
-    await put(model, "two", model.allgather(model.grad_weights.pop("two"), layer))
-    model.grad_weights["own"] = model.grad_weights.pop("one").combine(model.grad_weights.pop("two"))
-
-
-async def server(model: Model, layer: int, at: int = 0) -> None:
-    if model.rank != at:
-        await model.pass_to(at, model.grad_weights.pop("own"))
-        await put(model, "own", model.receive(src=at))
+async def server(model: Model, layer: int) -> None:
+    if model.rank:
+        await model.pass_to(0, model.grad_weights.pop("own"))
+        await put(model, "own", model.receive(src=0))
         return
-    for other in {*range(model.RANKS)} - {at}:
+    for other in range(1, model.RANKS):
         add(model, "own", await model.receive(src=other))
-    for other in {*range(model.RANKS)} - {at}:
+    for other in range(1, model.RANKS):
         await model.pass_to(other, model.grad_weights["own"].shard(other, model.RANKS))
     model.grad_weights["own"] = piece(model)
-
-
-async def a_server_for_each_layer(model: Model, layer: int) -> None:
-    await server(model, layer, layer % model.RANKS)
-
-
-async def a_server_in_pieces(model: Model, layer: int) -> None:
-    """The server receives one quarter of everybody's, then the next: never more than a quarter at a time."""
-    for part in range(model.RANKS):
-        if model.rank:
-            await model.pass_to(0, model.grad_weights["own"].shard(part, model.RANKS))
-        else:
-            model.grad_weights["sum"] = model.grad_weights["own"].shard(part, model.RANKS)
-            for other in range(1, model.RANKS):
-                add(model, "sum", await model.receive(src=other))
-            if part:
-                await model.pass_to(part, model.grad_weights.pop("sum"))
-            else:
-                model.grad_weights["mine"] = model.grad_weights.pop("sum")
-    if model.rank:
-        await put(model, "mine", model.receive(src=0))
-    model.grad_weights["own"] = model.grad_weights.pop("mine")
 
 
 async def everybody_to_everybody(model: Model, layer: int) -> None:
@@ -146,11 +115,6 @@ async def ring_all_the_way(model: Model, layer: int) -> None:
     del model.grad_weights["round"]
 
 
-async def pieces_and_gather(model: Model, layer: int) -> None:
-    await each_its_piece(model, layer)
-    await put(model, "own", model.allgather(model.grad_weights.pop("own"), layer))
-
-
 async def all_but_a_crumb(model: Model, layer: int) -> None:
     n, fine = model.RANKS, 2 * model.RANKS
     crumb = model.grad_weights["own"].shard(fine - 1, fine)
@@ -173,14 +137,10 @@ SMUGGLED: list[Reduce] = [
     all_reduce_cut_at_once,
     scatter_and_gather,
     all_reduce_of_pieces,
-    half_in_one_way_half_in_another,
     server,
-    a_server_for_each_layer,
-    a_server_in_pieces,
     everybody_to_everybody,
     one_gradient_and_zeros,
     ring_all_the_way,
-    pieces_and_gather,
     all_but_a_crumb,
 ]
 
@@ -369,16 +329,6 @@ async def gathered_in_the_box(model: Model, layer: int) -> None:
     model.grad_weights["own"] = model.grad_weights["own"].shard(model.axis_index("shard"), model.axis_size("shard"))
 
 
-async def in_the_box_in_pieces(model: Model, layer: int) -> None:
-    shard, shards = model.axis_index("shard"), model.axis_size("shard")
-    for part in range(shards):
-        brought = model.grad_weights["own"].shard(part, shards)
-        await put(model, ("part", part), model.allreduce(brought, layer, axis="shard"))
-    model.grad_weights["own"] = model.grad_weights["part", shard]
-    for part in range(shards):
-        del model.grad_weights["part", part]
-
-
 async def scattered_across(model: Model, layer: int) -> None:
     await put(model, "own", model.scatterreduce(model.grad_weights.pop("own"), layer, axis="replica"))
 
@@ -444,7 +394,7 @@ WAYS = [pytest.param(True, id="after each micro-batch"), pytest.param(False, id=
 
 
 @pytest.mark.parametrize("sync", WAYS)
-@pytest.mark.parametrize("box", [whole_in_the_box, gathered_in_the_box, in_the_box_in_pieces])
+@pytest.mark.parametrize("box", [whole_in_the_box, gathered_in_the_box])
 @pytest.mark.parametrize(("name", "each", "states"), PUZZLE)
 def test_no_box_sums_whole_gradients(name: str, each: int, states: bool, box: Reduce, sync: bool) -> None:
     for size in sizes(name):
@@ -510,39 +460,10 @@ def stages(reduce: Reduce) -> Callable[[Model], Any]:
     return pipeline_fsdp
 
 
-async def quarters_first(model: Model, layer: int) -> None:
-    """Those that trained the layer each sum a quarter, and deal it out."""
-    stage = layer // (model.LAYERS // 4)
-    busy = [4 * pipeline + stage for pipeline in range(4)]
-    if model.rank in busy:
-        mine = busy.index(model.rank)
-        for place, other in enumerate(busy):
-            if other != model.rank:
-                await model.pass_to(other, model.grad_weights["own"].shard(place, 4))
-        model.grad_weights["own"] = model.grad_weights["own"].shard(mine, 4)
-        for other in busy:
-            if other != model.rank:
-                add(model, "own", await model.receive(src=other))
-        for place in range(4):
-            if 4 * mine + place != model.rank:
-                await model.pass_to(4 * mine + place, model.grad_weights["own"].shard(place, 4))
-            else:
-                model.grad_weights["mine"] = model.grad_weights["own"].shard(place, 4)
-    if busy[model.rank // 4] != model.rank:
-        await put(model, "mine", model.receive(src=busy[model.rank // 4]))
-    model.grad_weights["own"] = model.grad_weights.pop("mine")
-
-
 @pytest.mark.parametrize("reduce", [all_reduce_cut_at_once, scatter_and_gather, all_reduce_of_pieces])
 def test_no_stage_receives_a_whole_gradient(reduce: Reduce) -> None:
     for size in sizes("pipeline_fsdp"):
         refused(stages(reduce), "pipeline_fsdp", size)
-
-
-@pytest.mark.parametrize("reduce", [reduce_scatter, quarters_first])
-def test_a_stage_may_sum_quarters(reduce: Reduce) -> None:
-    for size in sizes("pipeline_fsdp"):
-        accepted(stages(reduce), "pipeline_fsdp", size)
 
 
 # -- alone ----------------------------------------------------------------------------------------------------
