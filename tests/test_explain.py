@@ -340,6 +340,24 @@ def of_ddp(source: str) -> tuple[dict[str, Any], PuzzleError | None]:
     return recorded_run(names["ddp"], machine_of(size, DDP.cost), size["layers"], size["batches"], 10)
 
 
+WAITS = """
+async def ddp(model):
+    model.grad_weights[0] = model.fake_grad(0, [])
+    if model.rank == 0:
+        await model.allreduce(model.grad_weights[0], 0)
+    await model.receive(src=0)
+"""
+
+
+def test_of_a_deadlock_two_ranks_are_named_also_where_the_error_has_come_from_another_process() -> None:
+    recording, error = of_ddp(WAITS)
+    assert error is not None and error.rule == "deadlock"
+    told = PuzzleError("deadlock", waits="rank 0 ...", line="")
+    lines = verdict(explain(recording, told, (), DDP.size, DDP.cost), told.problem)
+    waits = ["rank 0 waits at line 5 in allreduce(layer 0), for ranks 1-3", "rank 1 waits at line 6 in receive(rank 0)"]
+    assert lines == [f"deadlock: {'; '.join(waits)}"]
+
+
 STORED_OVER = """
 def ddp(model):
     model.weights[0], model.opt_states[0] = model.load_weights(0)

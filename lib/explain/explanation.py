@@ -120,7 +120,7 @@ class Explaining:
 
     def _operands(self, failed: Call) -> Iterator[Statement]:
         """Yield what a call was given, from where, and how that has gone if it is not there."""
-        for operand in failed.operands:
+        for operand in sorted(failed.operands, key=lambda one: one.labels.layer == failed.layer):
             out = out_of(operand, failed)
             yield say("given", tensor=operand, call=failed, out=out)
             since = operand.call.at if operand.call.fetched is None else operand.call.fetched
