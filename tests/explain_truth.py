@@ -207,18 +207,14 @@ TESTS: Mapping[str, Any] = {
     "unawaited": lambda facts, own, right: facts["call"].at not in own.fetched,
     "waits": lambda facts, own, right: facts["call"].at not in own.fetched and facts["rank"] not in own.ended(),
     "returned": lambda facts, own, right: set(facts["ranks"]) == own.ended(),
-    "key_unknown": lambda facts, own, right: (
-        not [
-            row
-            for row in own.kept
-            if (row[1], row[3], row[4]) == ("stored", facts["store"], facts["key"])
-            and own.calls[own.of[row[2]]][1] == facts["rank"]
-        ]
-    ),
     "again": lambda facts, own, right: (
         facts["earlier"].at < facts["call"].at
         and len(_alike(own, facts["call"], own)) > facts["right_count"]
         and facts["right_count"] in _alike_counts(right, facts["call"], own)
+    ),
+    "goes_elsewhere": lambda facts, own, right: (
+        facts["right_reader"].at in (read := _read({"tensor": facts["right"]}, right))
+        and _shown(own, facts["call"].at) not in [_shown(right, at) for at in read]
     ),
     "takes_again": lambda facts, own, right: bool(
         set(own.calls[facts["call"].at][3]) & set(own.calls[facts["earlier"].at][3])

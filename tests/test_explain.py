@@ -11,8 +11,7 @@ import pytest
 
 from lib.basics.errors import Place, PuzzleError
 from lib.course.specs import machine_of, puzzles
-from lib.explain.error import facts_of
-from lib.explain.explanation import explain
+from lib.explain.explanation import explain, facts_of
 from lib.explain.notes import Line, noted
 from lib.explain.spelling import spelled
 from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, KeptFact, Statement, TensorFact, as_json
@@ -207,8 +206,8 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "goes_elsewhere": (
         {"call": REDUCED, "tensor": GRAD, "right": THEIRS, "right_reader": RIGHT_CALL},
-        "in a right run the weight gradient of layer 2, micro-batch 0 goes into scatterreduce(layer 2), and no rank "
-        "calls allreduce(layer 2)",
+        "in a right run the weight gradient of layer 2, micro-batch 0 goes into scatterreduce(layer 2), and not "
+        "into allreduce(layer 2)",
     ),
     "lacks_operand": (
         {"call": call("forward"), "right": THEIRS},
