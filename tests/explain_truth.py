@@ -128,13 +128,19 @@ def _alike(log: Log, call: CallFact, own: Log) -> list[int]:
     return [at for at in log.calls_of(call.rank, call.kind) if _shown(log, at) == _shown(own, call.at)]
 
 
+def _alike_counts(log: Log, call: CallFact, own: Log) -> set[int]:
+    """How often a rank makes such a call, for any micro-batches: which number a rank takes is its own choice."""
+    same = [_shown(log, at) for at in log.calls_of(call.rank, call.kind)]
+    return {*Counter(str(one) for one in same if one[:-1] == _shown(own, call.at)[:-1]).values()}
+
+
 def _shown(log: Log, at: int) -> tuple[object, ...]:
     raw = log.calls[at]
     named = {"compute": 4, "meet": 5, "meet_list": 5, "pass_to": 3, "load_weights": 3, "load_adapter": 3}
     operands = [log.labels[one] for one in log.operands(at)]
     batches = {one.batches for one in operands} if raw[0] != "meet" else set()
     axis = raw[6] if raw[0] == "meet" else None
-    kinds = [one.kind if raw[0] == "compute" else _sort(one) for one in operands]
+    kinds = [_sort(one) if raw[0] == "pass_to" else one.kind for one in operands if raw[0] != "compute"]
     return log.kind(at), raw[named[raw[0]]] if raw[0] in named else None, axis, kinds, batches
 
 
@@ -161,9 +167,9 @@ def _is_kept(facts: Mapping[str, Any], own: Log) -> bool:
 
 def _made_there(tensor: TensorFact, log: Log, named: bool) -> bool:
     """Whether a rank has a tensor of this kind and layer that a call of the same verb has made; where one that is most
-    like it is named, of these micro-batches."""
+    like it is named, just this one."""
     same = [(at, one) for at, one in enumerate(log.labels) if _sort(one) == _sort(tensor.labels)]
-    calls = [log.of[at] for at, one in same if not named or one.batches == tensor.labels.batches]
+    calls = [log.of[at] for at, one in same if not named or one == tensor.labels]
     return any((log.kind(at), log.calls[at][1]) == (tensor.maker.kind, tensor.maker.rank) for at in calls)
 
 
@@ -189,7 +195,9 @@ TESTS: Mapping[str, Any] = {
     "is_in": _is_stored,
     "unread": lambda facts, own, right: not _read(facts, own),
     "read_last": lambda facts, own, right: (
-        max(_read(facts, own)) == facts["call"].at and facts["call"].kind != "pass_to" and not _is_kept(facts, own)
+        max(_read(facts, own)) == facts["call"].at
+        and facts["call"].kind != "pass_to"
+        and (facts["kept"] is not None or not _is_kept(facts, own))
     ),
     "result_lost": lambda facts, own, right: (
         facts["call"].at in _read(facts, own) and not (facts["flying"] and facts["call"].at in own.fetched)
@@ -199,17 +207,14 @@ TESTS: Mapping[str, Any] = {
     "unawaited": lambda facts, own, right: facts["call"].at not in own.fetched,
     "waits": lambda facts, own, right: facts["call"].at not in own.fetched and facts["rank"] not in own.ended(),
     "returned": lambda facts, own, right: set(facts["ranks"]) == own.ended(),
-    "key_unknown": lambda facts, own, right: (
-        not [
-            row
-            for row in own.kept
-            if (row[1], row[3], row[4]) == ("stored", facts["store"], facts["key"])
-            and own.calls[own.of[row[2]]][1] == facts["rank"]
-        ]
-    ),
     "again": lambda facts, own, right: (
         facts["earlier"].at < facts["call"].at
-        and len(_alike(own, facts["call"], own)) > len(_alike(right, facts["call"], own)) == facts["right_count"]
+        and len(_alike(own, facts["call"], own)) > facts["right_count"]
+        and facts["right_count"] in _alike_counts(right, facts["call"], own)
+    ),
+    "goes_elsewhere": lambda facts, own, right: (
+        facts["right_reader"].at in (read := _read({"tensor": facts["right"]}, right))
+        and _shown(own, facts["call"].at) not in [_shown(right, at) for at in read]
     ),
     "takes_again": lambda facts, own, right: bool(
         set(own.calls[facts["call"].at][3]) & set(own.calls[facts["earlier"].at][3])

@@ -11,8 +11,7 @@ import pytest
 
 from lib.basics.errors import Place, PuzzleError
 from lib.course.specs import machine_of, puzzles
-from lib.explain.error import facts_of
-from lib.explain.explanation import explain
+from lib.explain.explanation import explain, facts_of
 from lib.explain.notes import Line, noted
 from lib.explain.spelling import spelled
 from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, KeptFact, Statement, TensorFact, as_json
@@ -207,8 +206,8 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "goes_elsewhere": (
         {"call": REDUCED, "tensor": GRAD, "right": THEIRS, "right_reader": RIGHT_CALL},
-        "in a right run the weight gradient of layer 2, micro-batch 0 goes into scatterreduce(layer 2), and no rank "
-        "calls allreduce(layer 2)",
+        "in a right run the weight gradient of layer 2, micro-batch 0 goes into scatterreduce(layer 2), and not "
+        "into allreduce(layer 2)",
     ),
     "lacks_operand": (
         {"call": call("forward"), "right": THEIRS},
@@ -338,6 +337,24 @@ def of_ddp(source: str) -> tuple[dict[str, Any], PuzzleError | None]:
     exec(compile(source, "answer.py", "exec"), names)
     size = DDP.size
     return recorded_run(names["ddp"], machine_of(size, DDP.cost), size["layers"], size["batches"], 10)
+
+
+WAITS = """
+async def ddp(model):
+    model.grad_weights[0] = model.fake_grad(0, [])
+    if model.rank == 0:
+        await model.allreduce(model.grad_weights[0], 0)
+    await model.receive(src=0)
+"""
+
+
+def test_of_a_deadlock_two_ranks_are_named_also_where_the_error_has_come_from_another_process() -> None:
+    recording, error = of_ddp(WAITS)
+    assert error is not None and error.rule == "deadlock"
+    told = PuzzleError("deadlock", waits="rank 0 ...", line="")
+    lines = verdict(explain(recording, told, (), DDP.size, DDP.cost), told.problem)
+    waits = ["rank 0 waits at line 5 in allreduce(layer 0), for ranks 1-3", "rank 1 waits at line 6 in receive(rank 0)"]
+    assert lines == [f"deadlock: {'; '.join(waits)}"]
 
 
 STORED_OVER = """

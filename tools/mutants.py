@@ -82,7 +82,6 @@ DECIDE = {
     "lib.explain.lineage": ("explain",),
     "lib.explain.compare": ("explain",),
     "lib.explain.costs": ("explain",),
-    "lib.explain.error": ("explain",),
     "lib.explain.spelling": ("explain",),
     "lib.explain.explanation": ("explain",),
     "lib.course.layouts": ("grading", "figures", "repairs", "corpus"),

@@ -7,7 +7,6 @@ statement    what is said, as data: calls, tensors, the name of a sentence
 compare      this run beside a right one
 costs        what makes it slower or larger
 reference    which right run it is compared with
-error        what is taken from an error
 spelling     what never reaches the machine, from the text of a program
 explanation  which of all that is said of a run
 words        the sentences

@@ -181,7 +181,7 @@ class Comparison:
         if how == "operand":
             yield say("lacks_operand", call=own.call, right=behind)
             return
-        reader = self._reader(own, call)
+        own, reader = self._reader(own, call)
         yield say(LOOK_AT, call=reader, tensor=own, out=out_of(own, reader))
         if how == "sum":
             yield from self._of_sums(own, right, reader)
@@ -199,14 +199,14 @@ class Comparison:
             yield say("comes_from", tensor=own, reader=reader, right=right)
         yield from self.due(right, own)
 
-    def _reader(self, tensor: Tensor, call: Call) -> Call:
-        """Return the call that reads a tensor on the way to another one; of a tensor that is sent in the same turn of
-        the right run the one that reads it where it has come."""
-        readers = [reader for one, reader in on_the_way(tensor, call) if tensor in (one, origin(one))]
+    def _reader(self, tensor: Tensor, call: Call) -> tuple[Tensor, Call]:
+        """Return a tensor and the call that reads it on the way to another one; where it is sent in the same turn of
+        the right run, what has come of it."""
+        readers = [(one, reader) for one, reader in on_the_way(tensor, call) if tensor in (one, origin(one))]
         own, right = self.both(lambda notes: [one for one in notes.work(tensor.call.rank) if one.kind == "pass_to"])
         pairs = zip(own, right, strict=False)
         sent = [one for one, other in pairs if self._same(one.operands[0], other.operands[0])]
-        return call if not readers else readers[0] if readers[-1] in sent else readers[-1]
+        return (readers[0] if readers[-1][1] in sent else readers[-1]) if readers else (tensor, call)
 
     def _of_sums(self, own: Tensor, right: Tensor, reader: Call) -> Iterator[Statement]:
         """Yield of two sums made by hand what is lacking in one, and what it has besides."""
@@ -351,7 +351,8 @@ class Comparison:
                 yield from whereabouts(mine, self.notes) if mine is not None else ()
             elif mine is None:
                 own = [one for made in self.notes.calls[right.call.rank] for one in made.results]
-                near = [one for one in own if one.how == right.how and _alike(one, right)]  # of other micro-batches
+                named = right.how, right.labels.kind, right.labels.layer
+                near = [one for one in own if (one.how, one.labels.kind, one.labels.layer) == named]
                 yield say("not_made", right=right, right_reader=call, tensor=next(reversed(near), None))
             elif wanted or (stored_in(mine) is None and not (mine.kept and mine.kept[-1].at > last)):
                 yield from whereabouts(mine, self.notes)
@@ -382,8 +383,7 @@ def difference(own: Tensor, right: Tensor, seen: set[Any] | None = None, depth: 
     if len(parts) == len(others) == 1 or here == there:
         pairs = zip(sorted(parts, key=_order), sorted(others, key=_order), strict=True)
         return next(filter(None, (_pair(one, other, seen, depth) for one, other in pairs)), None)
-    made, theirs = ([(part.how, part.labels.kind) for part in some] for some in (parts, others))
-    if made == theirs and not here & there:  # they are those of another layer
+    if (own.labels.kind, own.labels.layer) != (right.labels.kind, right.labels.layer):
         return Found("other", own, right)
     if found := _behind(own, right, parts, others):
         return found

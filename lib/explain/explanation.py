@@ -6,17 +6,18 @@ right run: in what do the operands differ, does a call come too often, who could
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..basics.errors import NOWHERE
+from ..basics.errors import NOWHERE, Place
 from ..course.layouts import Size
 from ..machine.cost import Cost
 from ..machine.failure import Failure
 from ..recording.lines import STORED
+from ..recording.recorder import LONGEST_KEY
 from .compare import Comparison, whereabouts
 from .costs import larger, slower
-from .error import Wrong, facts_of
 from .lineage import out_of, stored_in
 from .notes import FINAL, STORE, Call, Notes, noted
 from .reference import Reference, nearest
@@ -31,6 +32,31 @@ PLACES = (
 KEPT = ("stored_over", "read_last", "is_in")
 """Those that say where a tensor is, or goes from."""
 MOST = 4  # statements on operands, and on what a call needs
+
+
+class Wrong(NamedTuple):
+    """The facts of an error: the number of its line, or 0; ``store`` and ``key`` where a dictionary has nothing."""
+
+    place: Place
+    rule: str
+    line: int
+    store: str = ""
+    key: str = ""
+
+
+def facts_of(error: Any) -> Wrong:
+    """Return the facts of an error. A learner may raise one with anything in it, or nothing."""
+    place, rule = getattr(error, "place", NOWHERE), getattr(error, "rule", "")
+    facts = getattr(error, "facts", {}) if rule == "not_stored" else {}
+    known = getattr(getattr(error, "line", ""), "number", None)
+    found = re.match(r"line (\d+)", str(getattr(error, "line", "")))
+    return Wrong(
+        place if isinstance(place, Place) else NOWHERE,
+        rule,
+        known if type(known) is int else int(found[1]) if found else 0,
+        str(facts.get("store", "")),
+        str(facts.get("key", ""))[:LONGEST_KEY],
+    )
 
 
 def explain(
@@ -55,9 +81,8 @@ def explain(
     wrong = facts_of(error)
     found = Explaining(notes, wrong, name, comparison).explanation()
     text = [*spelled(source, size, own_size or size)] if source else []
-    return found._replace(
-        look_at=found.look_at or tuple(text[:1]), given=(*found.given, *text[0 if found.look_at else 1 :])
-    )
+    given = (*found.given, *text[0 if found.look_at else 1 :])
+    return found._replace(look_at=found.look_at or tuple(text[:1]), given=given)
 
 
 def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
@@ -74,8 +99,8 @@ def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
         said += [turn for one in order for turn in comparison.turns(one.facts["rank"])]
     if own is not None and right is not None and own.memory > right.memory:
         held = [*larger(comparison)]
-        (said if looks else looks).extend(held[:1])
-        said += held[1:]
+        looks += held[: not looks]
+        said += [one for one in held if one not in looks]
     return Explanation(NOWHERE, look_at=tuple(looks), difference=tuple(said), reference=name)
 
 
@@ -120,7 +145,7 @@ class Explaining:
 
     def _operands(self, failed: Call) -> Iterator[Statement]:
         """Yield what a call was given, from where, and how that has gone if it is not there."""
-        for operand in failed.operands:
+        for operand in sorted(failed.operands, key=lambda one: one.labels.layer == failed.layer):
             out = out_of(operand, failed)
             yield say("given", tensor=operand, call=failed, out=out)
             since = operand.call.at if operand.call.fetched is None else operand.call.fetched
@@ -164,8 +189,8 @@ class Explaining:
         if rank is not None and rank not in self.notes.finished:
             if self.wrong.rule == "forgot_await":  # a communication came in the place of its result
                 calls = [one for one in self.notes.work(rank) if one.stream != "compute" and one.fetched is None]
-                named = [call for call in calls if call.layer == place.layer]
-                self.looks += [say("unawaited", call=call) for call in (named or calls)[-1:]]
+                near = sorted(calls, key=lambda one: (one.layer == place.layer, one.at))
+                self.looks += [say("unawaited", call=call) for call in near[-1:]]
             elif comparison is not None:
                 self.said += comparison.layers()
                 self._next(rank)

@@ -56,14 +56,11 @@ def signature(tensor: Tensor) -> Signature:
     return one.how, one.index, labels.kind, labels.layer, str(call.axis) if call.stream == "collective" else ""
 
 
-def like(tensor: Tensor, notes: Notes, rank: int | None = None) -> Tensor | None:
-    """Return the tensor of a run that is made as one of another run is made, on a rank if one is given."""
+def like(tensor: Tensor, notes: Notes) -> Tensor | None:
+    """Return the tensor of a run that is made as one of another run is made, on the same rank."""
     wanted, batches = signature(tensor), tensor.labels.batches
-    calls = notes.calls.get(origin(tensor).call.rank if rank is None else rank, ())
-    for one in [one for call in calls for one in call.results]:
-        if one.labels.batches == batches and signature(one) == wanted:
-            return one
-    return None
+    made = [one for call in notes.calls.get(origin(tensor).call.rank, ()) for one in call.results]
+    return next((one for one in made if one.labels.batches == batches and signature(one) == wanted), None)
 
 
 def on_the_way(tensor: Tensor | None, call: Call) -> Iterator[tuple[Tensor, Call]]:

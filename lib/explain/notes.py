@@ -151,11 +151,7 @@ class Notes:
 
 
 def noted(
-    recording: Mapping[str, Any],
-    size: Size,
-    cost: str | Cost,
-    seconds: float = SECONDS,
-    watched: int | None = None,
+    recording: Mapping[str, Any], size: Size, cost: str | Cost, seconds: float = SECONDS, watched: int | None = None
 ) -> Notes:
     """Return the notes of a recorded run at a size of a puzzle, on a machine with these costs, and what ``watched``, a
     rank, holds at its peak. Raise ProtocolError for what is no recording."""

@@ -53,7 +53,7 @@ SENTENCES: Mapping[str, Sentence] = {
     "read_last": Sentence(
         "{tensor}, made by {tensor:made}, was read last by {call} of {call:line}[; it {kept:how}]",
         "[{kept:line}, where {tensor} goes from {kept:where}][!kept: {call:line}, which reads {tensor} last]"),
-    "not_received": Sentence("{tensor} went into {call} of {call:line}, and was not received yet"),
+    "not_received": Sentence("{tensor} went into {call:brief} of {call:line}, and was not received yet"),
     "key_gone": Sentence(
         "{tensor} was there: it {kept:how}[, before {reader} of {reader:line}]",
         "{kept:line}, where {tensor} goes from {kept:where}"),
@@ -88,7 +88,7 @@ SENTENCES: Mapping[str, Sentence] = {
         "{call} of {call:line} has {call:axis}; in a right run it has {right:axis}",
         "{call:line}, for the axis of {call}"),
     "goes_elsewhere": Sentence(
-        "in a right run {right} goes into {right_reader}, and no rank calls {call}",
+        "in a right run {right} goes into {right_reader}, and not into {call}",
         "{call:line}, where {call} is given {tensor}"),
     "lacks_operand": Sentence(
         "{call} of {call:line} is not given {right}; in a right run it is", "{call:line}, for the operands of {call}"),
@@ -300,9 +300,5 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _show_axis(axis: object) -> str:
-    """Return an axis of a mesh as it is written in code, or several.
-
-    >>> print(_show_axis("replica"), _show_axis(("replica", "context")))
-    "replica" ("replica", "context")
-    """
+    """Return an axis of a mesh as it is written in code, or several."""
     return f"({', '.join(map(_show_axis, axis))})" if isinstance(axis, tuple) else f'"{axis}"'
