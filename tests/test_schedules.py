@@ -559,14 +559,13 @@ def test_schedules_of_torch_are_right_by_value(name: str) -> None:
 
 @compares_with_torch
 @pytest.mark.parametrize(("ranks", "batches"), [(1, 3), (3, 4), (6, 12)])
-def test_the_1f1b_that_torch_prints_is_refused_with_what_to_write(ranks: int, batches: int) -> None:
-    """``get_schedule_ops`` numbers the forwards of the last rank from 1. With what the error says, they are right."""
+def test_the_1f1b_that_torch_prints_is_refused(ranks: int, batches: int) -> None:
+    """``get_schedule_ops`` numbers the forwards of the last rank from 1. Numbered from 0, they are right."""
     from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 
     rows: Any = get_schedule_ops("1F1B", ranks, batches, num_stages_per_rank=1)
-    with pytest.raises(PuzzleError, match=rf"the row of rank {ranks - 1}, column \d, {ranks - 1}F1: .*") as refused:
+    with pytest.raises(PuzzleError, match=f"the row of rank {ranks - 1}[:,]"):
         schedule(rows)
-    assert f"{ranks - 1}F0 there, and one less in every forward" in str(refused.value)
     mended = [[str(action) for action in row if action is not None] for row in rows]
     mended[-1] = [re.sub(r"F(\d+)", lambda found: f"F{int(found[1]) - 1}", action) for action in mended[-1]]
     plan = schedule(mended)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..basics.errors import NOWHERE, Place
 from ..record.kinds import KINDS
+from ..record.training import FORWARD
 from .lineage import DEEPEST, ancestors, leaves, like, on_the_way, origin, out_of, replaced_by, signature, stored_in
 from .notes import LOADS, Call, Notes, Tensor
 from .statement import LOOK_AT, Statement, say
@@ -288,7 +289,7 @@ class Comparison:
 
     def layers(self) -> Iterator[Statement]:
         """Yield that a rank loads or computes other layers than in the right run: the first one that does."""
-        for kind in (*LOADS, "forward"):
+        for kind in (*LOADS, FORWARD.kind):
             for rank in sorted(self.notes.calls):
                 own, right = (
                     {call.layer: call for call in notes.calls.get(rank, ()) if call.kind == kind and not call.failed}

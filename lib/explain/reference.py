@@ -31,7 +31,6 @@ class Reference:
 
 
 def nearest(notes: Notes, references: Sequence[Reference]) -> tuple[str, Comparison | None]:
-    """Return the name of the right run that is nearest to this one, and the two side by side; of equally near ones the
-    first."""
+    """Return the name of the right run that is nearest to this one, or the first of these, and the two side by side."""
     pairs = [(one.name, Comparison(notes, one.notes)) for one in references]
     return max(pairs, key=lambda pair: pair[1].score, default=("", None))
