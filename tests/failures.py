@@ -171,7 +171,7 @@ CASES = [
     ),
     Case(
         shards_twice,
-        "allgather(layer 0), of all ranks: a shard would be counted twice",
+        "allgather(layer 0), of all ranks: a shard would be counted more than once",
         ["ranks 0-3 wait in all-gather of layer 0, since tick 1"],
     ),
     Case(

@@ -217,7 +217,7 @@ def test_adapters_and_weights_are_not_parts_of_one_thing() -> None:
         weight.combine(adapter)
     with refuses("adapter and that of a weight do not add up"):
         WeightGrad(0, 2, [0], 2) + WeightGrad(0, 2, [1], 2, adapter=True)
-    twice = "a shard would be counted twice"
+    twice = "a shard would be counted more than once"
     with refuses(twice):
         Weight(0, 2, 0, {1}, 2, adapter=True).combine(Weight(0, 2, 0, {1}, 2, adapter=True))
 

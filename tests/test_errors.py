@@ -140,7 +140,7 @@ CORPUS: dict[str, tuple[Any, int, str]] = {
     "update with a state of another layer": (
         lambda m: m.update(1, trained(m, 1), m.weights[1], m.opt_states[0]), 1, "opt_state is of layer 0",
     ),
-    "a micro-batch twice": (double, 1, "would be counted twice"),
+    "a micro-batch twice": (double, 1, "would be counted more than once"),
     "a final weight of another layer": (bad(lambda m: m.set_final_weight(0, m.weights[1])), 1, "of layer 1"),
     "an updated weight is not there": (
         bad(lambda m: (m.set_final_weight(0, m.weights[0]), m.forward(0, m.activations[0], m.weights[0]))[0]), 1, "step=1",
@@ -159,7 +159,7 @@ CORPUS: dict[str, tuple[Any, int, str]] = {
     "two things in a message": (two_at_once, 2, "takes one tensor"),
     "a sum of states": (state_summed, 2, "takes a WeightGrad"),
     "a gather of different layers": (mixed_gather, 2, "in the same order"),
-    "a gather of one shard twice": (same_shard, 2, "a shard would be counted twice"),
+    "a gather of one shard twice": (same_shard, 2, "a shard would be counted more than once"),
     "setting rank": (bad(lambda m: setattr(m, "rank", 1)), 1, "AttributeError"),
     "a name that is not there": (bad(lambda m: m.wieghts), 1, "AttributeError"),
     "sys.exit": (bad(lambda m: exit(0)), 1, "SystemExit"),

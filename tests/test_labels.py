@@ -60,7 +60,7 @@ def test_pieces_are_sets_of_points(one: Labels, other: Labels) -> None:
     missing = (frozenset(range(total)) - have, total) if len(have) < total else (frozenset(), 1)
     assert points(one.changed(shards=missing[0], total=missing[1])) == {*range(FINE)} - mine - its
     if mine & its:
-        with pytest.raises(PuzzleError, match="a shard would be counted twice"):
+        with pytest.raises(PuzzleError, match="a shard would be counted more than once"):
             join([one, other], "combine")
     else:
         joined = join([one, other], "combine")
@@ -109,7 +109,7 @@ def test_a_sum_that_counts_twice_shows_up_to_eight_of_its_gradients(count: int, 
     with pytest.raises(PuzzleError) as raised:
         total_of(grads, where)
     error = raised.value
-    assert error.problem == "micro-batch 0 would be counted twice"
+    assert error.problem == "micro-batch 0 would be counted more than once"
     shown = ", ".join(f"{{0, {place}}}" for place in range(1, min(count, 8) + 1))
     assert error.got == shown + (" ..." if count > 8 else "")
     assert total_of(grads, where, strict=False).batches == frozenset(range(count + 1))

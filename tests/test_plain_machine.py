@@ -30,10 +30,10 @@ COUNTS: Counter[str] = Counter()
 
 WORDS = {
     "gaps": "gaps",
-    "shard twice": "a shard would be counted twice",
+    "shard twice": "a shard would be counted more than once",
     "not one thing": "not parts of one thing",
     "different layers": "different layers do not add up",
-    "micro-batch twice": "would be counted twice",
+    "micro-batch twice": "would be counted more than once",
     "different shards": "different shards do not add up",
     "taken before": "taken that piece",
     "incomplete": "the weight is not complete",

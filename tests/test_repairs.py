@@ -27,7 +27,7 @@ SOURCE = ROOT / "solutions" / "repairs.py"
 SAYS = {
     "repair_local": r"WeightGrad\(layer=1.*was not stored when rank 0 issued backward\(layer 0\)",
     "repair_skip": r"deadlock.*allreduce\(layer 1\) of all ranks, since.*; missing: rank 3.*rank 3 has finished",
-    "repair_twice": r"micro-batches 0-3 would be counted twice",
+    "repair_twice": r"micro-batches 0-3 would be counted more than once",
     "repair_deadlock": r"deadlock.*rank 0 waits for receive.*rank 1 waits for receive",
     "repair_groups": r"update\(layer 1\): the gradient does not cover the weight",
     "repair_quiet": r"right at its own size, but not with .*(is out of range|is missing micro-batch)",

@@ -53,7 +53,7 @@ RULES: Mapping[str, str] = {
     "part_with_gaps": "a part with gaps cannot be cut into equal pieces",
     "not_one_thing": "these are not parts of one thing",
     "not_addable": "{what} do not add up",
-    "counted_twice": "{what} would be counted twice",
+    "counted_twice": "{what} would be counted more than once",
     "nothing_to_add": "there is nothing to add to it: that {what} already",
     # of collectives and messages
     "calls_differ": "rank {one} calls {calls} where rank {other} calls {otherwise}",

@@ -284,7 +284,8 @@ class Comparison:
         there = [call for call in left if _sort(call) == (place.operation, place.layer)]
         for call in [*reading, *there, *left][:1]:
             before = [one for one in self.notes.work(rank) if self.key(one) == _key(call, {}) and not one.failed]
-            yield say("comes_next", rank=rank, right=call, more=bool(before))
+            if not any(one.failed and self.key(one) == _key(call, {}) for one in self.notes.calls.get(rank, ())):
+                yield say("comes_next", rank=rank, right=call, more=bool(before))
             yield from self.needs(call, store)
 
     def layers(self) -> Iterator[Statement]:
@@ -486,8 +487,10 @@ def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
         yield say("stored_over", tensor=tensor, kept=over[0], over=over[1].tensor, line=over[1].line, unread=not last)
     elif there is not None:
         yield say("is_in", tensor=tensor, kept=there, read=bool(tensor.looked_up))
-    elif last is None:
+    elif last is None and not tensor.readers:
         yield say("unread", tensor=tensor, kept=kept)
+    elif last is None:
+        return  # the call that has failed reads it
     elif last.kind == "pass_to":
         yield say("not_received", tensor=tensor, call=last)
     elif left or (last.stream == "collective" and last.fetched is None):
