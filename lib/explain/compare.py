@@ -159,8 +159,9 @@ class Comparison:
 
     def due(self, right: Tensor, own: Tensor) -> Iterator[Statement]:
         """Yield where the tensor is that is due in the place of another one."""
-        for mine in (like(one, self.notes) for one in (right, *leaves(right))):
-            if mine is not None and mine is not own and mine.call.rank == own.call.rank:
+        for one in (right, *leaves(right)):
+            mine = like(one, self.notes)
+            if mine is not None and mine is not own and _alike(mine, one):
                 yield from whereabouts(mine, self.notes)
                 return
 

@@ -300,5 +300,4 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _show_axis(axis: object) -> str:
-    """Return an axis of a mesh as it is written in code, or several."""
     return f"({', '.join(map(_show_axis, axis))})" if isinstance(axis, tuple) else f'"{axis}"'
