@@ -168,6 +168,26 @@ def test_of_two_sends_that_carry_what_was_dropped_each_counts_until_its_end(firs
     ]
 
 
+def test_what_is_taken_out_before_a_send_is_carried_from_that_send_on() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            model.activations["t"] = model.get_activation([0])
+            first = model.pass_to(1, model.activations["t"])
+            model.activations["more"] = model.get_activation([1])
+            taken = model.activations.pop("t")
+            await first
+            model.activations["sample"] = model.get_activation([3])  # here no send carries it
+            second = model.pass_to(1, taken)
+            model.load_weights(0)
+            await second
+        else:
+            await model.receive()
+            await model.receive()
+
+    sample = [e for e in run(program, ranks=2, batches=4).events if e.kind == "get_activation"][-1]
+    assert sample.held[5] == 0
+
+
 def test_what_is_used_while_a_send_carries_it_counts_once() -> None:
     async def program(model: Model) -> None:
         if model.rank == 0:

@@ -364,7 +364,7 @@ def main() -> int:
         with suppress(ImportError):
             import_module(name)
     with tempfile.TemporaryDirectory() as folder:
-        left_out = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "dist", "build", "mine")
+        left_out = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "dist", "mine")
         trees = [
             Path(shutil.copytree(ROOT, Path(folder) / f"tree{n}", ignore=left_out)) for n in range(options.workers)
         ]
