@@ -254,7 +254,7 @@ def rows_of(trace: Trace, most: int = GROUP_ABOVE) -> list[Row]:
     for rank, events in trace.by_rank.items():
         key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
         row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts), Row([], [events], of=trace.ranks))
-        row.ranks += trace.alike(rank)
+        row.ranks += trace.same_ranks(rank)
         row.devices += hosts.get(rank, ())
         if row.events is not events:
             row.same_batches = row.same_batches and _batches(row.events) == _batches(events)

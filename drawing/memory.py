@@ -127,7 +127,7 @@ def profiles_of(layout: Layout) -> list[Row]:
         near = layout.trace.hosts.get(rank, ())
         key = (bool(near), *((event.issued, event.held) for event in events))
         profile = found.setdefault(key, Row([], [events], of=layout.trace.ranks))
-        profile.ranks += layout.trace.alike(rank)
+        profile.ranks += layout.trace.same_ranks(rank)
         profile.devices += near
     return in_order(found.values())
 

@@ -12,7 +12,7 @@ from lib.basics.units import MS
 from lib.course.layouts import mesh_of
 from lib.course.outlines import Outline, outline
 from lib.course.outlines import half_schedule as sketch_of
-from lib.course.specs import Puzzle, cost_named, find, written
+from lib.course.specs import Puzzle, cost_named, cost_source, find
 from lib.record.codes import below_devices
 from lib.record.events import MARKS, Event
 from lib.record.training import FORWARD
@@ -51,7 +51,7 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     title = f"{spec.name}: the first {until} of {spec.unit.lasting(sketch.time)}"
     if sketch.others:
         title += f", on {len(sketch.ranks)} ranks; the others do the same"
-    size, hosts = spec.size, mesh_of(spec.size).beside
+    size, hosts = spec.size, mesh_of(spec.size).devices_of
     by_rank: dict[int, list[Event]] = {rank: [] for rank in below_devices(sketch.ranks, hosts)}
     for event in sketch.events:
         by_rank[event.rank].append(event)
@@ -139,7 +139,7 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
         expected = "beside_target(run(fsdp, ranks=4, ...))"
         raise PuzzleError("beside_target takes a run", expected=expected, got=describe(source))
     spec, error = find(source.name if puzzle is None else puzzle), partial(PuzzleError, where="beside_target")
-    prices = f"cost={written(spec.cost)}"
+    prices = f"cost={cost_source(spec.cost)}"
     if source.unit is not spec.unit:
         measured = "beside_target(run), not beside_target(run.measured)"
         expected = measured if source.unit is MS else f"a run at the puzzle's own prices, {prices}"

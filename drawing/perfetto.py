@@ -162,7 +162,7 @@ class Writer:
 
     def names(self, rank: int, place: int) -> Iterator[str]:
         """Yield the names of the rank whose log was written last, and of its threads. ``place``: among the ranks."""
-        name = full_ranks(self.trace.alike(rank), self.trace.hosts.get(rank, ()))
+        name = full_ranks(self.trace.same_ranks(rank), self.trace.hosts.get(rank, ()))
         named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": place}}
         for name, args in named.items():
             yield encode({"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args})

@@ -116,7 +116,7 @@ class Trace:
         """The number of ranks in ``by_rank``, without hosts: each of them stands for equally many."""
         return len(self.by_rank) - len(self.hosts)
 
-    def alike(self, rank: int) -> list[int]:
+    def same_ranks(self, rank: int) -> list[int]:
         """Return a rank of ``by_rank``, and those that do the same and are not there."""
         return [rank, *self.others.get(rank, ())]
 
@@ -145,7 +145,7 @@ class Trace:
         """The gaps of each rank, and for whom it waits."""
         if self.profile is not None:
             return self.profile.waiting
-        return Waiting(self.by_rank, self.time, self.tier, self.alike)
+        return Waiting(self.by_rank, self.time, self.tier, self.same_ranks)
 
     @cached_property
     def apart(self) -> dict[int | None, object]:
@@ -281,9 +281,9 @@ def trace_of(
     if isinstance(source, Profile):
         return _of_profile(source, source.name if title is None else str(title), time_target)
     models, others, whole, writers = _models(source), dict[int, Sequence[int]](), None, None
-    if few and isinstance(source, Timed) and source.alike and source.ranks > FEW:
-        others = {rank: own for rank, own in source.alike.items() if own}
-        by_rank: dict[int, Sequence[Event]] = {rank: source.log_of(rank) for rank in source.alike}
+    if few and isinstance(source, Timed) and source.represented and source.ranks > FEW:
+        others = {rank: own for rank, own in source.represented.items() if own}
+        by_rank: dict[int, Sequence[Event]] = {rank: source.log_of(rank) for rank in source.represented}
         models = [models[rank] for rank in by_rank]
         whole = partial(trace_of, source, title, time_target, memory_target)
     elif isinstance(source, Run):
@@ -297,7 +297,7 @@ def trace_of(
         models, by_rank = _logs(models)
     dist, hosts = models[0].dist, {}
     if all(model.dist is dist for model in models):
-        hosts = {rank: near for rank, near in dist._mesh.beside.items() if rank in by_rank}
+        hosts = {rank: near for rank, near in dist._mesh.devices_of.items() if rank in by_rank}
     name = source.name if isinstance(source, Run) else "schedule"
     trace = Trace(
         {rank: by_rank[rank] for rank in below_devices(by_rank, hosts)},

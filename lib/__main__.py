@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 
-from lib.basics.streams import close_stdout, open_closed, print_to_stderr
+from lib.basics.streams import open_closed, print_to_stderr, send_nowhere
 
 
 def main() -> int:
@@ -36,7 +36,7 @@ def _carry_out(module: str, arguments: list[str]) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        close_stdout()
+        send_nowhere(sys.stdout)
         return 1
 
 

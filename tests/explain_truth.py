@@ -6,6 +6,7 @@ they were stored by what was written down beside the calls.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -82,6 +83,12 @@ def untrue(said: Statement, own: Log, right: Log) -> Iterator[str]:
                 rows = [row[:] for row in own.kept if (row[1], row[3], row[4]) == (one.way, one.store, one.key)]
                 if one.line.number not in [own.places[row[5]][0] for row in rows]:
                     yield f"{name}: {one}"
+    reader = said.facts.get("reader")
+    if said.name in ("first_through", "comes_from") and reader.kind == "pass_to":
+        sends, others = (log.calls_of(reader.rank, "pass_to") for log in (own, right))
+        turn = sends.index(reader.at)
+        if turn < len(others) and _labels(own, sends[turn]) == _labels(right, others[turn]):
+            yield f"{said.name}: a right run sends that as well"
     if (test := TESTS.get(said.name)) is not None and not test(said.facts, own, right):
         yield said.name
 
@@ -118,16 +125,57 @@ def _given(facts: Mapping[str, Any], own: Log, right: Log) -> bool:
 
 def _alike(log: Log, call: CallFact, own: Log) -> list[int]:
     """The calls of a rank with the verb, the layer or the receiver, and the kinds and micro-batches of the operands."""
+    return [at for at in log.calls_of(call.rank, call.kind) if _shown(log, at) == _shown(own, call.at)]
 
-    def shown(log: Log, at: int) -> tuple[object, ...]:
-        raw = log.calls[at]
-        named = {"compute": 4, "meet": 5, "pass_to": 3, "load_weights": 3, "load_adapter": 3}
-        operands = [log.labels[one] for one in log.operands(at)]
-        batches = {one.batches for one in operands} if raw[0] != "meet" else set()
-        axis = raw[6] if raw[0] == "meet" else None
-        return raw[named[raw[0]]], axis, [(one.kind, one.layer) for one in operands], batches
 
-    return [at for at in log.calls_of(call.rank, call.kind) if shown(log, at) == shown(own, call.at)]
+def _shown(log: Log, at: int) -> tuple[object, ...]:
+    raw = log.calls[at]
+    named = {"compute": 4, "meet": 5, "meet_list": 5, "pass_to": 3, "load_weights": 3, "load_adapter": 3}
+    operands = [log.labels[one] for one in log.operands(at)]
+    batches = {one.batches for one in operands} if raw[0] != "meet" else set()
+    axis = raw[6] if raw[0] == "meet" else None
+    kinds = [one.kind if raw[0] == "compute" else _sort(one) for one in operands]
+    return log.kind(at), raw[named[raw[0]]] if raw[0] in named else None, axis, kinds, batches
+
+
+def _sort(labels: Labels) -> tuple[str, int]:
+    return labels.kind, labels.layer
+
+
+def _labels(log: Log, at: int) -> list[Labels]:
+    return [log.labels[one] for one in log.operands(at)]
+
+
+def _is_kept(facts: Mapping[str, Any], own: Log) -> bool:
+    """Whether a tensor is in a dictionary at the end, or taken out since the last call of its rank."""
+    rank = facts["tensor"].maker.rank
+    last = max(at for at, call in enumerate(own.calls) if call[1] == rank and call[0] not in ("store", "drop"))
+    for number in own.made(facts["tensor"]):
+        rows = [row for row in own.kept if row[2] == number and row[1] != "read"]
+        there = Counter((row[3], row[4]) for row in rows if row[1] == "stored")
+        there.subtract((row[3], row[4]) for row in rows if row[1] != "stored")
+        if any(count > 0 for count in there.values()) or any(row[1] == "taken" and row[0] > last for row in rows):
+            return True
+    return False
+
+
+def _made_there(tensor: TensorFact, log: Log, named: bool) -> bool:
+    """Whether a rank has a tensor of this kind and layer that a call of the same verb has made; where one that is most
+    like it is named, of these micro-batches."""
+    same = [(at, one) for at, one in enumerate(log.labels) if _sort(one) == _sort(tensor.labels)]
+    calls = [log.of[at] for at, one in same if not named or one.batches == tensor.labels.batches]
+    return any((log.kind(at), log.calls[at][1]) == (tensor.maker.kind, tensor.maker.rank) for at in calls)
+
+
+def _comes_of(call: CallFact, log: Log) -> bool:
+    """Whether a run makes such a call as well."""
+    axis = call.axis if call.axis is None else [call.axis]
+    raws = [(at, log.calls[at]) for at in log.calls_of(call.rank, call.kind)]
+    return any([_layer(raw), raw[6] if raw[0] == "meet" else None] == [call.layer, axis and axis[0]] for _, raw in raws)
+
+
+def _layer(raw: list[Any]) -> Any:
+    return raw[4] if raw[0] == "compute" else raw[5] if raw[0] in NAMED else None
 
 
 def _layers_loaded(log: Log, rank: int, kind: str) -> set[str]:
@@ -140,9 +188,14 @@ TESTS: Mapping[str, Any] = {
     "other_tensor": _given,
     "is_in": _is_stored,
     "unread": lambda facts, own, right: not _read(facts, own),
-    "read_last": lambda facts, own, right: max(_read(facts, own)) == facts["call"].at,
-    "result_unread": lambda facts, own, right: facts["call"].at in _read(facts, own),
-    "not_awaited": lambda facts, own, right: facts["call"].at not in own.fetched,
+    "read_last": lambda facts, own, right: (
+        max(_read(facts, own)) == facts["call"].at and facts["call"].kind != "pass_to" and not _is_kept(facts, own)
+    ),
+    "result_lost": lambda facts, own, right: (
+        facts["call"].at in _read(facts, own) and not (facts["flying"] and facts["call"].at in own.fetched)
+    ),
+    "not_made": lambda facts, own, right: not _made_there(facts["right"], own, facts["tensor"] is not None),
+    "sum_has": lambda facts, own, right: facts["often"] or not _comes_of(facts["part"].maker, right),
     "unawaited": lambda facts, own, right: facts["call"].at not in own.fetched,
     "waits": lambda facts, own, right: facts["call"].at not in own.fetched and facts["rank"] not in own.ended(),
     "returned": lambda facts, own, right: set(facts["ranks"]) == own.ended(),
@@ -162,7 +215,8 @@ TESTS: Mapping[str, Any] = {
         set(own.calls[facts["call"].at][3]) & set(own.calls[facts["earlier"].at][3])
     ),
     "no_final": lambda facts, own, right: (
-        not [at for at in own.calls_of(facts["rank"], "set_final_weight") if own.calls[at][3] == facts["layer"]]
+        facts["rank"] in own.ended()
+        and not [at for at in own.calls_of(facts["rank"], "set_final_weight") if own.calls[at][3] == facts["layer"]]
     ),
     "loads": lambda facts, own, right: (
         [_layers_loaded(log, facts["rank"], (facts["call"] or facts["right"]).kind) for log in (own, right)]
@@ -173,7 +227,11 @@ TESTS: Mapping[str, Any] = {
         for row in own.kept
     ),
     "other_peer": lambda facts, own, right: facts["call"].peer != facts["right"].peer,
-    "first_through": lambda facts, own, right: bool(facts["right_steps"]),
+    "first_through": lambda facts, own, right: (
+        bool(facts["right_steps"])
+        and _shown(own, facts["reader"].at) != _shown(right, facts["right_steps"][0].at)
+        and _given({"tensor": facts["tensor"], "call": facts["reader"]}, own, right)
+    ),
     "not_through": lambda facts, own, right: facts["steps"][-1].at == facts["tensor"].maker.at,
     "comes_from": lambda facts, own, right: (
         (facts["tensor"].labels, facts["tensor"].maker.kind) != (facts["right"].labels, facts["right"].maker.kind)

@@ -217,7 +217,7 @@ def test_adapters_and_weights_are_not_parts_of_one_thing() -> None:
         weight.combine(adapter)
     with refuses("adapter and that of a weight do not add up"):
         WeightGrad(0, 2, [0], 2) + WeightGrad(0, 2, [1], 2, adapter=True)
-    twice = "a shard comes twice"
+    twice = "a shard would be counted twice"
     with refuses(twice):
         Weight(0, 2, 0, {1}, 2, adapter=True).combine(Weight(0, 2, 0, {1}, 2, adapter=True))
 
@@ -230,7 +230,7 @@ def adapter_of(key: Any) -> Change:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "the weight as its adapter": (alone(forward=adapter_of(lambda layer: layer)), "own weight, and no adapter"),
+    "the weight as its adapter": (alone(forward=adapter_of(lambda layer: layer)), "own weight, and not an adapter"),
     "another layer's": (alone(forward=adapter_of(lambda layer: ("adapter", 0))), "forward.*adapter is that of layer 0"),
     "another layer's in backward": (
         alone(backward=adapter_of(lambda layer: ("adapter", 0))),
@@ -358,7 +358,7 @@ def test_plain_training_is_not_that_of_adapters() -> None:
         del model.weights[0]
         return model
 
-    with refuses("that is the layer's own weight, and no adapter"):
+    with refuses("that is the layer's own weight, and not an adapter"):
         run(forgotten, layers=1, train="adapters").check()
 
 

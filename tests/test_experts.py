@@ -296,7 +296,7 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "one micro-batch for all": (
         "list(range(model.rank, model.BATCHES, model.RANKS)) -> [0]",
         {},
-        "more than one rank brings micro-batch 0",
+        "micro-batch 0 would be counted twice",
     ),
     "the layer of the way out on the way home": (
         "layer + 1, home, acts -> layer, home, acts",

@@ -405,7 +405,7 @@ def test_a_host_is_in_the_box_of_its_devices() -> None:
     """Though its number is above those of all devices."""
     done = run(to_its_host, ranks=4, hosts=2, node_size=2)
     sends = [event for event in done.events if event.kind == "pass_to"]
-    assert not any(spans_boxes(event, done.node_size, done.beside) for event in sends)
+    assert not any(spans_boxes(event, done.node_size, done.devices_of) for event in sends)
     assert any(spans_boxes(event, done.node_size) for event in done.events)
 
 

@@ -35,7 +35,7 @@ ONLY = {
     "as_many_each": ("hpz", "half of the ranks rest"),
     "own_layers": ("zbv", "two ranks load each other's layers, and send weights"),
     "four_stages": ("pipeline_fsdp", "two stages"),
-    "dealt_like_cards": ("interleaved", "there and back again"),
+    "dealt_like_cards": ("interleaved", "the second rank is dealt the first layer"),
     "in_a_v": ("zbv", "the V begins at the last rank"),
     "through_all_ranks": ("dualpipe", "from one half to the other and back"),
     "several_kinds": ("compose", "FSDP, two at once, gathered ahead"),

@@ -298,15 +298,6 @@ def test_a_slider_that_is_moved_draws_the_run_anew(browser: Browser, lab: Lab, t
         assert scrolled <= cell and slider > 0.3 * cell
 
 
-@pytest.mark.slow
-def test_the_tour_runs_and_its_pictures_are_within_their_cells(browser: Browser, lab: Lab) -> None:
-    outputs = browser.visit(lab.url("machine_tour.ipynb"), run_all, height=3000)
-    pictures = [output for output in outputs if output["picture"]]
-    assert len(pictures) >= 5
-    assert all(map(within, pictures))
-    assert not any("Traceback" in output["text"] for output in outputs)
-
-
 def test_a_solved_puzzle_passes_is_drawn_on_both_pages_and_progress_is_kept(
     browser: Browser, lab: Lab, tmp_path: Path
 ) -> None:
@@ -335,23 +326,6 @@ def test_a_solved_puzzle_passes_is_drawn_on_both_pages_and_progress_is_kept(
     assert "fsdp" in json.dumps(kept)
     name = lab.put("look.ipynb", ["import sys\nsys.path.insert(0, '../..')\nfrom lib import progress", "progress()"])
     assert f"1 of {len(COURSE)} puzzles solved" in browser.visit(lab.url(name), run_all)[-1]["text"]
-
-
-@pytest.mark.slow
-def test_the_player_plays_in_a_notebook(browser: Browser, lab: Lab, tmp_path: Path) -> None:
-    def work(page: Page) -> Any:
-        run_all(page)
-        frame = page.frame_locator("iframe").last
-        frame.locator("#ranks li").nth(3).wait_for()
-        frame.locator("#player").press("Home")
-        frame.locator("#forth").click()
-        frame.locator("#forth").click()
-        keep(page.screenshot(full_page=True), "lab-player", tmp_path)
-        return frame.locator("#clock").inner_text(), frame.locator("#ranks em").all_inner_texts()
-
-    clock, doing = browser.visit(lab.url("p05_pipeline.ipynb"), work, height=3600)
-    assert clock == "tick 8"
-    assert doing == ["send to rank 1", *[f"waits for rank {rank}" for rank in range(3)]]
 
 
 @pytest.mark.slow
@@ -395,18 +369,6 @@ def test_programs_to_be_repaired_show_their_errors_and_pictures_and_all_cells_ar
     assert all(within(outputs[at + 1]) for at in errors)
     assert not any("Traceback" in output["text"] or "lib/" in output["text"] for output in outputs)
     assert "---->" in outputs[errors[0]]["text"]
-
-
-@pytest.mark.slow
-def test_a_cell_that_hangs_is_ended_and_the_kernel_lives(browser: Browser, lab: Lab) -> None:
-    setup = "import sys\nsys.path.insert(0, '../..')\nfrom lib import grade, run"
-    hang = "async def fsdp(model):\n    while True:\n        pass\n\ngrade(fsdp, timeout=1)"
-    wait = "async def ddp(model):\n    await model.receive()\n\ngrade(ddp)"
-    name = lab.put("hang.ipynb", [setup, hang, wait, "print(6 * 7)"])
-    outputs = browser.visit(lab.url(name), run_all)
-    assert "did not end within 1 second" in outputs[0]["text"]
-    assert "deadlock" in outputs[1]["text"]
-    assert outputs[-1]["text"].strip() == "42"
 
 
 @pytest.mark.slow

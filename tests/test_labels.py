@@ -60,7 +60,7 @@ def test_pieces_are_sets_of_points(one: Labels, other: Labels) -> None:
     missing = (frozenset(range(total)) - have, total) if len(have) < total else (frozenset(), 1)
     assert points(one.changed(shards=missing[0], total=missing[1])) == {*range(FINE)} - mine - its
     if mine & its:
-        with pytest.raises(PuzzleError, match="a shard comes twice"):
+        with pytest.raises(PuzzleError, match="a shard would be counted twice"):
             join([one, other], "combine")
     else:
         joined = join([one, other], "combine")

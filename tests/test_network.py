@@ -303,7 +303,7 @@ def test_the_number_of_the_collective_that_differs_is_told() -> None:
 
 def test_what_is_wrong_in_a_collective_is_dated_by_the_first_of_its_group() -> None:
     for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
-        with pytest.raises(PuzzleError, match="a shard comes twice") as raised:
+        with pytest.raises(PuzzleError, match="a shard would be counted twice") as raised:
             run(apart, ranks=4, mesh={"replica": 2, "shard": 2}, _order=order)
         place = raised.value.place
         assert (place.operation, place.layer, place.detail) == ("allgather", 0, "of shard: ranks 0, 1")

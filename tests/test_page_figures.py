@@ -15,7 +15,7 @@ from solutions.build.figures import words, writing
 from solutions.build.figures.pages import check_figures
 from solutions.build.notebooks.notebook import notebook_of
 from solutions.build.runs import programs
-from solutions.build.sources.files import BuildError, read_cells, sources
+from solutions.build.sources.files import BuildError, read_cells
 from solutions.build.sources.specs import specs_of
 from solutions.build.tables.puzzles import with_hints
 
@@ -213,13 +213,6 @@ def test_a_program_runs_once_at_one_size(tmp_path: Path) -> None:
     first = programs.once(names["basic"], layers=2, batches=4, cost=Cost())
     assert programs.once(names["basic"], batches=4, cost=Cost(), layers=2) is first
     assert programs.once(names["basic"], batches=4, cost=Cost(forward=2), layers=2) is not first
-
-
-def test_every_page_is_checked() -> None:
-    paths = sources()
-    assert len(paths) >= 30
-    for path in paths:
-        check_figures(path)
 
 
 def test_no_page_depends_on_how_fast_a_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:

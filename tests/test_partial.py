@@ -373,7 +373,7 @@ def refusals() -> list[Any]:
     add("another layer's piece", "that of layer 1", lambda m: m.forward(0, act(), other, partial=True))
     one, two = act(1, **SLICE, parts={0}, of=2), act(1, shards={2}, total=4, parts={1}, of=2)
     add("slices of two partial sums", "not parts of one thing", lambda m: one.combine(two))
-    add("a slice twice", "a shard comes twice", lambda m: one.combine(one))
+    add("a slice twice", "a shard would be counted twice", lambda m: one.combine(one))
     of_piece, state = WeightGrad(0, 2, {0}, 1, {1}, 4), OptState(0, 2, 0)
     add("the gradient of a piece", "piece|shard", lambda m: m.update(0, of_piece, WHOLE_WEIGHT, state))
     add("two kinds", "do not add up", lambda m: act(1, **PARTIAL_SUM) + grad(1, **PARTIAL_SUM))
@@ -422,8 +422,8 @@ MET = [
     ("allreduce", (lambda m: complete(m).shard(0, 2),) * 2, "that slice is added up already"),
     ("allgather", (own, own), "these are not parts of one thing"),
     ("allgather", (lambda m: own(m, lambda out: out.shard(m.rank, 2)),) * 2, "these are not parts of one thing"),
-    ("allgather", (complete, complete), "a shard comes twice"),
-    ("allgather", (lambda m: complete(m).shard(0, 2),) * 2, "a shard comes twice"),
+    ("allgather", (complete, complete), "a shard would be counted twice"),
+    ("allgather", (lambda m: complete(m).shard(0, 2),) * 2, "a shard would be counted twice"),
     ("allreduce", (own, of_the_input), "tensors of several kinds do not add up"),
 ]
 

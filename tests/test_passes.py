@@ -22,120 +22,109 @@ from lib.grading import judge
 from lib.grading.submission import load
 from lib.grading.verdict import PASS, Verdict
 from solutions.build.sources.files import ROOT, is_puzzle, sources
-from tests.programs import SMALLER
+from tests.programs import COURSE, SMALLER
 from tests.slow import EVERYTHING, some
 
 ONE_STAGE = "with one rank a pipeline is one stage, and its micro-batches are accumulated"
-ONE_F_ONE_B = ("one_f_one_b", "one_f_one_b_overlapped")
 REPAIRED = "the repaired program is that of this puzzle"
 ROUND_THE_RING = "stages in thin pieces are the better schedule"
-FSDP_OF_NODES = ("fsdp_one_by_one", "fsdp_at_once", "fsdp_at_once_ahead", "fsdp_two_at_once_ahead")
+IN_PIECES = "gradients in pieces are the better technique"
+COMPARED = "it is this puzzle's program, to be compared"
+ONE_EACH = "with one micro-batch a rank it is puzzle 4's program"
+AS_RANKS = "with as many micro-batches as ranks each rank has one"
+ALIKE = "with ranks that are alike, it does not matter which has which micro-batches"
+NO_EXPERTS = "where layers have no experts it is the plain program"
 MEANT = {
-    ("grad_accum", "basic"): "the batch may travel in pieces",
-    ("one_forward_one_backward", "basic"): ONE_STAGE,
-    ("pipeline", "basic"): "with one rank a pipeline is plain training",
-    ("pipeline of p06_gpipe", "basic"): "with one rank a pipeline is plain training",
-    ("keep_nothing", "basic"): "where nothing inside a layer is counted it is plain training",
-    ("repair_local", "basic"): "the batch may travel in pieces",
-    ("one_forward_one_backward", "grad_accum"): ONE_STAGE,
-    ("one_forward_one_backward_ahead", "grad_accum"): ONE_STAGE,
-    ("repair_local", "grad_accum"): REPAIRED,
-    **{
-        (name, puzzle): ONE_STAGE if puzzle in ("basic", "grad_accum", "repair_local") else "micro-batches one by one"
-        for name in ("never_split",)
-        for puzzle in ("basic", "grad_accum", "repair_local", "gpipe", "one_f_one_b")
+    "basic": {
+        "the batch may travel in pieces": "grad_accum, repair_local",
+        ONE_STAGE: (
+            "one_forward_one_backward, never_split, one_forward_one_backward_ahead, one_f_one_b, one_f_one_b_overlapped"
+        ),
+        "with one rank a pipeline is plain training": "pipeline, pipeline of p06_gpipe",
+        "where nothing inside a layer is counted it is plain training": "keep_nothing",
+        "with one rank it is gradient accumulation": "sums_in_the_last_backward",
+        NO_EXPERTS: "experts_gathered",
     },
-    ("zero2_overlap", "zero1"): "gradients in pieces are the better technique",
-    ("expert_parallel", "ddp"): "where layers have no experts it is data parallel",
-    ("updates_while_tokens_travel", "expert_parallel"): "it is that puzzle's program, to be compared",
-    ("flat_ring", "ddp"): "it is puzzle 2's program, to be compared",
-    ("one_chain_after_the_other", "ddp"): "puzzle 12 shows on data parallel how chains overlap",
-    ("ddp_twice", "ddp"): "with as many micro-batches as ranks each rank has one",
-    **{
-        (name, one): REPAIRED
-        for name in ("sums_in_the_last_backward", "sums_under_updates")
-        for one in ("repair_twice", "repair_quiet")
+    "grad_accum": {
+        ONE_STAGE: (
+            "one_forward_one_backward, one_forward_one_backward_ahead, never_split, one_f_one_b, one_f_one_b_overlapped"
+        ),
+        REPAIRED: "repair_local",
     },
-    ("sums_under_updates", "repair_straggler"): REPAIRED,
-    ("sums_in_the_last_backward", "basic"): "with one rank it is gradient accumulation",
-    ("ddp_twice", "repair_twice"): REPAIRED,
-    ("ddp_twice", "repair_quiet"): REPAIRED,
-    ("fsdp_blocking", "wsdp"): "gradients in pieces are the better technique",
-    ("fsdp_blocking", "fsdp"): "it is puzzle 4's program, to be compared",
-    ("fsdp_blocking", "repair_bargain"): REPAIRED,
-    ("fsdp_again", "wsdp"): "gradients in pieces are the better technique",
-    ("fsdp_again", "fsdp"): "it is puzzle 4's program, to be compared",
-    ("fsdp_again", "repair_bargain"): REPAIRED,
-    ("prefetch", "wsdp"): "gradients in pieces are the better technique, and the next weight ahead is, too",
-    ("prefetch_overlapped", "wsdp"): "gradients in pieces are the better technique, and the next weight ahead is, too",
-    ("prefetch_overlapped", "fsdp"): "some of its settings are small enough",
-    ("prefetch_overlapped", "repair_bargain"): "some of its settings are small enough",
-    ("fsdp_overlapped", "prefetch"): "one of its settings gathers before the first backward, and keeps the last weight",
-    ("pipeline_fsdp_overlapped", "prefetch"): "with as many micro-batches as ranks it has one stage, and that setting",
-    ("repair_skip", "ddp"): "with as many micro-batches as ranks nobody is without one",
-    ("repair_quiet", "ddp"): "with as many micro-batches as ranks each rank has one",
-    ("repair_straggler", "ddp"): "with as many micro-batches as ranks each rank has one",
-    ("repair_straggler", "repair_twice"): "with ranks that are alike, it does not matter which has which micro-batches",
-    ("repair_straggler", "repair_quiet"): "with ranks that are alike, it does not matter which has which micro-batches",
-    ("repair_quiet", "repair_twice"): "it is the same work, and two micro-batches a rank are one of its sizes",
-    ("repair_bargain", "wsdp"): "gradients in pieces are the better technique",
-    ("repair_bargain", "fsdp"): REPAIRED,
-    ("fsdp", "repair_bargain"): REPAIRED,
-    ("fsdp_overlapped", "repair_bargain"): REPAIRED,
-    ("fsdp_on_nodes", "repair_bargain"): "with one micro-batch a rank it is puzzle 4's program",
-    ("pipeline_fsdp", "repair_bargain"): "with as many micro-batches as ranks there is one stage: puzzle 4's program",
-    ("pipeline_fsdp_overlapped", "repair_bargain"): "with as many micro-batches as ranks there is one stage",
-    ("repair_book", "repair_groups"): "it is the same work, with any number of micro-batches a rank",
-    ("fsdp_overlapped", "wsdp"): "gradients in pieces are the better technique",
-    ("pipeline_fsdp_overlapped", "wsdp"): "with as many micro-batches as ranks there is one stage: puzzle 4's program",
-    ("pipeline_fsdp_overlapped", "fsdp"): "with as many micro-batches as ranks there is one stage: puzzle 4's program",
-    ("fsdp", "wsdp"): "gradients in pieces are the better technique",
-    ("fsdp_through_one_card", "wsdp"): "it is puzzle 4's program, to be compared",
-    ("fsdp_through_one_card", "fsdp"): "it is puzzle 4's program, to be compared",
-    ("fsdp_through_one_card", "repair_bargain"): REPAIRED,
-    ("hsdp", "repair_groups"): REPAIRED,
-    **{(name, "wsdp"): "gradients in pieces are the better technique" for name in FSDP_OF_NODES},
-    **{(name, "fsdp"): "it is puzzle 4's program, to be compared" for name in FSDP_OF_NODES[:2]},
-    **{(name, "repair_bargain"): REPAIRED for name in FSDP_OF_NODES[:2]},
-    ("fsdp_at_once_ahead", "prefetch"): "it is puzzle 12's program, to be compared",
-    ("fsdp_two_at_once_ahead", "prefetch"): "so is this, where each rank has two micro-batches",
-    ("fsdp_on_nodes", "wsdp"): "with one micro-batch a rank it is puzzle 4's program",
-    ("pipeline_fsdp", "wsdp"): "with as many micro-batches as ranks there is one stage, and it is puzzle 4's program",
-    ("fsdp_on_nodes", "fsdp"): "with one micro-batch a rank it is puzzle 4's program",
-    ("pipeline_fsdp", "fsdp"): "with as many micro-batches as ranks there is one stage, and it is puzzle 4's program",
-    ("pipeline of p06_gpipe", "pipeline"): "it is this puzzle's program, to be compared",
-    ("grad_accum", "repair_local"): REPAIRED,
-    ("one_forward_one_backward", "repair_local"): ONE_STAGE,
-    ("one_forward_one_backward_ahead", "repair_local"): ONE_STAGE,
-    ("one_forward_one_backward_ahead", "basic"): ONE_STAGE,
-    ("interleaved_overlapped", "one_f_one_b"): ROUND_THE_RING,
-    ("interleaved_ahead", "gpipe"): ROUND_THE_RING,
-    ("interleaved_overlapped", "gpipe"): ROUND_THE_RING,
-    ("pipeline", "repair_deadlock"): "it is a pipeline of two stages",
-    ("pipeline of p06_gpipe", "repair_deadlock"): "it is a pipeline of two stages",
-    **{(name, one): ONE_STAGE for name in ONE_F_ONE_B for one in ("basic", "grad_accum", "repair_local")},
-    **{(name, "gpipe"): "it is GPipe with the better schedule" for name in ONE_F_ONE_B},
-    ("tensor_parallel_long", "tensor_parallel"): "it is that puzzle's program, to be compared",
-    **{
-        (name, "repair_experts"): REPAIRED
-        for name in ("expert_parallel", "tokens_before_sums", "updates_while_tokens_travel")
+    "repair_local": {
+        ONE_STAGE: (
+            "never_split, one_forward_one_backward, one_forward_one_backward_ahead, one_f_one_b, one_f_one_b_overlapped"
+        ),
+        REPAIRED: "grad_accum",
     },
-    **{
-        (name, "repair_zigzag"): REPAIRED
-        for name in ("plain_zigzag", "zigzag_overlapped", "zigzag_with_sums_behind", "context_parallel_overlapped")
+    "gpipe": {
+        "micro-batches one by one": "never_split",
+        ROUND_THE_RING: "interleaved_ahead, interleaved_overlapped",
+        "it is GPipe with the better schedule": "one_f_one_b, one_f_one_b_overlapped",
     },
-    **{(name, "repair_book"): REPAIRED for name in ("hybrid_overlapped",)},
-    **{(name, "repair_groups"): REPAIRED for name in ("hybrid_overlapped",)},
-    **{
-        (name, "repair_zigzag"): "keys and values that go round are as right"
-        for name in ("ring_attention", "ring_attention_overlapped")
+    "one_f_one_b": {
+        "micro-batches one by one": "never_split",
+        ROUND_THE_RING: "interleaved_overlapped",
+        "it is this puzzle's schedule, with one more forward": "one_forward_one_backward",
     },
-    ("experts_gathered", "basic"): "where layers have no experts it is plain training",
-    ("repair_zigzag", "context_parallel"): REPAIRED,
-    ("repair_experts", "ddp"): "where no layer has experts it is data parallel",
-    ("one_forward_one_backward", "one_f_one_b"): "it is this puzzle's schedule, with one more forward",
+    "zero1": {IN_PIECES: "zero2_overlap"},
+    "ddp": {
+        NO_EXPERTS: "expert_parallel, repair_experts",
+        COMPARED: "flat_ring",
+        "puzzle 12 shows on data parallel how chains overlap": "one_chain_after_the_other",
+        AS_RANKS: "ddp_twice, repair_skip, repair_quiet, repair_straggler",
+    },
+    "expert_parallel": {COMPARED: "updates_while_tokens_travel"},
+    "repair_twice": {
+        REPAIRED: "sums_in_the_last_backward, sums_under_updates, ddp_twice",
+        ALIKE: "repair_straggler",
+        "it is the same work, and two micro-batches a rank are one of its sizes": "repair_quiet",
+    },
+    "repair_quiet": {REPAIRED: "sums_in_the_last_backward, sums_under_updates, ddp_twice", ALIKE: "repair_straggler"},
+    "repair_straggler": {REPAIRED: "sums_under_updates"},
+    "wsdp": {
+        IN_PIECES: (
+            "fsdp_blocking, fsdp_again, prefetch, prefetch_overlapped, repair_bargain, fsdp_overlapped, fsdp, "
+            "fsdp_one_by_one, fsdp_at_once, fsdp_at_once_ahead, fsdp_two_at_once_ahead"
+        ),
+        ONE_EACH: "pipeline_fsdp_overlapped, fsdp_on_nodes, pipeline_fsdp",
+        COMPARED: "fsdp_through_one_card",
+    },
+    "fsdp": {
+        COMPARED: "fsdp_blocking, fsdp_again, fsdp_through_one_card, fsdp_one_by_one, fsdp_at_once",
+        "some of its settings are small enough": "prefetch_overlapped",
+        REPAIRED: "repair_bargain",
+        ONE_EACH: "pipeline_fsdp_overlapped, fsdp_on_nodes, pipeline_fsdp",
+    },
+    "repair_bargain": {
+        REPAIRED: (
+            "fsdp_blocking, fsdp_again, fsdp, fsdp_overlapped, fsdp_through_one_card, fsdp_one_by_one, fsdp_at_once"
+        ),
+        "some of its settings are small enough": "prefetch_overlapped",
+        ONE_EACH: "fsdp_on_nodes, pipeline_fsdp, pipeline_fsdp_overlapped",
+    },
+    "prefetch": {
+        "one of its settings gathers before the first backward, and keeps the last weight": "fsdp_overlapped",
+        "with as many micro-batches as ranks it has one stage, and that setting": "pipeline_fsdp_overlapped",
+        COMPARED: "fsdp_at_once_ahead, fsdp_two_at_once_ahead",
+    },
+    "repair_groups": {
+        "it is the same work, with any number of micro-batches a rank": "repair_book",
+        REPAIRED: "hsdp, hybrid_overlapped",
+    },
+    "pipeline": {COMPARED: "pipeline of p06_gpipe"},
+    "repair_deadlock": {"it is a pipeline of two stages": "pipeline, pipeline of p06_gpipe"},
+    "tensor_parallel": {COMPARED: "tensor_parallel_long"},
+    "repair_experts": {REPAIRED: "expert_parallel, tokens_before_sums, updates_while_tokens_travel"},
+    "repair_zigzag": {
+        REPAIRED: "plain_zigzag, zigzag_overlapped, zigzag_with_sums_behind, context_parallel_overlapped",
+        "keys and values that go round are as right": "ring_attention, ring_attention_overlapped",
+    },
+    "repair_book": {REPAIRED: "hybrid_overlapped"},
+    "context_parallel": {REPAIRED: "repair_zigzag"},
 }
-"""(program, puzzle of another file): why it is meant to pass there."""
+"""Puzzle, and why which programs of other files are meant to pass there."""
+PASSING = {(name, puzzle) for puzzle, why in MEANT.items() for names in why.values() for name in names.split(", ")}
 
 
 @cache
@@ -209,7 +198,7 @@ def tried(puzzle: Puzzle) -> list[str]:
     if puzzle.name in SMALLER and not EVERYTHING:
         return always
     passing = [
-        name for name, (file, _) in programs().items() if file == puzzle.file or (reason(name), puzzle.name) in MEANT
+        name for name, (file, _) in programs().items() if file == puzzle.file or (reason(name), puzzle.name) in PASSING
     ]
     others = [name for name in programs() if name not in passing]
     return list(dict.fromkeys([*always, *some(passing), *some(others, 12)]))
@@ -223,7 +212,7 @@ def test_who_passes_is_meant_to(puzzle: Puzzle) -> None:
         assert "Better than" not in verdicts[name].message, name
     own = {name for name, (file, _) in programs().items() if file == puzzle.file and not puzzle.repair} | {puzzle.name}
     of = {reason(name) for name in passed - own}
-    meant = {program for program, where in MEANT if where == puzzle.name}
+    meant = {program for program, where in PASSING if where == puzzle.name}
     assert puzzle.name in passed
     assert of <= meant and (of == meant or not EVERYTHING)
 
@@ -239,6 +228,8 @@ def test_a_program_of_the_frontier_passes_everywhere_with_its_figures(puzzle: Pu
     assert "These figures are among the best known." in verdict.message
 
 
+SOLVED = ("grad_accum", "pipeline")
+"""Puzzles whose solution has the star."""
 STARS = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
 
 
@@ -246,7 +237,7 @@ STARS = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
 def test_the_star_takes_more_than_the_solution_and_can_be_had(puzzle: Puzzle) -> None:
     assert any(puzzle.has_star(point["time"], point["memory"]) for point in puzzle.frontier)
     home = solution_figures(puzzle)
-    assert puzzle.has_star(*puzzle.scored(home.time, home.memory)) == (puzzle.name in ("grad_accum", "pipeline"))
+    assert puzzle.has_star(*puzzle.scored(home.time, home.memory)) == (puzzle.name in SOLVED)
     notebook = json.loads((ROOT / "puzzles" / f"{puzzle.file}.ipynb").read_text(encoding="utf-8"))
     text = " ".join(" ".join("".join(cell["source"]) for cell in notebook["cells"]).split())
     for figures in filter(None, (puzzle.target, puzzle.star)):  # named in the notebook, beside each other
@@ -259,36 +250,10 @@ def test_the_star_takes_more_than_the_solution_and_can_be_had(puzzle: Puzzle) ->
     assert "star" in text
 
 
-WEAK = {
-    "basic": "basic",
-    "ddp": "ddp",
-    "wsdp": "wsdp",
-    "fsdp": "fsdp",
+WEAK = {name: name for name in COURSE if name not in SOLVED} | {
     "gpipe": "one_forward_one_backward",
     "pipeline_fsdp": "pipeline_fsdp_in_12_3",
-    "replica_fsdp": "replica_fsdp",
-    "zero1": "zero1",
-    "zero2": "zero2",
-    "zero_bubble": "zero_bubble",
-    "checkpointing": "checkpointing",
-    "prefetch": "prefetch",
-    "one_f_one_b": "one_f_one_b",
-    "interleaved": "interleaved",
-    "breadth_first": "breadth_first",
-    "tensor_parallel": "tensor_parallel",
-    "sequence_parallel": "sequence_parallel",
-    "buckets": "buckets",
-    "hierarchical": "hierarchical",
-    "hpz": "hpz",
-    "compose": "compose",
-    "lora": "lora",
-    "offload": "offload",
     "context_parallel": "plain_zigzag",
-    "ring_attention": "ring_attention",
-    "expert_parallel": "expert_parallel",
-    "two_batch_overlap": "two_batch_overlap",
-    "zbv": "zbv",
-    "dualpipe": "dualpipe",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

@@ -88,9 +88,7 @@ def test_a_peak_is_told_where_a_tensor_is_kept_too_long(puzzle: Puzzle) -> None:
     [
         ("repair_bargain", "as it is"),
         ("one_f_one_b", "eight little sums"),
-        ("zero2", "ZeRO-1: whole gradients"),
         ("offload", "gradients added up on the device"),
-        ("one_f_one_b", "what was passed on is kept"),
     ],
 )
 def test_the_verdict_at_a_shell_has_the_same_list_with_lines(puzzle: str, name: str) -> None:

@@ -30,7 +30,7 @@ COUNTS: Counter[str] = Counter()
 
 WORDS = {
     "gaps": "gaps",
-    "shard twice": "a shard comes twice",
+    "shard twice": "a shard would be counted twice",
     "not one thing": "not parts of one thing",
     "different layers": "different layers do not add up",
     "micro-batch twice": "would be counted twice",

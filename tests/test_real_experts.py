@@ -62,7 +62,7 @@ TINY = Transformer(
 def test_models_with_experts_have_the_parameters_that_were_published(
     model: Transformer, whole: int, active: float
 ) -> None:
-    assert model.size == whole == sum(model.parameters_of(layer, model.layers) for layer in range(model.layers))
+    assert model.size == whole == sum(model.parameters_between(layer, layer + 1) for layer in range(model.layers))
     assert round(model.active_size / 1e9, 1) == active
     assert model.experts_between(0, model.layers) == model.parameters()["experts"]
 
@@ -82,7 +82,7 @@ def test_context_divides_what_each_gpu_keeps() -> None:
     for model in (LLAMA_3_405B_LONG, MIXTRAL_8X7B):
         for how in ("none", "full", "every second layer"):
             whole = model.activation_bytes(1, 8, True, how)
-            assert model.activation_bytes(1, 8, True, how, context=16) == pytest.approx(whole / 16)
+            assert model.activation_bytes(Fraction(1, 16), 8, True, how) == pytest.approx(whole / 16)
     assert LLAMA_3_405B_LONG.tokens(Fraction(1, 16)) == 8192
 
 

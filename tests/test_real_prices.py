@@ -89,7 +89,7 @@ def test_a_run_takes_these_prices_to_the_nanosecond() -> None:
     done.check()
     for kind in ("forward", "backward", "loss"):
         assert [*lengths(done, kind)] == [near(getattr(cost, kind))]
-    ends = SMALL.parameters_of(0, 12), SMALL.layer_size, SMALL.parameters_of(11, 12)
+    ends = SMALL.parameters_between(0, 1), SMALL.layer_size, SMALL.parameters_between(11, 12)
     assert sorted(lengths(done, "update")) == [near(took) for took in sorted(map(cost.update_takes, ends))]
     assert done.seconds == done.time and isinstance(done.seconds, float)
     whole = 3 * (12 * (cost.forward + cost.backward) + cost.loss) + cost.update_takes(SMALL.size)
@@ -292,7 +292,7 @@ def test_a_rank_prints_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:
         model.status()
 
     run(program, layers=12, cost=A100_MEGATRON.cost(SMALL))
-    size = 2 * SMALL.parameters_of(0, 12) / 1e6
+    size = 2 * SMALL.parameters_between(0, 1) / 1e6
     assert capsys.readouterr().out.startswith(f"[rank 0, 0 s] {size:.3g} MB stored")
 
 
@@ -331,12 +331,12 @@ def test_a_report_says_where_time_and_memory_go() -> None:
         (lambda: replace(A100_MEGATRON, reached=1.2), r"reached cannot be\n.*at most 1\n.*1.2"),
         (lambda: replace(A100_MEGATRON, nic=0), "nic cannot be"),
         (lambda: replace(A100_MEGATRON, memory="80 GB"), "memory cannot be"),
-        (lambda: replace(A100_MEGATRON, gpus=4).cost(SMALL, tensor=8), r"has 4 GPUs\n.*8 GPUs"),
+        (lambda: replace(A100_MEGATRON, gpus=4).cost(SMALL, tensor=8), r"has 4 GPUs\n.*\n.*8 GPUs"),
         (lambda: replace(RTX_4090, gpus=8).cost(GPT_175B), r"fits nowhere on RTX 4090(.|\n)*127 GPUs or more"),
         (lambda: replace(A100_40_P4D, gpus=16).cost(GPT_175B, tensor=8), r"fits nowhere"),
         (
             lambda: run(ddp, ranks=16, layers=12, batches=16, cost=replace(H100_DGX, gpus=8).cost(SMALL)),
-            r"has 8 GPUs\n.*16 GPUs",
+            r"has 8 GPUs\n.*\n.*16 GPUs",
         ),
         (
             lambda: run(ddp, ranks=2, layers=12, batches=2, cost=replace(H100_DGX, gpus=8).cost(SMALL, tensor=8)),
@@ -430,9 +430,7 @@ def test_what_is_known_of_a_tensor_is_not_taken_for_another(cost: RealCost) -> N
     assert len(set(together)) > 40
 
 
-@pytest.mark.parametrize(
-    ("ranks", "tensor", "said"), [(4, 8, "a ring of slices in place of"), (16, 1, "at most 8 ranks")]
-)
+@pytest.mark.parametrize(("ranks", "tensor", "said"), [(4, 8, "at most 1 rank that"), (16, 1, "at most 8 ranks")])
 def test_no_more_ranks_turn_slices_into_heads_than_keys_have(ranks: int, tensor: int, said: str) -> None:
     model = replace(LLAMA_3_405B, sequence=131_072, layers=2)
     program = partial(run, ulysses, layers=2, batches=1)

@@ -30,28 +30,13 @@ def load(rank: int, layer: int = 0, shard: int = 0, total: int = 1) -> list[Any]
     return ["load_weights", rank, None, layer, shard, total]
 
 
-def unmatched(n: int) -> Calls:
-    """Receives from a rank that sends nothing, and messages of another."""
-    for _ in range(n):
-        yield ["receive", 0, None, 1]
-        yield ["pass_to", 2, None, 0, None, "x"]
-
-
 def unmatched_and_decided(n: int) -> Calls:
-    """The same, with receives from anyone in between, and each decision asked for."""
+    """Receives from a rank that sends nothing, or from anyone, and messages of another, each decision asked for."""
     for at in range(n):
         yield ["receive", 0, None, 1 if at % 2 else None]
         yield ["pass_to", 2, None, 0, None, at]
         yield ["wait", 0, None, 2 * at]
         yield ["decide_next", 0, None]
-
-
-def received_from_all_sides(n: int) -> Calls:
-    for at in range(n):
-        yield ["pass_to", 1 + at % 2, None, 0, None, None]
-    for at in range(n):
-        yield ["receive", 0, None, None if at % 3 else 1 + at % 2]
-    yield from repeat(["decide_next", 0, None], n)
 
 
 def sent_while_it_is_carried(n: int) -> Calls:
@@ -60,13 +45,6 @@ def sent_while_it_is_carried(n: int) -> Calls:
     yield from repeat(["pass_to", 0, None, 1, 0, None], n)
     for at in range(n, 2 * n):
         yield ["pass_to", 0, None, 1, 0, None]
-        yield ["wait", 0, None, at]
-        yield ["fetch", 0, None, at, 1]
-
-
-def fetched_together(n: int) -> Calls:
-    yield from repeat(["pass_to", 0, None, 1, None, "x"], n)
-    for at in range(n):
         yield ["wait", 0, None, at]
         yield ["fetch", 0, None, at, 1]
 
@@ -106,22 +84,6 @@ def gone_long_ago(n: int) -> Calls:
     yield ["pass_to", 0, None, 1, 250 + 2 * n, None]
     for at in range(250):
         yield ["store", 0, None, at]
-
-
-def gone_into_a_sum(n: int) -> Calls:
-    """Mistakes about gradients that were brought to a reduction, with many records after it."""
-    for at in range(250):
-        yield ["fake_grad", 0, None, 0, []]
-        yield ["meet", 0, None, "allreduce", at, 0, None]
-    yield from repeat(["receive", 0, None, 1], n)
-    for at in range(250):
-        yield ["store", 0, None, at]
-
-
-def sums_that_nobody_joins(n: int) -> Calls:
-    for at in range(n):
-        yield ["fake_grad", 0, None, 0, []]
-        yield ["meet", 0, None, "allreduce", at, 0, None]
 
 
 def sums(n: int) -> Calls:
@@ -209,9 +171,9 @@ def stands_still(n: int) -> Calls:
 
 
 FLOODS: list[Callable[[int], Calls]] = [
-    unmatched, unmatched_and_decided, received_from_all_sides, sent_while_it_is_carried, fetched_together,
-    piece_after_piece, pieces_in_another_order, cuts_of_one_load, loaded_twice, gone_long_ago, gone_into_a_sum,
-    sums_that_nobody_joins, sums, lists_of_sums, other_sums_than_the_others, stored_and_dropped,
+    unmatched_and_decided, sent_while_it_is_carried,
+    piece_after_piece, pieces_in_another_order, cuts_of_one_load, loaded_twice, gone_long_ago,
+    sums, lists_of_sums, other_sums_than_the_others, stored_and_dropped,
     coroutines_without_end, waited_for_again, trained, added, made_by_hand, stands_still,
 ]  # fmt: skip
 

@@ -311,8 +311,11 @@ def test_what_is_public_is_read(mechanism: str) -> None:
 
 
 @pytest.mark.process
-def test_the_next_way_is_taken_where_one_is_refused(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
-    monkeypatch.setattr(Worker, "_bubblewrap", lambda worker: ["false"])
+@pytest.mark.parametrize("command", ["false", "/nowhere/bwrap"], ids=["refused", "not there"])
+def test_the_next_way_is_taken_where_one_does_not_start(
+    command: str, monkeypatch: pytest.MonkeyPatch, fresh: None
+) -> None:
+    monkeypatch.setattr(Worker, "_bubblewrap", lambda worker: [command])
     judge = Referee(20.0, ["bubblewrap", "process"])
     assert judge.run(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
     assert judge.mechanisms == ["process"] and "NOT cut off" in judge.isolation()
@@ -507,23 +510,6 @@ def test_wherever_the_project_lies_solutions_and_other_students_are_out_of_view(
     assert hidden or (str(root / "solutions") in said and str(root / "class" / "bob") in said)
 
 
-@pytest.mark.process
-def test_what_cannot_be_started_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
-    monkeypatch.setattr(Worker, "_bubblewrap", lambda worker: ["/nowhere/bwrap"])
-    judge = Referee(20.0, ["bubblewrap", "process"])
-    assert judge.run(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
-    assert judge.mechanisms == ["process"] and "NOT cut off" in judge.isolation()
-
-
-@pytest.mark.process
-def test_nothing_is_left_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    Referee(20.0).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
-    with pytest.raises(PuzzleError):
-        Referee(0.5).run(Submission("x.py", "def basic(model):\n    while True: pass\n"), "basic", BASIC.size, [])
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_full_disk_is_the_graders_fault_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -585,11 +571,6 @@ libc.prctl(1, 0, 0, 0, 0)
 libc.setsid()
 time.sleep(LASTS)
 say()""",
-    "a child of another session": """
-if libc.fork() == 0:
-    libc.setsid()
-    time.sleep(LASTS)
-    say()""",
     "a child without a mark": """
 if libc.fork() == 0:
     libc.setsid()
@@ -600,14 +581,6 @@ if libc.fork() == 0:
     end = time.monotonic() + LASTS
     while libc.fork() <= 0 and time.monotonic() < end:
         libc.setsid()
-    time.monotonic() < end or say()
-    os._exit(0)""",
-    "children of one session without end": """
-if libc.fork() == 0:
-    libc.setsid()
-    end = time.monotonic() + LASTS
-    while libc.fork() <= 0 and time.monotonic() < end:
-        pass
     time.monotonic() < end or say()
     os._exit(0)""",
     "its group ended": """
@@ -665,7 +638,7 @@ def test_nothing_outlives_its_run(mechanism: str, name: str, sociable: None, mon
 class Idle:
     """A worker that does nothing."""
 
-    def written(self) -> int:
+    def printed_bytes(self) -> int:
         return 0
 
     def printed(self, start: int) -> str:
@@ -679,7 +652,7 @@ def test_a_run_on_a_large_machine_has_more_time(monkeypatch: pytest.MonkeyPatch)
     allowed: dict[str, float] = {}
     monkeypatch.setattr(Referee, "_start", lambda self, folder: Idle())
     monkeypatch.setattr(Loaded, "_send", lambda self, task: allowed.update({task.get("name", ""): task["timeout"]}))
-    monkeypatch.setattr(Loaded, "_answer", lambda *_: b'["loaded", ["basic", "compose"], ["", "", ""]]')
+    monkeypatch.setattr(Loaded, "_answer", lambda *_: b'["loaded", ["basic", "compose"], ["", ""]]')
     for name in ("basic", "compose"):
         with pytest.raises(PuzzleError, match="no recording of a run"):
             Referee(10.0).run(Submission("x.py", ""), name, puzzles()[name].size, [])

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import HIDDEN, LENGTH, Activation, ActivationGrad, Cost, Dist, Model, PuzzleError, Saved, Weight, grade, run
-from lib.grading.verdict import FAIL
+from lib import HIDDEN, LENGTH, Activation, ActivationGrad, Cost, Dist, Model, PuzzleError, Saved, Weight, run
 from lib.machine.check import check_finals
 from lib.machine.simulator import LocalSimulator
 from tests.marks import needs_torch
@@ -64,7 +63,7 @@ AGAIN = {None: Fraction(1), "selective": Fraction(1, 10), "all": Fraction(0)}
 CHOICES = st.lists(st.sampled_from(list(GIVEN)), min_size=1, max_size=7)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(CHOICES, st.booleans(), st.integers(1, 3))
 def test_time_and_memory_are_those_of_the_contract(choices: list[str | None], halves: bool, batches: int) -> None:
     layers = len(choices)
@@ -83,15 +82,6 @@ def test_time_and_memory_are_those_of_the_contract(choices: list[str | None], ha
     loss = weights + batches * A * (layers + 1 + sum(GIVEN[choice] for choice in choices))
     updates = weights + layers * WEIGHT + batches * A
     assert done.memory == max(*samples, loss, updates)
-
-
-def test_the_trial_of_the_contract_comes_out() -> None:
-    figures = []
-    for full, some in ((0, 0), (6, 0), (0, 6), (3, 0), (0, 3), (1, 2)):
-        choices = ["all"] * full + ["selective"] * some + [None] * (6 - full - some)
-        done = run(keeping(choices.__getitem__), layers=6, cost=COST)
-        figures.append(done.time)
-    assert figures == [21.0, 15.0, 15.6, 18.0, 18.3, 18.2]
 
 
 def test_without_keep_nothing_changes() -> None:
@@ -132,7 +122,7 @@ def ended(model: Model) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize(
     ("use", "says"),
     [
-        (lambda model, saved: model.pass_to(1, saved), "what forward leaves behind is not sent"),
+        (lambda model, saved: model.pass_to(1, saved), "pass_to takes no inner activations"),
         (lambda model, saved: model.allgather(saved, 0), "allgather takes"),
         (lambda model, saved: model.allreduce(saved, 0), "allreduce takes"),
         (lambda model, saved: saved.shard(0, 2), "inner activations are not cut"),
@@ -203,14 +193,6 @@ def test_without_the_rules_the_values_tell(take: Callable[[Model, int], Any]) ->
     done = run(program, layers=3, cost=COST, _strict=False)
     with pytest.raises(PuzzleError, match="wrong value"):
         check_finals(done.final_states)
-
-
-def test_most_puzzles_do_not_grant_it() -> None:
-    verdict = grade(keeping(lambda layer: "all"), "basic")
-    assert (
-        verdict.status == FAIL
-        and "puzzle 0 is solved without `keep`, which is the subject of puzzle 11" in verdict.message
-    )
 
 
 # -- real tensors -------------------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ import pytest
 
 from drawing.sweep import draw_sweep
 from lib import Cost, PuzzleError, run, schedule, search
-from lib.schedules.figures import SENT, Prices, figures
+from lib.schedules.figures import SENT, Prices, as_text, figures
 from lib.schedules.moves import Rule, by_rule, look, moved, sent_later, with_another_send
-from lib.schedules.sent import written
 from lib.schedules.task import PLACEMENTS, Rows, Task
 from solutions.build.sources.files import ROOT
 from solutions.p13_one_f_one_b import one_f_one_b
@@ -52,7 +51,7 @@ def test_figures_are_those_of_a_run_and_none_is_below_the_bound(
     task = Task(placement, ranks, batches, cost, halves, None)
     for seed in range(2):
         rows = rows_of(task, seed)
-        plan = schedule(written(rows, task.rank_of, right_before=True), receives="at once")
+        plan = schedule(as_text(rows), receives="at once")
         done = run(plan, **plan.sizes, cost=cost)
         time, memory = figures(rows, task.rank_of, Prices.of(cost)) or (0, 0)
         assert (time / cost.per_tick, memory) == (pytest.approx(done.time, rel=1e-12), done.memory)
@@ -79,8 +78,8 @@ def test_when_to_send_matters_where_links_are_busy() -> None:
     assert [[work for work in row if work[0] not in SENT] for row in best] == rows, "the order of work is the same"
     at_once, later = (task.score(one)[1] / BUSY.per_tick for one in (rows, best))
     assert later <= at_once - 1
-    for right_before, receives in ((True, "at once"), (False, "at use")):
-        plan = schedule(written(best, task.rank_of, right_before), receives)
+    for receives in ("at once", "at use"):
+        plan = schedule(as_text(best), receives)
         done = run(plan, **plan.sizes, cost=BUSY)
         assert done.verify().startswith("Correct")
         assert done.time == later
@@ -96,7 +95,7 @@ def test_putting_off_sends_gains_what_more_moves_of_work_do_not() -> None:
     before = min(found)
     sent_later(later, found, 400, Random(0))
     rows = found[min(found)]
-    plan = schedule(written(rows, later.rank_of, right_before=True), receives="at once")
+    plan = schedule(as_text(rows), receives="at once")
     done = run(plan, **plan.sizes, cost=cost)
     assert done.verify().startswith("Correct") and done.time * cost.per_tick == min(found)[1]
     assert (before[1] / cost.per_tick, done.time) == (68.5, 67)

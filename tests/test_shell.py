@@ -21,45 +21,26 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lib import PuzzleError
 from lib.__main__ import main as commands
-from lib.course.sizes import other_sizes, show_size
 from lib.course.specs import Puzzle, puzzles
 from lib.lab.commands import COMMANDS, called
 from lib.referee import examiner, shell
 from lib.referee.attempts import Attempt
 from lib.referee.loaded import Loaded, Submission
-from lib.referee.referee import Referee
-from lib.referee.sandbox import MECHANISMS
 from lib.referee.script import FINDS
 from solutions.build.notebooks.notebook import notebook_of
 from solutions.build.sources.files import ROOT
+from tests.corpus import function
 from tests.programs import COURSE, QUIET
 from tests.slow import some
-from tests.test_referee import tried
 
-BASIC = """
+BEGIN = "def basic(model: Model) -> Model:\n"
+BASIC = f"""
 from lib import Model, grade, run
 import nothing_of_that_name as nothing
 from drawing import draw
 
-def basic(model):
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-    x = model.get_activation(range(model.BATCHES))
-    for layer in range(model.LAYERS):
-        model.activations[layer] = x
-        x = model.forward(layer, x, model.weights[layer])
-    g = model.loss(x)
-    for layer in reversed(range(model.LAYERS)):
-        model.grad_weights[layer], g = model.backward(layer, model.activations.pop(layer), g, model.weights[layer])
-        model.grad_activations[0] = g
-        g = model.grad_activations.pop(0)
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
+{function("basic")}
 
 print("never printed")
 draw(run(basic))
@@ -117,13 +98,6 @@ def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path)
 
 
 @pytest.mark.process
-def test_it_is_graded_at_all_other_sizes(lib: Lib, tmp_path: Path) -> None:
-    path = str(solved(2, tmp_path, ".py"))
-    [result] = json.loads(lib("grade", path, "--json", "-").out)["results"]
-    assert result["held_at"] == [show_size(size) for size in other_sizes("data_parallel", puzzles()["ddp"].size)]
-
-
-@pytest.mark.process
 def test_all_puzzles_without_a_name_and_what_is_missing_is_to_do(lib: Lib, tmp_path: Path) -> None:
     solved(0, tmp_path)
     result = lib("grade")
@@ -152,21 +126,12 @@ def test_a_script_that_ends_in_grade_does_not_recurse(lib: Lib, tmp_path: Path) 
 
 @pytest.mark.process
 def test_what_cannot_be_imported_is_named_when_it_is_missed(lib: Lib, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(BASIC.replace("def basic(model):", "def basic(model):\n    nothing.at_all()"))
+    (tmp_path / "mine.py").write_text(BASIC.replace(BEGIN, f"{BEGIN}    nothing.at_all()\n"))
     result = lib("grade", "mine.py")
     assert result.code == 1
     assert (
         "NameError" in result.out and "mine.py, line 3: ModuleNotFoundError: No module named 'nothing_of" in result.out
     )
-
-
-@pytest.mark.process
-def test_what_was_left_out_is_named_when_it_is_missed(lib: Lib, tmp_path: Path) -> None:
-    experiment = "import asyncio\nfrom lib import run\n\nawait asyncio.sleep(0)\nlayers = run(print).layers\n"
-    (tmp_path / "mine.py").write_text(experiment + "def basic(model):\n    model.load_weights(layers)\n")
-    result = lib("grade", "mine.py")
-    assert result.code == 1
-    assert "name 'layers' is not defined" in result.out and "mine.py, line 5 (it calls run)" in result.out
 
 
 FILLED = """
@@ -198,7 +163,7 @@ def test_what_fills_a_files_constants_is_run_and_files_beside_it_are_found(lib: 
     (tmp_path / "config.json").write_text('{"first": 0}')
     used = "    assert (TABLE[2], ORDER, CONFIG, below.ONE, ARGS.layers) == (2, [0], {'first': 0}, 1, 3)\n"
     used += "    open('notes.txt', 'w').close()\n"
-    source = FILLED + BASIC.replace("def basic(model):\n", "def basic(model):\n" + used)
+    source = FILLED + BASIC.replace(BEGIN, BEGIN + used)
     (tmp_path / "mine.py").write_text(source)
     result = lib("grade", "mine.py")
     assert result.code == 0, result.out
@@ -223,33 +188,6 @@ def test_a_program_that_wants_arguments_is_told_with_its_line(lib: Lib, tmp_path
 
 
 @pytest.mark.process
-def test_a_syntax_error_is_shown(lib: Lib, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("x = (\ndef basic(model):\n    pass\n")
-    result = lib("grade", "mine.py")
-    assert result.code == 1 and "mine.py, line 1: '(' was never closed" in result.out
-
-
-@pytest.mark.process
-def test_a_helper_beside_the_file_can_be_imported(lib: Lib, tmp_path: Path) -> None:
-    (tmp_path / "helper.py").write_text(BASIC.split("print(")[0].replace("import nothing_of_that_name as nothing", ""))
-    (tmp_path / "mine.py").write_text("import helper\n\nbasic = helper.basic\n")
-    assert lib("grade", "mine.py").code == 0
-
-
-@pytest.mark.process
-def test_ipython_lines_are_left_out(lib: Lib, tmp_path: Path) -> None:
-    path = solved(0, tmp_path)
-    notebook = json.loads(path.read_text())
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            cell["source"] = ["%matplotlib inline\n", "!ls\n", "basic?\n", *cell["source"]]
-    notebook["cells"].append({"cell_type": "code", "metadata": {}, "outputs": [], "source": ["%%bash\n", "exit 1"]})
-    path.write_text(json.dumps(notebook))
-    result = lib("grade", str(path))
-    assert result.code == 0, result.out
-
-
-@pytest.mark.process
 def test_the_line_of_a_mistake_in_a_notebook_is_named_with_its_cell(lib: Lib, tmp_path: Path) -> None:
     path = solved(0, tmp_path)
     path.write_text(path.read_text().replace("model.loss(model.activations.pop(model.LAYERS))", "model.loss(None)"))
@@ -261,7 +199,7 @@ def test_the_line_of_a_mistake_in_a_notebook_is_named_with_its_cell(lib: Lib, tm
 
 @pytest.mark.process
 def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
-    source = BASIC.replace("    x = model", "    print('hello there')\n    x = model")
+    source = BASIC.replace(BEGIN, f"{BEGIN}    print('hello there')\n")
     (tmp_path / "mine.py").write_text(source)
     assert "printed:  [rank 0, tick 0] hello there" in lib("grade", "mine.py").out
 
@@ -280,14 +218,9 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
         (("grade", "--json", "-", "--junit", "-"), "only one report can go to stdout"),
         (("grade", "--json", "x", "--junit", "x"), "only one report can go to x"),
         (("grade", "--json", "mine.py", "other.py"), "mine.py may be somebody's work"),
-        (("grade", "--junit", "mine.ipynb", "other.py"), "mine.ipynb may be somebody's work"),
         (("grade", "--json", "folder"), "folder is a folder"),
-        (("grade", "--json", "/proc/x.json"), "/proc/x.json cannot be written"),
-        (("grade", "--json", "x" * 300), "cannot be written: File name too long"),
         (("grade", "--each", "class", "--gradescope", "empty.py"), "empty.py is no folder"),
-        (("grade", "--each", "class", "--gradescope", "empty.py/x"), "empty.py/x is no folder"),
         (("grade", "ddp/"), "ddp is a folder"),
-        (("grade", "./ddp"), "ddp is a folder"),
         (("grade", "x" * 300 + ".py"), "there is no file"),
         (("grade", "--csv", "x.csv"), "--each"),
         (("grade", "--each", "missing"), "missing"),
@@ -336,23 +269,6 @@ def test_a_pass_alone_says_what_comes_next_and_with_why_what_is_open(lib: Lib, t
     for name, fact in (("next", following), ("also open", opened)):
         assert re.search(rf"^      {name}: +{re.escape(fact)}$", long, re.MULTILINE)
     assert "also open" not in both and "next:" not in both
-
-
-@pytest.mark.process
-def test_a_hint_fits_the_wrong_program_that_came_after_a_pass(lib: Lib, tmp_path: Path) -> None:
-    solved(2, tmp_path)
-    assert lib("grade", "2").code == 0
-    assert lib("hint", "ddp").out.startswith("The question for the star of ddp (your last program passes")
-    (tmp_path / "ddp.py").write_text("async def ddp(model):\n    await model.receive()\n")
-    assert lib("grade", "ddp.py").code == 1
-    assert lib("hint", "ddp").out.startswith("Hint 1 of 3 for ddp; ask again")
-
-
-@pytest.mark.process
-def test_a_name_that_is_no_function_at_the_end_is_said_to_be_none(lib: Lib, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("async def ddp(model):\n    return model\nddp = ddp(None)\n")
-    result = lib("grade", "mine.py")
-    assert result.code == 2 and "ddp is no function when mine.py has run, though a line defines it" in result.err
 
 
 @pytest.mark.process
@@ -406,21 +322,8 @@ def test_a_folder_of_submissions(lib: Lib, tmp_path: Path) -> None:
     (each / "fay.py").symlink_to("/etc/passwd")
     (each / "gus.py").write_bytes(b"\x00\ndef basic(model): pass")
     os.mkfifo(each / "hal.py")
-    result = lib(
-        "grade",
-        "0",
-        "ddp",
-        "--each",
-        "class",
-        "--csv",
-        "c.csv",
-        "--gradescope",
-        "out",
-        "--json",
-        "a.json",
-        "--timeout",
-        "2",
-    )
+    faces = ("--csv", "c.csv", "--gradescope", "out", "--json", "a.json")
+    result = lib("grade", "0", "ddp", "--each", "class", "--timeout", "2", *faces)
     assert result.code == 1, result.err
     rows = {row["student"]: row for row in csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text()))}
     found = {name: (row["passed"], row["basic status"], row["ddp status"]) for name, row in rows.items()}
@@ -573,29 +476,10 @@ def test_a_student_whose_seconds_are_used_up_is_stopped_in_the_middle(
         for number in (0, 1):
             solved(number, tmp_path / "class" / student)
     hang(monkeypatch, "bob")
-    lib("grade", "0", "1", "--each", "class", "--json", "a.json", "--timeout", "80", "--budget", "20")
+    lib("grade", "0", "1", "--each", "class", "--json", "a.json", "--timeout", "80", "--budget", "8")
     rows = json.loads((tmp_path / "a.json").read_text())["results"]
     assert [row["status"] for row in rows] == ["PASS", "PASS", "FAIL", "FAIL"]
     assert all("not graded: this student's programs have taken" in row["message"] for row in rows[2:])
-
-
-@pytest.mark.process
-def test_files_that_nobody_has_looked_at_are_named_where_a_students_seconds_are_used_up(
-    lib: Lib, tmp_path: Path
-) -> None:
-    """Also those that define a puzzle in a way that cannot be seen without running them."""
-    folder = tmp_path / "class" / "bea"
-    folder.mkdir(parents=True)
-    (folder / "a.py").write_text("while True: pass\n")
-    for name in ("b.py", "c.py"):
-        (folder / name).write_text("globals()['basic'] = lambda model: model\n")
-    lib("grade", "0", "--each", "class", "--json", "a.json", "--timeout", "80", "--budget", "0.1")
-    [row] = json.loads((tmp_path / "a.json").read_text())["results"]
-    assert row["status"] == "TODO"
-    assert re.fullmatch(
-        r"a\.py, b\.py, c\.py: not graded: this student's programs have taken \d s, and 0\.1 are allowed \(--budget\)",
-        row["note"],
-    )
 
 
 @pytest.mark.process
@@ -612,18 +496,10 @@ def test_what_cannot_be_written_is_said_and_stops_nothing_else(lib: Lib, tmp_pat
 @pytest.mark.process
 def test_a_report_that_nobody_takes(tmp_path: Path) -> None:
     solved(0, tmp_path)
-    command = f"{shlex.quote(sys.executable)} -m lib grade 0 --json a.json"
+    line = f"{shlex.quote(sys.executable)} -m lib grade 0 --json a.json | true; exit ${{PIPESTATUS[0]}}"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    for end, code in (("> /dev/full", 3), ("| true; exit ${PIPESTATUS[0]}", 0)):
-        (tmp_path / "a.json").unlink(missing_ok=True)
-        shell = ["bash", "-c", f"{command} {end}"]
-        done = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == code
-        if code:
-            assert done.stderr.endswith(" -m lib grade: the report could not be written: No space left on device\n")
-        else:
-            assert done.stderr == ""
-        assert (tmp_path / "a.json").exists()
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "a.json").exists()
 
 
 @pytest.mark.process
@@ -657,28 +533,11 @@ def test_nothing_in_the_folder_of_a_submission_is_imported(command: str, tmp_pat
 def test_a_file_that_cannot_be_read_does_not_stop_the_others(lib: Lib, tmp_path: Path) -> None:
     solved(0, tmp_path)
     (tmp_path / "ddp.py").write_bytes(b"def ddp(model): '\xe4'")
-    (tmp_path / "grad_accum.py").write_bytes(b"# -*- coding: latin-1 -*-\ndef grad_accum(model): return '\xe4'\n")
     (tmp_path / "fsdp.py").symlink_to("/etc/passwd")
-    result = lib("grade", "-k", "basic or ddp and not fsdp and not ws or fsdp and not _ or grad")
+    result = lib("grade", "-k", "basic or ddp and not fsdp and not ws or fsdp and not _")
     found = {line.split()[3].rstrip(":"): line.split()[0] for line in result.out.splitlines() if " puzzle " in line}
-    assert found == {"basic": "PASS", "grad_accum": "TODO", "ddp": "FAIL", "fsdp": "FAIL"}, result.out
+    assert found == {"basic": "PASS", "ddp": "FAIL", "fsdp": "FAIL"}, result.out
     assert "ddp.py is no text in UTF-8" in result.out and "fsdp.py is no ordinary file" in result.out
-
-
-@pytest.mark.process
-def test_a_puzzles_name_means_the_puzzle(lib: Lib, tmp_path: Path) -> None:
-    solved(0, tmp_path)
-    for name in ("basic", "0"):
-        (tmp_path / name).mkdir()
-        assert "PASS  puzzle 0" in lib("grade", name).out
-    assert (tmp_path / "progress.json").exists()
-
-
-@pytest.mark.process
-def test_a_word_in_a_comment_is_no_attempt(lib: Lib, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("# a basic = easy start; see also ddp = data parallel\n" + BASIC)
-    result = lib("grade", "mine.py")
-    assert result.code == 0 and "1 of 1 puzzle passes" in result.out
 
 
 @pytest.mark.process
@@ -711,17 +570,9 @@ def heed_signals() -> None:
 
 
 @pytest.mark.process
-def test_the_command_itself_in_another_folder(tmp_path: Path) -> None:
-    solved(0, tmp_path)
-    command = start(tmp_path, "grade", "basic")
-    out, err = command.communicate(timeout=60)
-    assert (command.returncode, err) == (0, "") and "PASS" in out
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("names", [["basic"], ["basic", "ddp", "fsdp"]])
 @pytest.mark.parametrize("how", ["interrupted", "killed"])
-def test_interrupted_or_killed_it_leaves_no_process_and_no_file(names: list[str], how: str, tmp_path: Path) -> None:
+def test_interrupted_or_killed_it_leaves_no_process_and_no_file(how: str, tmp_path: Path) -> None:
+    names = ("basic", "ddp", "fsdp")
     for name in names:
         (tmp_path / f"{name}.py").write_text(ENDLESS.format(name))
     temporary = tmp_path / "temporary"
@@ -787,31 +638,6 @@ def read_until(stream: Any, word: str) -> str:
         assert line, seen
         seen += line
     return seen
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_solutions_cannot_be_read_even_from_the_folder_they_are_in(mechanism: str) -> None:
-    reads = """
-import os, pathlib
-def basic(model):
-    here = pathlib.Path(ROOT)
-    found = [*here.glob("solutions/p0*.py"), *here.glob(".git/HEAD")]
-    print("found", [path.name for path in found])
-    for path in found:
-        exec(path.read_text(), {})
-"""
-    source = reads.replace("ROOT", repr(str(ROOT)))
-    printed: list[str] = []
-    outcome: object = None
-    try:
-        referee = Referee(10.0, [tried(mechanism)])
-        outcome = referee.run(Submission("x.py", source, str(ROOT)), "basic", puzzles()["basic"].size, printed)
-    except PuzzleError as error:
-        outcome = error
-    if mechanism == "process":
-        assert "what is secret is not to be read" in str(outcome)
-    else:
-        assert printed == ["[rank 0, tick 0] found []\n"] and "not attempted" in repr(outcome)
 
 
 # -- how it is called ----------------------------------------------------------------------------------------------

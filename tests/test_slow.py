@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from tests import slow
+from tests import conftest, slow
 
 CASES = [f"test_x.py::test_many[{i}]" for i in range(200)]
 OTHERS = ["test_x.py::test_one", *(f"test_x.py::test_few[{i}]" for i in range(slow.MANY))]
@@ -31,3 +34,9 @@ def test_of_examples_one_in_so_many_is_run(monkeypatch: pytest.MonkeyPatch) -> N
     assert [*slow.some(range(100), 25)] == [0, 25, 50, 75]
     monkeypatch.setattr(slow, "EVERYTHING", True)
     assert slow.some(range(100), 25) == range(100)
+
+
+def test_what_is_listed_as_long_is_there() -> None:
+    files = {path.stem: path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("test_*.py")}
+    assert {*conftest.LONGEST.split(), *conftest.LONG.split()} <= files.keys()
+    assert {*conftest.LONG_TESTS.split()} <= {*re.findall(r"def (test_\w+)", "".join(files.values()))}

@@ -27,7 +27,7 @@ from solutions.p02_ddp import ddp
 from solutions.p13_one_f_one_b import one_f_one_b
 
 from .marks import needs_torch
-from .profiles import GpuFile, Json, dump, entry, hang, late_rank, pieces, save_dumps, saved, straggler
+from .profiles import GpuFile, dump, entry, hang, late_rank, pieces, save_dumps, saved, straggler
 
 
 @pytest.fixture
@@ -465,39 +465,6 @@ def test_a_cpu_that_waits_inside_of_an_operator_does_not_work(
         assert found == works
 
 
-def turned(events: list[Json], at: int, **changed: Any) -> list[Json]:
-    """Events of which one is changed; None: the key is left out."""
-    event = {key: value for key, value in (events[at] | changed).items() if value is not None}
-    return [*events[:at], event, *events[at + 1 :]]
-
-
-IMPOSSIBLE = [
-    ({"dur": -600.0}, "less than no time, taken as if for none: 1, the first with ph 'X', cat 'kernel'"),
-    ({"dur": None}, "events that do not say how long they last, taken as if for no time: 1"),
-    ({"cat": "kurnel"}, "no such kind (cat) is known here: 1, the first with ph 'X', cat 'kurnel'"),
-    ({"cat": None}, "no such kind (cat) is known here: 1"),
-    ({"ph": "\\"}, "the format knows no such ph: 1"),
-    ({"ph": None}, "the format knows no such ph: 1"),
-    ({"name": None}, "events without a name: 1, the first with ph 'X', cat 'kernel', ts 0"),
-    ({"dur": 8600.0}, "two kernels run at once on stream 7, for 3 ms: a stream does one after the other"),
-    ({"ts": 3100.0}, "two kernels run at once on stream 7, for 0.6 ms"),
-    ({"ts": -1010.0}, "a kernel begins 1 ms before it was launched: a time is wrong"),
-]
-
-
-@pytest.mark.parametrize(("changed", "says"), IMPOSSIBLE, ids=range(len(IMPOSSIBLE)))
-def test_what_cannot_be_true_is_said(tmp_path: Path, changed: Json, says: str) -> None:
-    """In red at the head of the picture, with the name of the file; nothing is said of the file as it was."""
-    files = straggler()
-    assert trace(saved(files, tmp_path)).problems == []
-    at = next(at for at, event in enumerate(files[2].events) if event.get("cat") == "kernel")
-    files[2].events = turned(files[2].events, at, **changed)
-    profile = trace(saved(files, tmp_path))
-    [said] = [problem for problem in profile.problems if says in problem]
-    assert said.startswith("rank2.json.gz: ")
-    assert "rank2.json.gz" in draw(profile)._repr_html_()
-
-
 def test_a_rank_outside_of_the_world_and_worlds_that_differ_are_said(tmp_path: Path) -> None:
     files = straggler()
     files[3].rank, files[0].world = 9, 8
@@ -511,34 +478,6 @@ def test_a_kernel_without_its_launch_is_said(tmp_path: Path) -> None:
     files[1].events = [event for event in files[1].events if event.get("args") != {"correlation": 3}]
     [note] = trace(saved(files, tmp_path)).notes
     assert note == "rank1.json.gz: kernels without a launch, so what for is not known: 1"
-
-
-def test_most_bits_that_turn_over_are_noticed(tmp_path: Path) -> None:
-    """A file with one bit turned over is refused, or said to be odd, or its profile is the same; what is left is a
-    name, or a digit that is as likely as the one before."""
-    files, chance = straggler(), random.Random(7)
-    paths = [file.save(tmp_path, f"rank{file.rank}.json") for file in files]
-    good, whole = trace(paths), paths[1].read_bytes()
-    unnoticed = 0
-    for _ in range(100):
-        spoilt = bytearray(whole)
-        spoilt[chance.randrange(len(whole))] ^= 1 << chance.randrange(7)
-        paths[1].write_bytes(bytes(spoilt))
-        try:
-            profile = trace(paths)
-        except PuzzleError:
-            continue
-        said = (profile.problems, profile.notes) != (good.problems, good.notes)
-        unnoticed += not said and profile.events != good.events
-    assert unnoticed <= 3
-
-
-def test_what_cannot_be_true_in_a_flight_recorder_is_said(tmp_path: Path) -> None:
-    calls = [entry(0, 1, "all_reduce", 10, 5), entry(0, 2, "all_reduce", 20, 30, state="compleued")]
-    path = written(tmp_path / "nccl_trace_rank_0.json", json.dumps(dump(calls, 2)))
-    backwards, strange = trace(path).problems
-    assert "calls that end before they begin: 1, the first nccl:all_reduce 1" in backwards
-    assert "in a state that is not known: 1, the first nccl:all_reduce 2, 'compleued'" in strange
 
 
 def test_a_packed_file_that_is_cut_off_says_how_far_it_is_good(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from lib import PuzzleError
 from lib.course import specs
 from lib.course.outlines import OUTLINES, PROGRAMS
-from lib.course.specs import Puzzle, cost_named, find, puzzles, written
+from lib.course.specs import Puzzle, cost_named, cost_source, find, puzzles
 from lib.course.variants import use_variants
 from lib.grading.judge import judge
 from lib.grading.verdict import FAIL, PASS
@@ -70,7 +70,7 @@ def unused() -> Iterator[None]:
 
 def test_a_cost_with_other_prices() -> None:
     assert cost_named("default(backward=2, collective=0.15)") == Cost(backward=2, collective=0.15)
-    assert written("default(backward=2)") == "Cost(backward=2)"
+    assert cost_source("default(backward=2)") == "Cost(backward=2)"
     faster = cost_named("two_speeds(bandwidth=4915200)")
     assert isinstance(faster, RingCost) and faster.bandwidth == 4_915_200 and faster.latency == 0.03
     with pytest.raises(PuzzleError):

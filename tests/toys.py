@@ -71,10 +71,7 @@ TOY_BROADCAST = Collective(
 
 # -- a kind of tensor that a collective makes, with another result for every rank ---------------------
 
-_PIECES = {
-    "fields": ("layer", "layers", "batches", "total_batches", "shards", "total"),
-    "brief": ("shards", "total"),
-}
+_PIECES = {"fields": ("layer", "layers", "batches", "total_batches", "shards", "total"), "brief": ("shards", "total")}
 _AS_ACTIVATIONS = ("activations", "activations")
 TOY_TOKENS = Kind("ToyTokens", "toy tokens", *_AS_ACTIVATIONS, "activation", **_PIECES, piece=EXPERT, wide=1)
 TOY_KEYS = Kind("ToyKeys", "toy keys", *_AS_ACTIVATIONS, "toy_keys", **_PIECES, piece=SLICE, wide=1)

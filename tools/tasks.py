@@ -3,7 +3,7 @@
     python -m tools.tasks DIR                     all puzzles
     python -m tools.tasks DIR fsdp 7 R4           some of them
     python -m tools.tasks DIR --hints             agents may ask for the hints that learners get
-    python -m tools.tasks DIR --variants F        the variants that tools/variants.py has written to F
+    python -m tools.tasks DIR --variants F        the variants that tools/variants.py has cost_source to F
 
     DIR/fsdp/task.toml                            what the containers need, and which file is handed in
              instruction.md                       the puzzle as a text
@@ -12,7 +12,7 @@
              solution/                            best.py, a program of the frontier, and fsdp.py, the notebook's
 
 The verifier has a container of its own, which gets one file from the agent's. Its reward is the score of the verdict
-(see lib/course/points.py), in a JSON file. The same files are written for the same sources, byte by byte.
+(see lib/course/points.py), in a JSON file. The same files are cost_source for the same sources, byte by byte.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pathlib import Path
 from lib.basics.errors import PuzzleError
 from lib.course.outlines import OUTLINES
 from lib.course.sizes import show_size
-from lib.course.specs import Puzzle, find, kept, puzzles, written
+from lib.course.specs import Puzzle, cost_source, find, kept, puzzles
 from lib.course.variants import use_variants
 from solutions.build.sources.blanks import blanked
 from solutions.build.sources.definitions import definitions
@@ -100,7 +100,7 @@ def facts(puzzle: Puzzle) -> str:
     wanted = [("Target", puzzle.target), *([("Star", puzzle.star)] if puzzle.star else [])]
     lines = [f"- Size: {show_size(puzzle.size)}"]
     lines += [f"- {name}: at most {' and '.join(puzzle.describe(one['time'], one['memory']))}" for name, one in wanted]
-    lines += [f"- Prices: `{written(puzzle.cost)}`"] if puzzle.cost != "default" else []
+    lines += [f"- Prices: `{cost_source(puzzle.cost)}`"] if puzzle.cost != "default" else []
     return "\n".join(lines)
 
 

@@ -27,7 +27,7 @@ from lib import PuzzleError, run
 from lib.basics.saving import write_all
 from lib.course.outlines import OUTLINES, PROGRAMS
 from lib.course.sizes import other_sizes, show_size
-from lib.course.specs import Puzzle, cost_named, find, kept, puzzles, written
+from lib.course.specs import Puzzle, cost_named, cost_source, find, kept, puzzles
 from lib.course.variants import use_variants
 from lib.grading.judge import check, judge
 from lib.grading.verdict import PASS
@@ -206,7 +206,7 @@ def prove(names: Sequence[str]) -> None:
 def notebook(puzzle: Puzzle) -> Json:
     """Return the notebook of a variant that is in use."""
     size = ", ".join(f"{name}={value!r}" for name, value in puzzle.size.items())
-    cost = "" if puzzle.cost == "default" else f", cost={written(puzzle.cost)}"
+    cost = "" if puzzle.cost == "default" else f", cost={cost_source(puzzle.cost)}"
     known = sorted({*NAMES.findall(cost)} & {"Cost", "RingCost"})
     real = sorted({*NAMES.findall(cost)} - {"Cost", "RingCost"})
     imports = ["from drawing import draw", f"from lib import {', '.join([*known, 'Model', 'grade', 'hint', 'run'])}"]

@@ -1,7 +1,7 @@
 """Checks of a learner's arguments: whole numbers, sets of them, and descriptions of anything else."""
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import index
 
 from .errors import NOWHERE, Place, PuzzleError
@@ -61,14 +61,3 @@ def describe(thing: object) -> str:
     """Return the repr of something, cut off after 120 characters."""
     text = repr(thing)
     return text if len(text) <= 120 else text[:117] + "..."
-
-
-def either(choices: Sequence[str]) -> str:
-    """Return several things of which one is to be chosen, as text.
-
-    >>> either(["one", "two"]), either(["one", "two", "three"]), either([])
-    ('one or two', 'one, two, or three', '')
-    """
-    if len(choices) < 3:
-        return " or ".join(choices)
-    return f"{', '.join(choices[:-1])}, or {choices[-1]}"

@@ -59,7 +59,6 @@ class Place(NamedTuple):
 
 NOWHERE = Place()
 
-
 LINES_OF_A_CALL = 4  # after its first one, that are shown beside it
 AROUND, CALLS, MOST = 2, 3, 8
 """The number of lines shown before and after the learner's, the largest number of calls that led there, and of groups
@@ -148,18 +147,13 @@ class PuzzleError(AssertionError):
         learner's line with its neighbors."""
         seen = around(self.line) if isinstance(self.line, Spot) else ""
         rows = [*self._parts(), *_origins(self.__cause__), ("at", "" if seen else self.line)]
-        said = _wrapped([f"{type(self).__name__}: {self.head}", *_rows(*rows)])
-        return [*said, *([f"\n{seen}"] if seen else [])]
+        texts = _wrapped([f"{type(self).__name__}: {self.head}", *_rows(*rows)])
+        return [*texts, *([f"\n{seen}"] if seen else [])]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts: dict[str, Any] = {
-            "expected": self.expected,
-            "got": self.got,
-            "operands": self.operands,
-            "line": self.line,
-        }
-        known = self.problem if self.rule == ARGUMENT else self.rule
-        return partial(type(self), where=self.place, **parts, **self.facts), (known,)
+        parts: dict[str, Any] = {name: getattr(self, name) for name in ("expected", "got", "operands", "line")}
+        state = {"rule": self.rule, "problem": self.problem, "facts": self.facts}
+        return partial(type(self), where=self.place, **parts), (self.problem,), state
 
 
 class OutOfTime(PuzzleError):
@@ -184,9 +178,9 @@ class Deadlock(PuzzleError):
         if not self.briefly:
             return [*super()._render_traceback_(), *shown[:CALLS]]
         more = len(self.briefly) - MOST
-        said = [*self.briefly[:MOST], *([f"and {more} more like these"] if more > 0 else [])]
+        sentences = [*self.briefly[:MOST], *([f"and {more} more like these"] if more > 0 else [])]
         head = self.head.partition("\n")[0].removeprefix("deadlock: ")
-        rows = [*(f"  {line}" for line in said), *_rows(*self._parts())]
+        rows = [*(f"  {line}" for line in sentences), *_rows(*self._parts())]
         return [*_wrapped([f"{type(self).__name__}: {head}", *rows]), *shown[:CALLS]]
 
 
@@ -199,8 +193,9 @@ def _folded(line: str) -> list[str]:
     """Return a line in pieces that fit, the later ones below the text of the first."""
     label = _LABEL.match(line)
     deeper = " " * (label.end() if label else 4)
-    how = {"subsequent_indent": deeper, "break_long_words": False, "break_on_hyphens": False}
-    return [line] if len(line) <= COLUMNS else wrap(line, COLUMNS, **how)  # type: ignore[arg-type]
+    if len(line) <= COLUMNS:
+        return [line]
+    return wrap(line, COLUMNS, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False)
 
 
 def _rows(*parts: tuple[str, str]) -> list[str]:
@@ -268,15 +263,6 @@ class Spot(str):
     number = 0
 
 
-def same_spot(spot: str, text: str) -> str:
-    """Return another text of a line of the learner's code."""
-    if not isinstance(spot, Spot):
-        return text
-    other = Spot(text)
-    other.file, other.number = spot.file, spot.number
-    return other
-
-
 def around(spot: Spot) -> str:
     """Return a line with those around it, and an arrow at it; an empty text if the code is not available."""
     lines = linecache.getlines(spot.file)
@@ -292,22 +278,14 @@ def around(spot: Spot) -> str:
 
 
 def _whole_call(file: str, number: int) -> str:
-    """Return a line of a file with those that go on with its last call, as one line."""
+    """Return a line of a file with those that go on with its call, as one line."""
     text = linecache.getline(file, number).strip()
     for more in range(number + 1, number + 1 + LINES_OF_A_CALL):
+        if text.count("(") <= text.count(")"):
+            return text
         following = linecache.getline(file, more).strip()
-        if not _left_open(text) or (len(text) > COLUMNS and following[:1] not in ")]}"):
-            break
-        text += (" " if text[-1:] not in "([{" and following[:1] not in ")]}" else "") + following
-    return f"{text} ...{left}" if (left := _left_open(text)) and text[-1] != ":" else text
-
-
-def _left_open(text: str) -> str:
-    """Return what closes the brackets that are open at the end of a text."""
-    closing, left = {"(": ")", "[": "]", "{": "}"}, ""
-    for letter in text:
-        left = closing[letter] + left if letter in closing else left[left[:1] == letter :]
-    return left
+        text += following if text.endswith("(") or following.startswith(")") else f" {following}"
+    return text if text.count("(") <= text.count(")") else f"{text} ..."
 
 
 def show_line(code: CodeType, number: int) -> Spot:
@@ -330,15 +308,6 @@ def show_set(numbers: Iterable[int]) -> str:
     """
     shown = number_ranges(numbers)
     return "{" + ", ".join(shown[:50]) + (f", ... in {len(shown):,} ranges" if len(shown) > 50 else "") + "}"
-
-
-def show_axis(axis: object) -> str:
-    """Return an axis of a mesh as it is written in code, or several.
-
-    >>> print(show_axis("replica"), show_axis(("replica", "context")))
-    "replica" ("replica", "context")
-    """
-    return f"({', '.join(map(show_axis, axis))})" if isinstance(axis, tuple) else f'"{axis}"'
 
 
 def numbered(what: str, numbers: Iterable[int]) -> str:

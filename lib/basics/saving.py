@@ -2,7 +2,6 @@
 
 import errno
 import os
-import secrets
 import shutil
 import sys
 import tempfile
@@ -38,19 +37,15 @@ def write_whole(path: Path, text: str) -> None:
     if str(path).startswith(DEVICES) or (place.exists() and not place.is_file()):
         path.write_text(text, encoding="utf-8")
         return
-    new = place.with_name(f".new-{secrets.token_hex(8)}")
     try:
-        with open(new, "x", encoding="utf-8") as file:
-            file.write(text)
-        if place.exists():
-            shutil.copymode(place, new)
-        os.replace(new, place)
+        with complete(place, text) as new:
+            if place.exists():
+                shutil.copymode(place, new)
+            os.replace(new, place)
     except PermissionError:
         if not place.is_file():
             raise
         place.write_text(text, encoding="utf-8")
-    finally:
-        new.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -24,12 +24,8 @@ def open_closed() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (as long as the process)
 
 
-def close_stdout() -> None:
-    """Send what is still in the buffer of stdout to nowhere, so that nothing complains at exit: nobody reads on."""
-    _send_nowhere(sys.stdout)
-
-
-def _send_nowhere(stream: TextIO) -> None:
+def send_nowhere(stream: TextIO) -> None:
+    """Send what is still in the buffer of a stream to nowhere, so that nothing complains at exit: nobody reads on."""
     with suppress(OSError, ValueError, AttributeError):  # it is no file, or closed
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -53,4 +49,4 @@ def print_to_stderr(text: str, end: str = "\n") -> None:
     try:
         print(without_commands(text), end=end, file=sys.stderr, flush=True)
     except (OSError, ValueError, AttributeError):  # full, or closed
-        _send_nowhere(sys.stderr)  # or Python would try again at its end, and choose an exit status of its own
+        send_nowhere(sys.stderr)  # or Python would try again at its end, and choose an exit status of its own

@@ -40,10 +40,7 @@ class Ratio(Fraction):
             return _total(self, other._numerator, other._denominator)
         return super().__add__(other)
 
-    def __radd__(self, other: Any) -> Any:
-        if other.__class__ is int:
-            return _lowest(self._numerator + other * self._denominator, self._denominator)
-        return super().__radd__(other)
+    __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
         if other.__class__ is int:
@@ -66,8 +63,7 @@ class Ratio(Fraction):
             return _lowest(self._numerator * (other // common), self._denominator // common)
         return super().__mul__(other)
 
-    def __rmul__(self, other: Any) -> Any:
-        return self * other if other.__class__ is int else super().__rmul__(other)
+    __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
         if other.__class__ is int and other > 0:

@@ -166,7 +166,7 @@ def check_layout(
     if frozen:
         _check_frozen(LAYOUTS[frozen](size, devices), devices)
     adapters, wanted = bool(frozen), LAYOUTS[trained](size, devices)
-    for host, near in mesh.beside.items():
+    for host, near in mesh.devices_of.items():
         _check_host(final_states[host], [wanted[device] for device in near])
     for state, want in zip(devices, wanted, strict=True):
         began, kept = _began_and_kept(state)

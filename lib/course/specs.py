@@ -305,10 +305,10 @@ def machine_of(size: Size, cost: str | Cost) -> Shape:
     )  # prices may know the size of a node
 
 
-def written(name: str) -> str:
+def cost_source(name: str) -> str:
     """Return the cost of that name as source code.
 
-    >>> written("ring")
+    >>> cost_source("ring")
     'RingCost()'
     """
     cost = cost_named(name)

@@ -303,5 +303,5 @@ def _counts(yours: Sequence[Step], theirs: Sequence[Step]) -> str:
     apart = [kind for kind in mine | its if mine[kind] != its[kind]]
     if not apart:
         return "Apart from the order it is the same: each kind of step as often as in PyTorch."
-    said = [f"{operation(kind).word}: {mine[kind]} here, {its[kind]} in PyTorch" for kind in apart]
-    return "On this rank in all: " + "; ".join(said) + "."
+    counts = [f"{operation(kind).word}: {mine[kind]} here, {its[kind]} in PyTorch" for kind in apart]
+    return "On this rank in all: " + "; ".join(counts) + "."

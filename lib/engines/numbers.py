@@ -367,8 +367,8 @@ def _total(partial_sums: Sequence[Any]) -> Any:
     """Return a sum of tensors or of pieces, in order, or nan if they are of different pieces."""
     first = partial_sums[0]
     if isinstance(first, torch.Tensor):
-        alike = [one if isinstance(one, torch.Tensor) else torch.full_like(first, math.nan) for one in partial_sums]
-        return sum(alike[1:], start=first)
+        tensors = [one if isinstance(one, torch.Tensor) else torch.full_like(first, math.nan) for one in partial_sums]
+        return sum(tensors[1:], start=first)
     total = first.flat
     for other in partial_sums[1:]:
         same = isinstance(other, Pieces) and (other.spans, other.heads) == (first.spans, first.heads)

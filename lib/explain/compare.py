@@ -5,14 +5,15 @@ a rank could go on with, and the first difference in the order of things. Number
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ..basics.errors import NOWHERE, Place
 from ..record.kinds import KINDS
-from .lineage import ancestors, leaves, like, origin, out_of, reads, replaced_by, signature, stored_in
-from .notes import LOADS, Call, Line, Notes, Tensor
+from .lineage import DEEPEST, ancestors, leaves, like, on_the_way, origin, out_of, replaced_by, signature, stored_in
+from .notes import LOADS, Call, Notes, Tensor
 from .statement import LOOK_AT, Statement, say
 
 CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
@@ -22,15 +23,13 @@ Step = tuple[int, Key, Call]
 
 
 class Found(NamedTuple):
-    """The first difference between where two tensors come from: how they differ, the two, what is behind them, and the
-    parts of the two where they are sums."""
+    """The first difference between where two tensors come from: how they differ, the two, and what is behind them or
+    read besides."""
 
     how: str
     own: Tensor
     right: Tensor
     behind: Tensor | None = None
-    parts: tuple[Sequence[Tensor], Sequence[Tensor]] = ((), ())
-    by: Call | None = None  # the call on the way that reads the first of the two
 
 
 class Comparison:
@@ -49,6 +48,10 @@ class Comparison:
         if own == right or own.keys() != right.keys() or sorted(own.values()) != sorted(right.values()):
             return {}
         return {own[turn]: right[turn] for turn in own}
+
+    def both(self, choose: Callable[[Notes], list[Call]]) -> tuple[list[Call], list[Call]]:
+        """Return some calls of both runs."""
+        return choose(self.notes), choose(self.right)
 
     def key(self, call: Call) -> Key:
         """Return what a call of this run does, as it can be compared with those of the right run."""
@@ -78,77 +81,136 @@ class Comparison:
         total = 0.0
         for rank in self.right.calls:
             own, right = ([key for _, key, _ in self.steps(notes, rank)] for notes in (self.notes, self.right))
-            common = sum((Counter(own) & Counter(right)).values())
-            order = 0.0
+            total += 2 * sum((Counter(own) & Counter(right)).values()) / (min(len(own), len(right)) or 1)
             if len(self.right.calls) <= 16:
-                order = SequenceMatcher(None, own, right[: len(own) + 8], autojunk=False).ratio()
-            total += 2 * common / (min(len(own), len(right)) or 1) + order + 0.3 * (len(own) == len(right))
+                total += SequenceMatcher(None, own, right[: len(own) + 8], autojunk=False).ratio()
         return total / (len(self.right.calls) or 1)
 
     # -- where operands come from --------------------------------------------------------------------------------------
 
     def counterpart(self, call: Call) -> Call | None:
-        """Return the call of the right run that does the same: of the same layer, and as near as there is one."""
-        own, batches = self.notes.calls[call.rank], self._named(call)
-        turn = [one for one in own if (one.kind, one.layer) == (call.kind, call.layer)].index(call)
-        same = [
-            ((one.batches == batches) + (one.batches == batches and one.axis == call.axis), one)
-            for one in self.right.calls.get(call.rank, ())
-            if (one.kind, one.layer) == (call.kind, call.layer)
-            and (call.stream != "collective" or one.carries == call.carries)
-        ]
-        near = [one for score, one in same if score == max(score for score, _ in same)]
-        return near[min(turn, len(near) - 1)] if near else None
+        """Return the call of the right run that does the same: of the same layer, and as near as there is one. Of
+        equally near ones the first that is not made here yet, or of the same turn."""
+        own, right = self.both(lambda notes: [one for one in notes.calls[call.rank] if _sort(one) == _sort(call)])
+        same = [one for one in right if call.stream != "collective" or one.carries == call.carries]
+        done = Counter(self.key(one) for one in own if not one.failed)
+        turn = own.index(call) if call in own else len(own)
 
-    def _named(self, call: Call) -> frozenset[int]:
-        """Return the micro-batches of the right run that have the parts of a call's."""
-        return frozenset(self.renamed.get(one, one) for one in call.batches)
+        def nearness(pair: tuple[int, Call]) -> tuple[object, ...]:
+            at, one = pair
+            alike = sum(self._same(*some) for some in zip(call.operands, one.operands, strict=False))
+            return alike, one.axis == call.axis, not done[_key(one, {})], -abs(at - turn)
+
+        return max(enumerate(same), key=nearness, default=(0, None))[1]
+
+    def _same(self, own: Tensor, right: Tensor) -> bool:
+        """Return whether two tensors are made in the same way, and are of the same micro-batches."""
+        by_batch = KINDS[own.labels.kind].by_batch
+        batches = frozenset(self.renamed.get(one, one) for one in own.labels.batches)
+        return signature(own) == signature(right) and (not by_batch or batches == right.labels.batches)
 
     def operands(self, call: Call) -> Iterator[Statement]:
-        """Yield in what the operands of a call differ from those of its counterpart: the first one that does."""
+        """Yield in what the operands of a call differ from those of its counterpart, first those that are visibly
+        others; or what else differs."""
         right = self.counterpart(call)
-        pairs = [*zip(call.operands, right.operands if right else (), strict=False)]
-        for own, other in sorted(pairs, key=lambda pair: _nearness(*pair)):  # first those that are visibly others
-            if found := difference(own, other):
-                yield from self.told(found, call)
-                yield from self.lacking(own, other)
-                return
-            batches = {self.renamed.get(one, one) for one in own.labels.batches}
-            others = KINDS[own.labels.kind].by_batch and right is not None and right.batches == self._named(call)
-            if (others and batches != other.labels.batches) or (batches == other.labels.batches) > _alike(own, other):
-                yield say(LOOK_AT, call=call, tensor=own, out=out_of(own, call))
-                yield say("other_tensor", tensor=own, right=other, call=call)
-                return
+        if right is None:
+            yield from self.elsewhere(call)
+            return
+        pairs = [*zip(call.operands, right.operands, strict=False)]
+        same = [self._same(*pair) for pair in pairs if KINDS[pair[0].labels.kind].by_batch]
+        told = []
+        for own, other in sorted(pairs, key=lambda pair: (pair[0].labels.layer == pair[1].labels.layer, _alike(*pair))):
+            found = difference(own, other)
+            batches = {self.renamed.get(one, one) for one in own.labels.batches} == other.labels.batches
+            turn = KINDS[own.labels.kind].by_batch and not batches and any(same)
+            if found or turn or batches > _alike(own, other):
+                told.append(own)
+                if own.how == other.how == "receive" and own.call.peer != other.call.peer:
+                    yield say("other_peer", call=own.call, right=other.call)
+                elif found:
+                    yield from self.told(found, call)
+                    yield from self.layers() if own.how == "receive" else ()
+                    yield from self.lacking(own, other) if len(told) == 1 else ()
+                else:
+                    yield from self.other(call, own, other, turn)
+        if told:
+            return
+        yield from self.repeated(call)
+        for own, other in pairs:
             yield from self.lacking(own, other)
-        if right is not None and call.peer is not None and right.peer not in (None, call.peer):
+        if right.axis != call.axis:
+            yield say("other_axis", call=call, right=right)
+        if call.peer is not None and right.peer not in (None, call.peer):
             yield say("other_peer", call=call, right=right)
+
+    def other(self, call: Call, own: Tensor, right: Tensor, turn: bool) -> Iterator[Statement]:
+        """Yield that another tensor is given to a call. ``turn``: one of other micro-batches, made in the same way."""
+        due = [*self.due(right, own)]
+        if turn and "stored_over" not in [said.name for said in due]:
+            ranks = call.rank, origin(own).call.rank
+            first = [said for said in self.order() if said.facts["rank"] in ranks and said.facts["call"]][:1]
+            yield from [*self.repeated(call)] or [said for said in first if said.facts["call"].at < call.at]
+        yield from due
+        yield say(LOOK_AT, call=call, tensor=own, out=out_of(own, call))
+        yield say("other_tensor", tensor=own, right=right, call=call)
+        if right.how == "receive" != own.how:
+            yield say("arrives", right=right.call, right_reader=None)
+
+    def due(self, right: Tensor, own: Tensor) -> Iterator[Statement]:
+        """Yield where the tensor is that is due in the place of another one."""
+        for mine in (like(one, self.notes) for one in (right, *leaves(right))):
+            if mine is not None and mine is not own and mine.call.rank == own.call.rank:
+                yield from whereabouts(mine, self.notes)
+                return
+
+    def elsewhere(self, call: Call) -> Iterator[Statement]:
+        """Yield the first collective that leads to a call, or itself, that the right run does not have, and what reads
+        its operand there."""
+        known = {_key(one, {})[:-1] for one in self.right.all_calls()}
+        for one in _leading(call):
+            if one.stream == "collective" and self.key(one)[:-1] not in known:
+                for mine in (like(own, self.right) for own in one.operands):
+                    if mine is not None and mine.readers:
+                        facts = {"call": one, "tensor": one.operands[0], "right": mine, "right_reader": mine.readers[0]}
+                        yield say("goes_elsewhere", **facts)
+                        return
 
     def told(self, found: Found, call: Call) -> Iterator[Statement]:
         """Yield what is to say of a difference between where two tensors come from. ``call``: what has read them."""
-        how, own, right, behind, (parts, others), by = found
-        kind = by.kind if by is not None else call.kind
-        readers = [*[one for one in own.readers if one in (by, call)], *own.readers]
-        reader = next((one for one in readers if one.kind == kind), next(iter(readers), None))
-        if reader is not None:
-            yield say(LOOK_AT, call=reader, tensor=own, out=out_of(own, reader))
-        if how == "through":
-            assert behind is not None
-            yield say("first_through", tensor=own, reader=reader, right_steps=_steps(right, behind))
-        elif how == "not_through":
-            assert behind is not None
+        how, own, right, behind = found
+        if how == "operand":
+            yield say("lacks_operand", call=own.call, right=behind)
+            return
+        reader = self._reader(own, call)
+        yield say(LOOK_AT, call=reader, tensor=own, out=out_of(own, reader))
+        if how == "sum":
+            yield from self._of_sums(own, right, reader)
+            return
+        if how == "through" and behind is not None:
+            steps = _steps(right, behind)
+            yield say("first_through", tensor=own, reader=reader, right_steps=steps)
+            same = [one for one in self.notes.all_calls() if self.key(one) == _key(steps[0], {})]
+            if steps[0].stream == "collective" and same and reader.rank not in [one.rank for one in same]:
+                yield say("without_rank", call=same[0], rank=reader.rank)
+        elif how == "not_through" and behind is not None and _alike(own, right):
             yield say("not_through", tensor=own, reader=reader, steps=_steps(own, behind), right=right)
-        elif how == "sum":
-            yield from self._of_sums(own, reader, parts, others)
+            return
         else:
             yield say("comes_from", tensor=own, reader=reader, right=right)
-        if how in ("through", "other"):
-            mine = like(right, self.notes)
-            if mine is not None and mine is not own and mine.call.rank == own.call.rank:
-                yield from whereabouts(mine, self.notes)
+        yield from self.due(right, own)
 
-    def _of_sums(
-        self, own: Tensor, reader: Call | None, parts: Sequence[Tensor], others: Sequence[Tensor]
-    ) -> Iterator[Statement]:
+    def _reader(self, tensor: Tensor, call: Call) -> Call:
+        """Return the call that reads a tensor on the way to another one; of a tensor that is sent in the same turn of
+        the right run the one that reads it where it has come."""
+        readers = [reader for one, reader in on_the_way(tensor, call) if tensor in (one, origin(one))]
+        own, right = self.both(lambda notes: [one for one in notes.work(tensor.call.rank) if one.kind == "pass_to"])
+        pairs = zip(own, right, strict=False)
+        sent = [one for one, other in pairs if self._same(one.operands[0], other.operands[0])]
+        return call if not readers else readers[0] if readers[-1] in sent else readers[-1]
+
+    def _of_sums(self, own: Tensor, right: Tensor, reader: Call) -> Iterator[Statement]:
+        """Yield of two sums made by hand what is lacking in one, and what it has besides."""
+        parts, others = leaves(own), leaves(right)
         here, there = Counter(map(signature, parts)), Counter(map(signature, others))
         have = {batch for part in parts for batch in part.labels.batches}
         lack = [part for part in others if (there - here)[signature(part)]]
@@ -165,85 +227,91 @@ class Comparison:
         lack = sorted(right.labels.batches - named)
         if not lack or KINDS[own.labels.kind].by_batch:
             return
-        back = {right: own for own, right in self.renamed.items()}
-        batch = back.get(lack[0], lack[0])
+        batch = next((own for own, right in self.renamed.items() if right == lack[0]), lack[0])
         done = [one for one in self.notes.all_calls() if batch in one.batches and one.stream == "compute"]
         of = own.labels.kind, own.labels.layer
         made = [one for call in done for one in call.results if (one.labels.kind, one.labels.layer) == of]
         yield say("lacks_batch", batch=batch, tensor=made[-1] if made else None, labels=own.labels)
-        if made:
-            yield from whereabouts(made[-1], self.notes)
+        yield from whereabouts(made[-1], self.notes) if made else self.taken_again()
 
     # -- calls too many, and too few -----------------------------------------------------------------------------------
+
+    def taken_again(self) -> Iterator[Statement]:
+        """Yield that a micro-batch is taken once more: by any rank, where the right run takes each once."""
+        own, right = self.both(lambda notes: [one for one in notes.all_calls() if one.kind == "get_activation"])
+        once = max(Counter(batch for call in right for batch in call.batches).values(), default=0) == 1
+        taken: dict[object, Call] = {}
+        for call in sorted(own, key=lambda one: one.at):
+            keys = {batch if once else (call.rank, batch): batch for batch in call.batches}
+            for key in [key for key in keys if key in taken][:1]:
+                yield say("takes_again", call=call, earlier=taken[key], batches=frozenset({keys[key]}))
+                return
+            taken |= dict.fromkeys(keys, call)
 
     def twice(self, call: Call) -> Iterator[Statement]:
         """Yield that a rank has made a call once too often."""
         if call.kind == "get_activation":
-            taken = [one for one in self.notes.all_calls() if one.kind == call.kind and one.batches & call.batches]
-            before = [one for one in taken if one.at < call.at]
-            if before:
-                yield say("takes_again", call=call, earlier=before[-1], batches=call.batches & before[-1].batches)
-            return
-        if call.kind == "receive" or not (call.stream or call.kind in LOADS):
-            return
-        own = [one for one in self.notes.calls[call.rank] if self.key(one) == self.key(call)]
-        right = [one for one in self.right.calls.get(call.rank, ()) if _key(one, {}) == self.key(call)]
-        if right and len(own) == len(right) + 1 and own[-1].line not in [one.line for one in own[:-1]]:
-            yield say("again", call=own[-1], earlier=own[0], right_count=len(right))
+            yield from self.taken_again()
+        elif call.kind != "receive" and (call.stream or call.kind in LOADS):
+            own, right = self._same_calls(call)
+            if right and len(own) == len(right) + 1 and own[-1].line not in [one.line for one in own[:-1]]:
+                yield say("again", call=own[-1], earlier=own[0], right_count=len(right))
 
-    def other_layer(self, call: Call) -> Iterator[Statement]:
-        """Yield with which layer the right run makes a call with these operands."""
-        mine = [signature(one) for one in call.operands]
-        if call.stream != "compute" or not mine:
-            return
-        for one in self.right.calls.get(call.rank, ()):
-            same = one.kind == call.kind and one.batches == self._named(call)
-            if same and one.layer != call.layer and [*map(signature, one.operands)] == mine:
-                yield say("with_layer", call=call, right=one)
+    def repeated(self, call: Call) -> Iterator[Statement]:
+        """Yield the first computation that leads to a call and is made more often than in the right run, and what has
+        become of what is due in its place."""
+        for one in _leading(call):
+            own, right = self._same_calls(one) if one.stream == "compute" else ([], [])
+            if 0 < len(right) < len(own):
+                yield say("again", call=own[len(right)], earlier=own[0], right_count=len(right))
+                left = self.beyond(self.right, self.notes, one.rank)
+                for other in [other for other in left if _sort(other) == _sort(one)][:1]:
+                    yield from self.needs(other)
                 return
 
-    def next_call(self, rank: int, store: str = "") -> Call | None:
-        """Return what comes next on a rank in the right run: the first call that it has not made here, and that reads
-        what is kept in a dictionary, if one is named and there is such a call."""
+    def _same_calls(self, call: Call) -> tuple[list[Call], list[Call]]:
+        """Return the calls of a rank that do the same, of both runs."""
+        own = [one for one in self.notes.calls[call.rank] if self.key(one) == self.key(call)]
+        return own, [one for one in self.right.calls.get(call.rank, ()) if _key(one, {}) == self.key(call)]
+
+    def next_on(self, rank: int, store: str = "", place: Place = NOWHERE) -> Iterator[Statement]:
+        """Yield what comes next on a rank in the right run, and where is what that reads. It is the first call that the
+        rank has not made here, if there is one of those the first that reads what is kept in a dictionary, or that does
+        what is done at a place."""
         left = self.beyond(self.right, self.notes, rank)
         reading = [call for call in left if store in [KINDS[kind].store for kind in call.carries]]
-        return next(iter([*reading, *left]), None)
-
-    def next_on(self, rank: int, store: str = "") -> Iterator[Statement]:
-        """Yield what comes next on a rank in the right run (see ``next_call``), and where is what that reads."""
-        call = self.next_call(rank, store)
-        if call is not None:
+        there = [call for call in left if _sort(call) == (place.operation, place.layer)]
+        for call in [*reading, *there, *left][:1]:
             before = [one for one in self.notes.work(rank) if self.key(one) == _key(call, {}) and not one.failed]
             yield say("comes_next", rank=rank, right=call, more=bool(before))
             yield from self.needs(call, store)
 
-    def loads(self) -> Iterator[Statement]:
-        """Yield that a rank loads other layers than in the right run."""
-        for rank, kind in [(rank, kind) for rank in sorted(self.notes.calls) for kind in LOADS]:
-            own, right = (
-                {call.layer: call for call in notes.calls.get(rank, ()) if call.kind == kind and not call.failed}
-                for notes in (self.notes, self.right)
-            )
-            if own.keys() != right.keys():
-                layers, right_layers = (tuple(sorted(map(str, loads), key=int)) for loads in (own, right))
-                first, twin = (next(iter(loads.values()), None) for loads in (own, right))
-                yield say("loads", rank=rank, call=first, layers=layers, right=twin, right_layers=right_layers)
-                return
+    def layers(self) -> Iterator[Statement]:
+        """Yield that a rank loads or computes other layers than in the right run: the first one that does."""
+        for kind in (*LOADS, "forward"):
+            for rank in sorted(self.notes.calls):
+                own, right = (
+                    {call.layer: call for call in notes.calls.get(rank, ()) if call.kind == kind and not call.failed}
+                    for notes in (self.notes, self.right)
+                )
+                if own.keys() - right.keys() or (kind in LOADS and own.keys() != right.keys()):
+                    texts = [tuple(sorted(map(str, some), key=int)) for some in (own, right)]
+                    line = next((call.line for call in own.values()), None)
+                    yield say("layers", rank=rank, verb=kind, line=line, layers=texts[0], right_layers=texts[1])
+                    return
 
     def finals(self, rank: int | None, layer: int | None) -> Iterator[Statement]:
         """Yield in what the final weights differ: the first one that does."""
         for (of, number), right in sorted(self.right.finals.items(), key=lambda one: (one[0][1], one[0][0])):
-            if rank not in (None, of) or layer not in (None, number):
-                continue
             own = self.notes.finals.get((of, number))
-            if own is None:
-                yield say("no_final", rank=of, layer=number, right=right.operands[0])
-                return
-            found = difference(own.operands[0], right.operands[0]) if own.operands else None
-            if found:
-                yield from self.told(found, own)
-                yield from self.lacking(found.own, found.right)
-                return
+            if rank in (None, of) and layer in (None, number):
+                found = difference(own.operands[0], right.operands[0]) if own is not None else None
+                if own is not None and found is not None:
+                    yield from [*self.told(found, own), *self.lacking(found.own, found.right)]
+                    return
+                if own is None and of in self.notes.finished:
+                    yield say("no_final", rank=of, layer=number, right=right.operands[0])
+                    return
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
@@ -261,14 +329,12 @@ class Comparison:
             said = say(
                 "departs",
                 rank=rank,
-                line=_line(last) if last else None,
+                line=last and (last[2].awaited if last[1][0] == AWAIT else last[2].line),
                 call=step and step[2],
                 awaits=bool(step and step[1][0] == AWAIT),
                 before=before and before[2],
                 right=other and other[2],
                 right_awaits=bool(other and other[1][0] == AWAIT),
-                later=other is not None and other[1] in [key for _, key, _ in own[at:]],
-                known=step is not None and step[1] in [key for _, key, _ in right[at:]],
             )
             found.append((step is None, last[2].tick if last else 0.0, rank, said))
         return [one[-1] for one in sorted(found, key=lambda one: one[:3])]
@@ -276,6 +342,7 @@ class Comparison:
     def needs(self, call: Call, store: str = "") -> Iterator[Statement]:
         """Yield of what a call of the right run reads whether it has been made here, and where it is. ``store``: only
         of what is kept in that dictionary, if any is."""
+        last = max((one.at for one in self.notes.calls[call.rank] if not one.failed), default=0)
         wanted = [one for one in call.operands if KINDS[one.labels.kind].store == store]
         for right in wanted or [one for one in call.operands if one.labels.kind != STATE]:
             mine = like(right, self.notes)
@@ -283,77 +350,74 @@ class Comparison:
                 yield say("arrives", right=right.call, right_reader=call)
                 yield from whereabouts(mine, self.notes) if mine is not None else ()
             elif mine is None:
-                yield say("not_made", right=right, right_reader=call)
-            elif wanted or stored_in(mine) is None:
+                own = [one for made in self.notes.calls[right.call.rank] for one in made.results]
+                near = [one for one in own if one.how == right.how and _alike(one, right)]  # of other micro-batches
+                yield say("not_made", right=right, right_reader=call, tensor=next(reversed(near), None))
+            elif wanted or (stored_in(mine) is None and not (mine.kept and mine.kept[-1].at > last)):
                 yield from whereabouts(mine, self.notes)
 
-    def message(self, call: Call) -> Iterator[Statement]:
-        """Yield what a receive that never ends would bring in the right run, and what has become of that here."""
-        sender = call.peer
-        ended = [one for one in self.notes.calls[call.rank] if one.kind == call.kind and one.results]
-        due = [one for one in self.right.calls.get(call.rank, ()) if one.kind == call.kind and one.results]
-        if sender is not None:
-            ended, due = ([one for one in some if one.peer == sender] for some in (ended, due))
-        if len(ended) >= len(due) or not due[len(ended)].results[0].parents:
-            return
-        right = due[len(ended)]
-        sent = right.results[0].parents[0]
-        mine = like(sent, self.notes, sent.call.rank)
-        yield say("would_bring", call=call, sender=right.peer, right=sent, right_send=sent.readers[-1])
-        if mine is None:
-            yield say("not_made", right=sent, right_reader=None)
-        else:
-            yield from whereabouts(mine, self.notes)
+    def turns(self, rank: int) -> Iterator[Statement]:
+        """Yield that a rank has done something less often than the right run, where it first does something else."""
+        own, right = self.both(lambda notes: [one for one in notes.work(rank) if one.stream == "compute"])
+        pairs = enumerate(zip(own, right, strict=False))
+        at = next((at for at, pair in pairs if self.key(pair[0]) != _key(pair[1], {})), len(own))
+        following = [one for one in right[at:] if one.kind != right[at].kind][:1]
+        kinds = [one.kind for one in right[:at]]
+        for end in [one for one in following if one.kind not in kinds and right[at].kind in kinds]:
+            counts = [
+                [one.kind for one in some].count(right[at].kind) for some in (own[:at], right[: right.index(end)])
+            ]
+            yield say("turns", rank=rank, right=right[at], count=counts[0], right_count=counts[1], right_next=end)
 
 
-def difference(own: Tensor, right: Tensor) -> Found | None:
-    """Return the first difference between where two tensors come from, the deepest first."""
-    return _difference(own, right, set(), 0)
-
-
-def _difference(own: Tensor, right: Tensor, seen: set[tuple[int, int]], depth: int) -> Found | None:
-    if (id(own), id(right)) in seen or depth > 60:
+def difference(own: Tensor, right: Tensor, seen: set[Any] | None = None, depth: int = DEEPEST) -> Found | None:
+    """Return the first difference between where two tensors come from, the deepest first. ``seen``: what need not be
+    compared again."""
+    seen = set() if seen is None else seen
+    if (id(own), id(right)) in seen or not depth:
         return None
     seen.add((id(own), id(right)))
     parts, others = leaves(own), leaves(right)
-    if not parts or not others:
-        return None
     here, there = Counter(map(signature, parts)), Counter(map(signature, others))
     if len(parts) == len(others) == 1 or here == there:
         pairs = zip(sorted(parts, key=_order), sorted(others, key=_order), strict=True)
         return next(filter(None, (_pair(one, other, seen, depth) for one, other in pairs)), None)
     made, theirs = ([(part.how, part.labels.kind) for part in some] for some in (parts, others))
     if made == theirs and not here & there:  # they are those of another layer
-        return Found("other", parts[0], others[0])
-    return Found("sum", own, right, parts=(parts, others))
+        return Found("other", own, right)
+    if found := _behind(own, right, parts, others):
+        return found
+    return Found("sum", own, right)
 
 
-def _pair(own: Tensor, right: Tensor, seen: set[tuple[int, int]], depth: int) -> Found | None:
+def _pair(own: Tensor, right: Tensor, seen: set[Any], depth: int) -> Found | None:
     """Return the first difference between where two tensors come from that are no sums made by hand."""
-    one, other = signature(own), signature(right)
-    if one == other:
-        own, right = origin(own), origin(right)
-        for parent, twin in zip(own.parents, right.parents, strict=False):
-            if found := _difference(parent, twin, seen, depth + 1):
-                return found if found.by else found._replace(by=own.call)
-        return None
-    for behind in ancestors(right, CLOSE):
-        if one in map(signature, leaves(behind)):
-            return Found("through", own, right, behind)
-    for behind in ancestors(own, CLOSE):
-        if signature(behind) == other:
-            return Found("not_through", own, right, behind)
-    return Found("other", own, right)
+    if signature(own) != signature(right):
+        return _behind(own, right, [own], [right]) or Found("other", own, right)
+    own, right = origin(own), origin(right)
+    for parent, twin in zip(own.parents, right.parents, strict=False):
+        if found := difference(parent, twin, seen, depth - 1):
+            return found
+    more = right.parents[len(own.parents) :] if own.call.stream == "compute" else []
+    return Found("operand", own, right, more[0]) if more else None
+
+
+def _behind(own: Tensor, right: Tensor, parts: Sequence[Tensor], others: Sequence[Tensor]) -> Found | None:
+    """Return that one of two tensors is what the other comes from, a few steps back."""
+    here, there = ({*map(signature, some)} for some in (parts, others))
+    for behind in ancestors(others[0], CLOSE) if len(others) == 1 else ():
+        if here <= {*map(signature, leaves(behind))}:
+            return Found("through", own, others[0], behind)
+    for behind in ancestors(parts[0], CLOSE) if len(parts) == 1 else ():
+        if there == {*map(signature, leaves(behind))}:
+            return Found("not_through", parts[0], right, behind)
+    return None
 
 
 def _alike(own: Tensor, right: Tensor) -> bool:
     """Return whether two tensors have the same labels, but for the micro-batches."""
     one, other = (labels.coarse().changed(batches=frozenset()) for labels in (own.labels, right.labels))
     return one == other
-
-
-def _nearness(own: Tensor, right: Tensor) -> tuple[bool, bool]:
-    return own.labels.layer == right.labels.layer, _alike(own, right)
 
 
 def _order(tensor: Tensor) -> tuple[str, int]:
@@ -366,16 +430,22 @@ def _steps(tensor: Tensor, behind: Tensor) -> list[Call]:
     return [one.call for one in way[: way.index(behind)]][::-1]
 
 
+def _sort(call: Call) -> Key:
+    return call.kind, call.layer
+
+
+def _leading(call: Call) -> list[Call]:
+    """Return the calls that lead to one, and itself, the earliest first."""
+    calls = {id(one): one for one in [call, *(tensor.call for tensor, _ in on_the_way(None, call))]}
+    return sorted(calls.values(), key=lambda one: one.at)
+
+
 def _key(call: Call, names: dict[int, int]) -> Key:
     by_batch = call.stream == "compute" or call.kind == "pass_to"
     batches = frozenset(names.get(one, one) for one in call.batches) if by_batch else frozenset()
     carries = tuple(sorted(set(call.carries))) if call.stream == "collective" else ()
     layer = None if call.kind == "receive" else call.layer
     return call.kind, layer, batches, carries, str(call.axis or ""), call.peer
-
-
-def _line(step: Step) -> Line:
-    return step[2].awaited if step[1][0] == AWAIT else step[2].line
 
 
 def _same_step(own: Step, right: Step) -> bool:
@@ -398,24 +468,29 @@ def _takers(notes: Notes) -> dict[tuple[int, int], int]:
 
 
 def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
-    """Yield where a tensor is at the end of what is noted, or how far it has come."""
-    there, over, read = stored_in(tensor), replaced_by(tensor, notes), reads(tensor)
+    """Yield where a tensor is at the end of what is noted, or how far it has come. Messages are followed."""
+
+    def reads() -> list[Call]:
+        return [call for call in tensor.readers if not call.failed]
+
+    while stored_in(tensor) is None and reads() and (came := reads()[-1].other) is not None:
+        [tensor] = came.results
+    there, last = stored_in(tensor), next(reversed(reads()), None)
     kept = there or next(reversed(tensor.kept), None)
+    kind = tensor.labels.kind
+    left = [one for one in last.results if one.labels.kind == kind and not one.readers] if last else []
+    over = replaced_by(tensor, notes, unread=True) or (None if there or left else replaced_by(tensor, notes))
+    over_result = replaced_by(left[0], notes, unread=True) if left else None
     if over is not None:
-        yield say("stored_over", tensor=tensor, kept=tensor.kept[0], over=over.tensor, line=over.line)
+        yield say("stored_over", tensor=tensor, kept=over[0], over=over[1].tensor, line=over[1].line, unread=not last)
     elif there is not None:
         yield say("is_in", tensor=tensor, kept=there, read=bool(tensor.looked_up))
-    elif not tensor.readers:
+    elif last is None:
         yield say("unread", tensor=tensor, kept=kept)
-    elif read:
-        last = read[-1]
-        left = [one for one in last.results if one.labels.kind == tensor.labels.kind and not one.readers]
-        over = replaced_by(left[0], notes) if left else None
-        if over is not None:
-            yield say("result_stored_over", tensor=tensor, call=last, over=over.tensor, line=over.line)
-        elif left and last.kind != "pass_to":
-            yield say("result_unread", tensor=tensor, call=last)
-        elif last.stream == "collective" and last.fetched is None:
-            yield say("not_awaited", tensor=tensor, call=last)
-        else:
-            yield say("read_last", tensor=tensor, call=last, kept=kept)
+    elif last.kind == "pass_to":
+        yield say("not_received", tensor=tensor, call=last)
+    elif left or (last.stream == "collective" and last.fetched is None):
+        facts = {"over": over_result and over_result[1].tensor, "line": over_result and over_result[1].line}
+        yield say("result_lost", tensor=tensor, call=last, flying=not left, **facts)
+    else:
+        yield say("read_last", tensor=tensor, call=last, kept=kept)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..record.figures.score import peak_event
 from ..recording.lines import STORED
-from .compare import Comparison
+from .compare import Comparison, _key
 from .lineage import out_of
 from .notes import Call, Kept, Notes
 from .statement import Statement, say
@@ -18,16 +18,23 @@ MOST = 2  # sentences on what comes more often, and on what is held
 
 def slower(comparison: Comparison) -> Iterator[Statement]:
     """Yield what a run does more often than the right one, and what less often."""
-    own, right = (_counted(notes) for notes in (comparison.notes, comparison.right))
+    own, right = comparison.both(lambda notes: [call for call in notes.all_calls() if call.stream])
+    twins = {(call.rank, _key(call, {})): call for call in right}
+    for call in [call for call in own if call.stream == "compute"]:
+        twin = twins.get((call.rank, comparison.key(call)), call)
+        if len(twin.operands) > len(call.operands):
+            yield say("lacks_operand", call=call, right=twin.operands[len(call.operands)])
+            break
     extra = [
-        call for rank in comparison.notes.calls for call in comparison.beyond(comparison.notes, comparison.right, rank)
+        one for rank in comparison.notes.calls for one in comparison.beyond(comparison.notes, comparison.right, rank)
     ]
-    for what, count in (own - right).most_common(MOST):
+    counts, others = Counter(map(_what, own)), Counter(map(_what, right))
+    for what, count in (counts - others).most_common(MOST):
         calls = [call for call in extra if _what(call) == what]
         lines = [line for line, _ in Counter(call.line for call in calls).most_common(MOST)]
         yield say("more_often", call=calls[0], count=count, lines=tuple(lines))
-    for what, count in (right - own).most_common(MOST):
-        first = next(call for call in comparison.right.all_calls() if _what(call) == what)
+    for what, count in (others - counts).most_common(MOST):
+        first = next(call for call in right if _what(call) == what)
         yield say("less_often", right=first, count=count)
 
 
@@ -68,10 +75,6 @@ def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Call]]:
 
 def _what(call: Call) -> tuple[str, tuple[str, ...]]:
     return call.kind, tuple(sorted(set(call.carries))) if call.stream == "collective" else ()
-
-
-def _counted(notes: Notes) -> Counter[tuple[str, tuple[str, ...]]]:
-    return Counter(_what(call) for call in notes.all_calls() if call.stream)
 
 
 def _sort(kept: Kept) -> tuple[str, bool]:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..basics.errors import NOWHERE, Deadlock, Place
+from ..basics.errors import NOWHERE, Place
 from ..recording.recorder import LONGEST_KEY
 
 
 class Wrong(NamedTuple):
-    """The facts of an error. ``store`` and ``key``: where a dictionary was asked for what it has not. ``stuck``: by
-    rank the line at which it waits, of a machine in which nobody can go on."""
+    """The facts of an error. ``store`` and ``key``: where a dictionary was asked for what it has not."""
 
     place: Place
     rule: str
     line: int
     store: str = ""
     key: str = ""
-    stuck: Mapping[int, int] | None = None
 
 
 def facts_of(error: Any) -> Wrong:
@@ -32,7 +29,6 @@ def facts_of(error: Any) -> Wrong:
         number_of(getattr(error, "line", "")),
         str(facts.get("store", "")),
         str(facts.get("key", ""))[:LONGEST_KEY],
-        {rank: number_of(line) for rank, line in error.lines.items()} if isinstance(error, Deadlock) else None,
     )
 
 

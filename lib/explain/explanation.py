@@ -23,7 +23,14 @@ from .reference import Reference, nearest
 from .spelling import spelled
 from .statement import LOOK_AT, Explanation, Statement, say
 
-MOST, MOST_KEYS = 4, 8  # statements on operands and on what a call needs, and keys
+PLACES = (
+    *(LOOK_AT, "other_peer", "other_axis", "goes_elsewhere", "lacks_operand", "departs", "again"),
+    *("stored_over", "takes_again"),
+)
+"""The statements on operands that name a line to look at."""
+KEPT = ("stored_over", "read_last", "is_in")
+"""Those that say where a tensor is, or goes from."""
+MOST = 4  # statements on operands, and on what a call needs
 
 
 def explain(
@@ -47,7 +54,7 @@ def explain(
         return _of_costs(name, comparison)
     wrong = facts_of(error)
     found = Explaining(notes, wrong, name, comparison).explanation()
-    text = [*spelled(source, wrong.line, size, own_size or size)] if source else []
+    text = [*spelled(source, size, own_size or size)] if source else []
     return found._replace(
         look_at=found.look_at or tuple(text[:1]), given=(*found.given, *text[0 if found.look_at else 1 :])
     )
@@ -60,8 +67,11 @@ def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
     looks: list[Statement] = []
     said: list[Statement] = []
     if own is not None and right is not None and own.time > right.time:
-        said += slower(comparison)
-        looks += comparison.order(awaits=True)[:1]
+        found = [*slower(comparison)]
+        order = comparison.order(awaits=True)[:1]
+        looks += [one for one in found if one.name in PLACES] or order
+        said += [one for one in found if one not in looks]
+        said += [turn for one in order for turn in comparison.turns(one.facts["rank"])]
     if own is not None and right is not None and own.memory > right.memory:
         held = [*larger(comparison)]
         (said if looks else looks).extend(held[:1])
@@ -82,8 +92,8 @@ class Explaining:
         """Return the explanation."""
         wrong = self.wrong
         failed = self.notes.failed(wrong.place.rank)
-        if wrong.stuck is not None:
-            self._deadlock(wrong.stuck)
+        if wrong.rule == "deadlock":
+            self._deadlock()
         elif failed is not None:
             self._of_call(failed)
         elif wrong.store:
@@ -98,22 +108,14 @@ class Explaining:
             failed = failed.operands[0].call
         else:
             self.given += [*self._operands(failed)][:MOST]
-        comparison = self.comparison
-        if comparison is None:
+        if (comparison := self.comparison) is None:
             return
-        self.looks += [*comparison.twice(failed)] or [*comparison.other_layer(failed)]
-        if self.looks:
-            self.given = []
+        self._tell([*comparison.twice(failed)] or comparison.operands(failed))
+        if self.said or self.looks:
+            told = [said.facts["tensor"].labels for said in (*self.looks, *self.said) if said.facts.get("tensor")]
+            self.given = [said for said in self.given if said.facts["tensor"].labels in told] or self.given[:1]
             return
-        right = comparison.counterpart(failed)
-        if right is not None:
-            self._tell(comparison.operands(failed))
-            if self.said:
-                told = [said.facts.get("tensor") for said in self.said]
-                self.given = [said for said in self.given if said.facts["tensor"] in told] or self.given[:1]
-                return
-        self.looks += [said for said in self.given if said.name == "taken_before_wait"][:1]
-        self.said += comparison.loads()
+        self.said += comparison.layers()
         self._next(failed.rank)
 
     def _operands(self, failed: Call) -> Iterator[Statement]:
@@ -122,20 +124,15 @@ class Explaining:
             out = out_of(operand, failed)
             yield say("given", tensor=operand, call=failed, out=out)
             since = operand.call.at if operand.call.fetched is None else operand.call.fetched
-            between = [call for call in self.notes.work(failed.rank) if since < call.at < failed.at]
-            if failed.kind != FINAL and between and stored_in(operand, failed.at) is None:
-                late = [call for call in between if out and call.fetched and out.at < call.fetched < failed.at]
-                late = [call for call in late if out and call.awaited == out.line]
-                if out is not None and late:
-                    yield say("taken_before_wait", tensor=operand, kept=out, call=late[0], line=out.line)
-                elif out is None:
-                    yield from whereabouts(operand, self.notes)
+            between = any(since < call.at < failed.at for call in self.notes.work(failed.rank))
+            if failed.kind != FINAL and between and out is None and stored_in(operand, failed.at) is None:
+                yield from whereabouts(operand, self.notes)
 
     def _tell(self, statements: Iterable[Statement]) -> None:
         """Take over what was found beside the right run, the first place to look at among it."""
         found = [*statements]
-        self.looks += [said for said in found if said.name == LOOK_AT][:1]
-        self.said += [said for said in found if said.name != LOOK_AT]
+        self.looks += [said for said in found if said.name in PLACES][:1]
+        self.said += [said for said in found if said.name != LOOK_AT and said not in self.looks]
 
     def _of_key(self) -> None:
         """Explain that a dictionary was asked for what it has not."""
@@ -146,20 +143,13 @@ class Explaining:
             reader = next((call for call in tensor.readers if call.at > kept[-1].at), None)
             self.given.append(say("key_gone", kept=kept[-1], tensor=tensor, reader=reader))
         else:
-            own = {
-                key: history
-                for (of, store, key), history in self.notes.kept.items()
-                if (of, store) == (rank, wrong.store)
-            }
-            keys = tuple(sorted(own)[:MOST_KEYS])
-            self.given.append(say("key_unknown", rank=rank, store=wrong.store, key=wrong.key, keys=keys))
-            last = [history[-1] for history in own.values()]
+            last = [one[-1] for key, one in self.notes.kept.items() if key[:2] == (rank, wrong.store)]
             left = [one for one in last if one.way == STORED and not one.tensor.looked_up]
             for one in sorted(left, key=lambda one: one.at)[-1:]:  # what was stored last, and nobody has read there
                 self.given += whereabouts(one.tensor, self.notes)
         if self.comparison is None:
             return
-        self.said += self.comparison.loads()
+        self.said += [*self.comparison.layers(), *self.comparison.turns(rank)]
         self._next(rank)
         if kept and kept[-1].line.number != wrong.line:
             self.looks = self.given[:1]
@@ -172,58 +162,53 @@ class Explaining:
         comparison, place = self.comparison, self.wrong.place
         rank = place.rank if place.rank in self.notes.calls else None
         if rank is not None and rank not in self.notes.finished:
-            self._refused(rank)
-            if self.looks or place.operation:
-                return
+            if self.wrong.rule == "forgot_await":  # a communication came in the place of its result
+                calls = [one for one in self.notes.work(rank) if one.stream != "compute" and one.fetched is None]
+                named = [call for call in calls if call.layer == place.layer]
+                self.looks += [say("unawaited", call=call) for call in (named or calls)[-1:]]
+            elif comparison is not None:
+                self.said += comparison.layers()
+                self._next(rank)
+                self.looks = [said for said in self.said if said.name in KEPT][: bool(place.operation)] or self.looks
+            return
         if comparison is None:
             return
-        if rank is None or rank in self.notes.finished:
-            self._tell(comparison.finals(rank, place.layer))
+        self._tell(comparison.finals(rank, place.layer))
         if not self.said:
-            self.said += comparison.loads()
+            self.said += comparison.layers()
         if not self.said:
             self._next(rank or 0)
-
-    def _refused(self, rank: int) -> None:
-        """Point at the communication that came in the place of its result, if that is what was refused."""
-        open_calls = [call for call in self.notes.work(rank) if call.stream != "compute" and call.fetched is None]
-        named = [call for call in open_calls if call.layer == self.wrong.place.layer]
-        if self.wrong.rule == "forgot_await":
-            self.looks += [say("unawaited", call=call) for call in (named or open_calls)[-1:]]
 
     def _next(self, rank: int) -> None:
         """Say what comes next on a rank in the right run, and where this one first does something else."""
         comparison = self.comparison
         assert comparison is not None
-        self.said += [*comparison.next_on(rank, self.wrong.store)][: MOST + 1]
+        self.said += [*comparison.next_on(rank, self.wrong.store, self.wrong.place)][: MOST + 1]
         if self.looks:
             return
         first = [one for one in comparison.order() if one.facts["rank"] == rank][:1]
         self.looks += [one for one in first if one.facts["call"] is not None or rank in self.notes.finished]
 
-    def _deadlock(self, stuck: Mapping[int, int]) -> None:
-        """Explain that no rank can go on."""
-        self.given += self._waits(stuck)
-        comparison = self.comparison
-        if comparison is None:
+    def _deadlock(self) -> None:
+        """Explain that no rank can ever go on."""
+        self.given += self._waits()
+        if (comparison := self.comparison) is None:
             return
         order = comparison.order()
         self.looks += order[:1]
-        waits = [self.notes.waits[said.facts["rank"]][0] for said in self.given if said.name == "waits"]
-        for call in [call for call in waits if call.kind == "receive"][:1]:
-            self.said += comparison.message(call)
-        ended = [one for one in order[1:] if one.facts["rank"] not in stuck]
-        self.said += [*ended, *order[1:]][:1]
-        self.said += [*comparison.next_on(order[0].facts["rank"])][:MOST] if order else []
+        self.said += comparison.layers()
+        self.said += [turn for one in order[:1] for turn in comparison.turns(one.facts["rank"])]
+        self.said += [one for one in order[1:] if one.facts["call"] or one.facts["rank"] in self.notes.finished][:1]
 
-    def _waits(self, stuck: Mapping[int, int]) -> Iterator[Statement]:
+    def _waits(self) -> Iterator[Statement]:
         """Yield who waits for whom: of each line one rank, those first that wait for each other."""
         seen: set[int] = set()
         knot = Failure("", NOWHERE, 0.0, tuple(wait for _, wait in self.notes.waits.values())).knot()
-        for rank in [*knot, *sorted(self.notes.waits)]:
+        for rank in dict.fromkeys([*knot, *sorted(self.notes.waits)]):
             call, wait = self.notes.waits.get(rank, (None, None))
-            if call is not None and wait is not None and call.line.number not in seen:
+            if call is not None and wait is not None and (call.line.number not in seen or rank in knot[:2]):
                 seen.add(call.line.number)
-                yield say("waits", rank=rank, call=call, ranks=tuple(one for one in wait.others if one != rank))
+                others = () if call.peer is not None else tuple(one for one in wait.others if one != rank)
+                yield say("waits", rank=rank, call=call, ranks=others)
         if self.notes.finished:
             yield say("returned", ranks=tuple(sorted(self.notes.finished)))

@@ -13,17 +13,17 @@ Signature = tuple[object, ...]
 DEEPEST = 60  # steps back in a lineage
 
 
-def origin(tensor: Tensor) -> Tensor:
+def origin(tensor: Tensor, through: tuple[str, ...] = ("receive",)) -> Tensor:
     """Return what was sent, of something received."""
     for _ in range(DEEPEST):
-        if tensor.how != "receive" or not tensor.parents:
+        if tensor.how not in through or not tensor.parents:
             break
         tensor = tensor.parents[0]
     return tensor
 
 
 def leaves(tensor: Tensor) -> list[Tensor]:
-    """Return the tensors that were added up by hand to this one; itself, where it is no such sum. Zeros add nothing."""
+    """Return the tensors that were added up by hand to this one, without zeros; itself, where it is no such sum."""
     found: list[Tensor] = []
     left = [tensor]
     while left:
@@ -32,17 +32,12 @@ def leaves(tensor: Tensor) -> list[Tensor]:
             left += reversed(one.parents)
         elif one.how != "fake_grad" or one.labels.batches:
             found.append(one)
-    return found
+    return found or [origin(tensor)]
 
 
 def source_of(tensor: Tensor) -> Tensor:
     """Return the tensor from which this one was sent, cut or joined, or the first one of a sum made by hand."""
-    one = tensor
-    for _ in range(DEEPEST):
-        if one.how not in ("receive", SHARD, COMBINE, ADD) or not one.parents:
-            break
-        one = one.parents[0]
-    return one
+    return origin(tensor, ("receive", SHARD, COMBINE, ADD))
 
 
 def signature(tensor: Tensor) -> Signature:
@@ -56,6 +51,8 @@ def signature(tensor: Tensor) -> Signature:
         return one.how, len(labels.batches)
     if one.how == SHARD:
         return one.how, labels.kind, labels.layer, labels.total
+    if one.how == "fake_grad":
+        return one.how, labels.kind, labels.layer, bool(labels.batches)
     return one.how, one.index, labels.kind, labels.layer, str(call.axis) if call.stream == "collective" else ""
 
 
@@ -69,6 +66,23 @@ def like(tensor: Tensor, notes: Notes, rank: int | None = None) -> Tensor | None
     return None
 
 
+def on_the_way(tensor: Tensor | None, call: Call) -> Iterator[tuple[Tensor, Call]]:
+    """Yield all that the operands of a call come from, and themselves, each with the call that reads it on the way; up
+    to a tensor, if one is given."""
+    left = [(one, call) for one in call.operands]
+    seen: set[int] = set()
+    for one, reader in left:
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one, reader
+            if one is tensor:
+                return
+            for parent in one.parents:
+                mine = one.call.other or one.call
+                others = [by for by in parent.readers if by.kind == mine.kind]
+                left.append((parent, next(iter(others), mine) if parent not in mine.operands else mine))
+
+
 def ancestors(tensor: Tensor, steps: int) -> Iterator[Tensor]:
     """Yield what a tensor comes from, a few steps back: of what was given to a call that of its kind, or the first."""
     one = tensor
@@ -80,14 +94,15 @@ def ancestors(tensor: Tensor, steps: int) -> Iterator[Tensor]:
         yield one
 
 
-def replaced_by(tensor: Tensor, notes: Notes) -> Kept | None:
-    """Return what was stored over a tensor before anybody has read it."""
-    for kept in tensor.kept:
-        if kept.way == REPLACED and not any(call.at < kept.at for call in tensor.readers):
+def replaced_by(tensor: Tensor, notes: Notes, unread: bool = False) -> tuple[Kept, Kept] | None:
+    """Return where a tensor was until another one was stored over it, and that one: if that was the last that a
+    dictionary has done with it, or before anybody has read it."""
+    for kept in tensor.kept if unread else tensor.kept[-1:]:
+        if kept.way == REPLACED and not (unread and any(call.at < kept.at for call in tensor.readers)):
             history = notes.kept[tensor.call.rank, kept.store, kept.key]
             before = history.index(kept) - 1
             if before >= 0 and history[before].way == STORED:
-                return history[before]
+                return kept, history[before]
     return None
 
 
@@ -99,11 +114,6 @@ def stored_in(tensor: Tensor, before: float = inf) -> Kept | None:
         if kept.way == STORED:
             there[kept.store, kept.key] = kept
     return next(reversed(there.values()), None)
-
-
-def reads(tensor: Tensor) -> list[Call]:
-    """Return the calls that have read a tensor, without those that have failed."""
-    return [call for call in tensor.readers if not call.failed]
 
 
 def out_of(tensor: Tensor, call: Call) -> Kept | None:

@@ -69,6 +69,7 @@ class Call:
     batches: frozenset[int] = frozenset()  # that it takes or works on
     axis: object = None
     peer: int | None = None  # of a message: the other rank
+    other: Call | None = None  # of a message that has come: the call at its other end
     handle: Any = None  # of a communication
     results: list[Tensor] = field(default_factory=list)
     failed: bool = False
@@ -146,7 +147,7 @@ class Notes:
     def failed(self, rank: int | None) -> Call | None:
         """Return the first call that has failed, of a rank if one is given."""
         calls = self.all_calls() if rank is None else self.calls.get(rank, ())
-        return min((call for call in calls if call.failed), key=lambda call: (call.tick, call.at), default=None)
+        return min((call for call in calls if call.failed), key=lambda call: (call.tick, call.rank), default=None)
 
 
 def noted(
@@ -251,9 +252,13 @@ class NotedReplay(Replay):
     def _note_wait(self, state: RankState, call: list[Any]) -> Any:
         """Carry out that a rank waits for a communication, or fetches what it has brought."""
         before = len(self.tensors)
-        result = super().act(state, call)
         handle = self.calls[call[3]]
         made = self.made_by[handle]
+        try:
+            result = super().act(state, call)
+        except PuzzleError:
+            made.failed = True
+            raise
         self.waiting[state.rank] = handle
         if call[0] == "fetch":
             del self.waiting[state.rank]
@@ -299,7 +304,8 @@ class NotedReplay(Replay):
         for handle, call in self.made_by.items():
             sent = sends.get(handle.op) if call.kind == "receive" else None
             if sent is not None:
-                call.peer = sent.rank
+                call.peer, call.other = sent.rank, sent
+                sent.other = call if call.results else None
                 for result in call.results:
                     result.parents = list(sent.operands)
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..basics.errors import numbered, show_axis, show_call, show_set
+from ..basics.errors import numbered, show_call, show_set
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.table import stream_of
@@ -33,34 +33,30 @@ class Sentence(NamedTuple):
     note: str = ""
 
 
-ONE_KEY = "A key holds one tensor: what was there before is gone."
 SENTENCES: Mapping[str, Sentence] = {
     # -- what the run shows by itself
-    "given": Sentence("{call} is given {tensor}, made by {tensor:made}[; it {out:how}]"),
-    "taken_before_wait": Sentence(
-        "{tensor} {kept:how}, and {line} has waited for {call} before it was used",
-        "{line}, which takes {tensor} out, and waits before it is used",
-        "Python takes the arguments from left to right: put the `await` on a line of its own, above."),
+    "given": Sentence("on rank {call:rank} {call} is given {tensor}, made by {tensor:made}[; it {out:how}]"),
     "unawaited": Sentence(
         "{call} of {call:line} has not been awaited", "{call:line}, whose {call} has not been awaited",
         "A communication gives its result to `await`, and a call until then."),
     "is_in": Sentence(
         "{tensor}, made by {tensor:made}, {kept:how}", "{kept:line}, which stores {tensor} in {kept:where}"),
     "stored_over": Sentence(
-        "{tensor}, made by {tensor:made}, was in {kept:where}; {line} has stored {over} over it, before it was read",
-        "{line}, which stores {over} over {tensor}", ONE_KEY),
+        "{tensor}, made by {tensor:made}, was in {kept:where}; {line} has stored {over} over it"
+        "[{unread:}, before it was read]",
+        "{line}, which stores {over} over {tensor}",
+        "A key holds one tensor: what was there before is gone."),
     "unread": Sentence("nothing has read {tensor}, made by {tensor:made}[; it {kept:how}]"),
-    "result_stored_over": Sentence(
-        "{tensor} went into {call} of {call:line}, and {line} has stored {over} over its result", note=ONE_KEY),
-    "result_unread": Sentence("{tensor} went into {call} of {call:line}, and nothing has read its result"),
-    "not_awaited": Sentence("{tensor} went into {call} of {call:line}, which was never awaited"),
+    "result_lost": Sentence(
+        "{tensor} went into {call} of {call:line}[, and {line} has stored {over} over its result]"
+        "[!over: , and nothing has read its result][{flying:}: it was not awaited by then]"),
     "read_last": Sentence(
-        "{tensor}, made by {tensor:made}, was read last by {call} of {call:line}[!kept: , and never stored]",
-        note="A tensor that is in no dictionary is gone after the next operation."),
+        "{tensor}, made by {tensor:made}, was read last by {call} of {call:line}[; it {kept:how}]",
+        "[{kept:line}, where {tensor} goes from {kept:where}][!kept: {call:line}, which reads {tensor} last]"),
+    "not_received": Sentence("{tensor} went into {call} of {call:line}, and was not received yet"),
     "key_gone": Sentence(
         "{tensor} was there: it {kept:how}[, before {reader} of {reader:line}]",
         "{kept:line}, where {tensor} goes from {kept:where}"),
-    "key_unknown": Sentence("rank {rank} has stored nothing in {store} under {key:key}[; there were {keys:list}]"),
     "waits": Sentence(
         "rank {rank} waits at {call:line} in {call}[, for {ranks:ranks}]",
         note="Every rank of a group calls a collective, and all in one order; a receive needs a send."),
@@ -71,64 +67,69 @@ SENTENCES: Mapping[str, Sentence] = {
     # -- beside a right run
     "look_at": Sentence(
         "{call} of {call:line} is given {tensor}",
-        "[{out:line}, where {call} gets {tensor}][!out: {tensor:line}, which makes {tensor}]"),
-    "first_through": Sentence("in a right run {tensor}[, before {reader},] goes through {right_steps:steps}"),
+        "[{out:line}, where {call:brief} gets {tensor}][!out: {tensor:line}, which makes {tensor}]"),
+    "first_through": Sentence("in a right run {tensor}[, before {reader:brief},] goes through {right_steps:steps}"),
     "not_through": Sentence(
-        "{tensor}[, before {reader},] has gone through {steps:steps}; in a right run it has not"),
+        "{tensor}[, before {reader:brief},] has gone through {steps:steps}; in a right run it has not"),
     "sum_lacks": Sentence(
-        "{tensor}[, which goes into {reader},] adds up {count:parts}; in a right run {right_count}, and what is "
+        "{tensor}[, which goes into {reader:brief},] adds up {count:parts}; in a right run {right_count}, and what is "
         "missing is made by {right:made}"),
     "sum_has": Sentence(
-        "{tensor}[, which goes into {reader},] has in it what {part:made} has made[ {often:}too often]"
+        "{tensor}[, which goes into {reader:brief},] has in it what {part:made} has made[ {often:}too often]"
         "[!often: , which in a right run it has not]"),
     "comes_from": Sentence(
-        "[{reader} is given ]{tensor}, made by {tensor:made}; in a right run that is {right}, made by {right:made}"),
-    "other_tensor": Sentence("{call} is given {tensor}; in a right run {right}"),
-    "other_peer": Sentence("{call} of {call:line} names rank {call:peer}; in a right run that is rank {right:peer}"),
+        "on rank {reader:rank} {reader:brief} is given {tensor}, made by {tensor:made}; in a right run that is "
+        "{right}, made by {right:made}"),
+    "other_tensor": Sentence("on rank {call:rank} {call:brief} is given {tensor}; in a right run {right}"),
+    "other_peer": Sentence(
+        "{call} of {call:line}, on rank {call:rank}, is with rank {call:peer}; in a right run with rank {right:peer}",
+        "{call:line}, where rank {call:rank} has {call}"),
+    "other_axis": Sentence(
+        "{call} of {call:line} has {call:axis}; in a right run it has {right:axis}",
+        "{call:line}, for the axis of {call}"),
+    "goes_elsewhere": Sentence(
+        "in a right run {right} goes into {right_reader}, and no rank calls {call}",
+        "{call:line}, where {call} is given {tensor}"),
+    "lacks_operand": Sentence(
+        "{call} of {call:line} is not given {right}; in a right run it is", "{call:line}, for the operands of {call}"),
     "takes_again": Sentence(
-        "{call} of {call:line} takes {batches:batches}, which {earlier:line} has taken on rank {earlier:rank}",
+        "{call} of {call:line}, on rank {call:rank}, takes {batches:batches}, which rank {earlier:rank} has taken at "
+        "{earlier:line}",
         "{call:line}, which takes {batches:batches} again, after {earlier:line}",
         "The input of each micro-batch is taken once, and kept until its last use."),
     "again": Sentence(
         "{call} of {earlier:line} comes again at {call:line}; in a right run {right_count:times}",
         "{call:line}, which makes {call} again, after {earlier:line}"),
-    "with_layer": Sentence(
-        "in a right run {right} is given this", "{call:line}, where {call} is given what belongs to another layer"),
     "comes_next": Sentence(
         "what a right run has on rank {rank}, and this one has not come to: {right}[ once {more:}more]"),
-    "arrives": Sentence("in a right run {right_reader} reads what {right} has brought"),
+    "arrives": Sentence("in a right run it is {right} that brings [what {right_reader} reads][!right_reader: it]"),
     "not_made": Sentence(
-        "{right}, in a right run made by {right:made}[ and read by {right_reader}], is not made so here"),
-    "would_bring": Sentence("in a right run {right_send} of rank {right_send:rank} sends {right} there"),
-    "loads": Sentence(
-        "rank {rank} loads {layers:layers}[ at {call:line}, by {call:verb}]; in a right run {right_layers:layers}"
-        "[, by {right:verb}]"),
+        "{right}, in a right run made by {right:made}[ and read by {right_reader}], was not made by then"
+        "[; {tensor} was, by {tensor:made}]"),
+    "layers": Sentence(
+        "rank {rank} calls {verb} for {layers:layers}[, at {line}]; in a right run for {right_layers:layers}"),
+    "turns": Sentence(
+        "by then rank {rank} has called {right:verb} {count:times}; in a right run it does so {right_count:times} "
+        "before its first {right_next:verb}"),
+    "without_rank": Sentence("rank {call:rank} calls {call}, at {call:line}, and rank {rank} has not called it"),
     "no_final": Sentence("rank {rank} never calls set_final_weight for layer {layer}; a right run does"),
     "departs": Sentence(
         "rank {rank}[, after {before} of {before:line}]: [{awaits:}the end of ][{call}][!call: nothing more] comes; in "
-        "a right run [{right_awaits:}the end of ][{right}][!right: nothing more] comes there[{later:}, which comes "
-        "later here][{known:}, and this later]",
-        "{line}, on rank {rank}[, from where the order is another one: {call}][!call: , after which nothing comes]"),
+        "a right run [{right_awaits:}the end of ][{right}][!right: nothing more] comes there",
+        "{line}, where rank {rank}[ comes to {call}][!call: ends]; a right run goes on otherwise there"),
     # -- what the text shows
     "without_await": Sentence("{line} calls {call} without `await`", "{line}, which calls {call} without `await`"),
-    "no_value": Sentence("no line gives `{given}`, of {line}, a value", "{line}: nothing gives `{given}` a value"),
-    "no_value_yet": Sentence(
-        "`{given}`, of {line}, gets a value at line {later} first", "line {later}, the first to give it a value"),
-    "exchanged": Sentence(
-        "{line} gives `{given}` to {call} as argument {place}, which is its `{wanted}`",
-        "{line}, which gives `{given}` to {call} in the place of its `{wanted}`"),
     "written_out": Sentence(
         "{line} has {number} written out: {size} is {number} at the puzzle's own size, and {here} at this one",
         "{line}, where {number} is written out: {size} is {here} at this size"),
     # -- what it costs
-    "more_often": Sentence("{call:kind} comes {count} times more often than in the target's run, at {lines:lines}"),
-    "less_often": Sentence("{right:kind} comes {count} times less often than in the target's run"),
+    "more_often": Sentence("all ranks together have {count} more {call:kind} than in the target's run: {lines:lines}"),
+    "less_often": Sentence("all ranks together have {count} fewer {right:kind} than in the target's run"),
     "held": Sentence(
         "at the peak, {call} of {call:line} on rank {call:rank}, {count} more like {tensor} are stored than in the "
         "target's run at {right}: this one in {kept:where}, since {kept:line}[, was last read at {out:line}]"
-        "[, is next read by {reader} of {reader:line}][!reader: , and is not read any more]",
-        "{kept:line}, which stores {tensor}[: it is there at the peak, and last read at {out:line}]",
-        "`pop` takes a tensor out of its dictionary: its memory is free after its last use."),
+        "[, is next read by {reader} of {reader:line}][!reader: , and is not read any more: `pop` takes it out]",
+        "{kept:line}, which stores {tensor}: it is there at the peak"),
     "flying": Sentence(
         "at the peak, {peak} of {peak:line}, {count} communications are not awaited yet, in the target's run at "
         "{right} {right_count}: the first is {call} of {call:line}",
@@ -182,7 +183,7 @@ def call_words(call: CallFact) -> str:
     inside = show_call("", layer)[1:-1] if layer is not None else ""
     by_batch = stream_of(call.kind) == "compute" or call.kind == "get_activation"
     batches = numbered("micro-batch", call.batches) if call.batches and by_batch else ""
-    axis = f"axis={show_axis(call.axis)}" if call.axis is not None else ""
+    axis = f"axis={_show_axis(call.axis)}" if call.axis is not None else ""
     return f"{call.kind}({', '.join(filter(None, [inside, batches * (call.kind != 'update'), axis]))})"
 
 
@@ -200,11 +201,10 @@ def tensor_words(labels: Labels) -> str:
 def _made(tensor: TensorFact) -> str:
     """Return what has made a tensor, and where it came from before."""
     maker, source = tensor.maker, tensor.source
-    if maker.kind == ADD:
-        first = f", of {_at(source)} and others" if source is not None else ""
-        return f"a sum of {tensor.summed} at {line_words(maker.line)}{first}" if maker.run == "own" else _at(maker)
-    came = f", of {_at(source)} on rank {source.rank}" if source is not None else ""
-    return f"{_at(maker)}{came}"
+    of = f", of {_at(source)}" if source is not None else ""
+    if maker.kind == ADD and maker.run == "own":
+        return f"a sum of {tensor.summed} at {line_words(maker.line)}{of}{' and others' * bool(of)}"
+    return _at(maker) + (f"{of} on rank {source.rank}" if source is not None and maker.kind != ADD else "")
 
 
 def _at(call: CallFact) -> str:
@@ -213,21 +213,12 @@ def _at(call: CallFact) -> str:
 
 
 def _of_kept(kept: KeptFact) -> str:
-    there = _where(kept)
+    there = f"{kept.store}[{key_words(kept.key)}]"
     if kept.way == STORED:
         return f"is in {there}, stored at {line_words(kept.line)}"
     if kept.way in (TAKEN, READ):
         return f"was {kept.way}{' out' * (kept.way == TAKEN)} from {there} at {line_words(kept.line)}"
     return f"was in {there} until {line_words(kept.line)} stored another over it"
-
-
-def _of_what(call: CallFact) -> str:
-    """Return what a collective carries, as the end of its name."""
-    return f" of {KINDS[call.carries[0]].words}" if stream_of(call.kind) == "collective" and call.carries else ""
-
-
-def _where(kept: KeptFact) -> str:
-    return f"{kept.store}[{key_words(kept.key)}]"
 
 
 def key_words(key: str) -> str:
@@ -238,12 +229,12 @@ def key_words(key: str) -> str:
 _WAYS: Mapping[Any, Callable[[Any], object]] = {
     (Line, None): line_words,
     (CallFact, None): call_words,
-    (CallFact, "kind"): lambda call: call.kind + _of_what(call),
+    (CallFact, "kind"): lambda call: call.kind + "".join(f" of {KINDS[kind].words}" for kind in call.carries[:1]),
     (TensorFact, None): lambda tensor: tensor_words(tensor.labels),
     (TensorFact, "line"): lambda tensor: line_words(tensor.maker.line),
     "made": _made,
     "how": _of_kept,
-    "where": _where,
+    "where": lambda kept: f"{kept.store}[{key_words(kept.key)}]",
     "line": lambda thing: line_words(thing.line),
     "rank": lambda call: call.rank,
     "peer": lambda call: call.peer,
@@ -251,12 +242,12 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
     "ranks": lambda ranks: numbered("rank", ranks),
     "batches": lambda batches: numbered("micro-batch", batches),
     "layers": lambda layers: numbered("layer", map(int, layers)) if layers else "no layers",
-    "key": key_words,
-    "list": lambda keys: ", ".join(map(key_words, keys)),
     "lines": lambda lines: " and ".join(map(line_words, lines)),
     "steps": lambda steps: " and then ".join(map(call_words, steps)),
     "parts": lambda count: f"{count} tensor{'s' * (count != 1)}",
-    "times": lambda count: "once" if count == 1 else f"{count} times",
+    "brief": lambda call: call_words(call._replace(carries=())),
+    "axis": lambda call: f"axis={_show_axis(call.axis)}" if call.axis is not None else "no axis",
+    "times": lambda count: "once" if count == 1 else "never" if not count else f"{count} times",
     "kind": lambda labels: tensor_words(labels._replace(batches=frozenset())).removeprefix("the "),
 }
 """How facts are told, by the way that a sentence asks for, and where it matters by their type."""
@@ -267,7 +258,8 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
 
 def verdict(explanation: Explanation, problem: str) -> list[str]:
     """Return the lines of a verdict before its figures: what is wrong, and the line to look at if there is one."""
-    said = problem.partition("\n")[0]
+    waits = [sentence(one) for one in explanation.given if one.name in ("waits", "returned")]
+    said = f"deadlock: {'; '.join(waits[:2])}" if waits else problem.partition("\n")[0]
     look = next((sentence(one, look=True) for one in explanation.look_at), "")
     if look:
         look = f"look at:  {_shortened(look, MOST_WORDS - SHORT)}"
@@ -305,3 +297,12 @@ def _shortened(text: str, most: int) -> str:
     """Return the first words of a text, and whole where it has no more."""
     words = text.split(" ")
     return text if len(words) <= most else " ".join(words[: max(most, 1)]).rstrip(",;:") + "..."
+
+
+def _show_axis(axis: object) -> str:
+    """Return an axis of a mesh as it is written in code, or several.
+
+    >>> print(_show_axis("replica"), _show_axis(("replica", "context")))
+    "replica" ("replica", "context")
+    """
+    return f"({', '.join(map(_show_axis, axis))})" if isinstance(axis, tuple) else f'"{axis}"'

@@ -72,7 +72,7 @@ def _schedule(puzzle: Puzzle) -> str:
     known = [f"{code_of(one)}: layer {one.layer} forward, {numbered('micro-batch', one.batches)}" for one in forwards]
     others = {event.kind for event in shown} - {FORWARD.kind}
     means = [*known[-1:], *(legend(row.kind) for row in OPERATIONS.values() if row.kind in others)]
-    drawn = grid(shown, unit, hosts=mesh_of(puzzle.size).beside)
+    drawn = grid(shown, unit, hosts=mesh_of(puzzle.size).devices_of)
     means += ["a + joins what starts at the same time"] * ("+" in drawn)
     until = f"The first {unit.brief(half.until)} of {unit.lasting(half.time)} of a schedule"
     until += ", without ranks that do the same" * (half.others > 0)

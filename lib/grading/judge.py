@@ -9,7 +9,7 @@ from ..course.ideas import IDEAS, place_at
 from ..course.layouts import Size, check_layout
 from ..course.sizes import other_sizes, show_size
 from ..course.specs import FEATURES, Puzzle, subject_of
-from ..learner.model import written
+from ..learner.model import call_of
 from ..machine.check import TRAINED, check_finals
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
@@ -126,7 +126,7 @@ def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
 def comes_next(outcome: Outcome) -> str:
     """Return the next step of a function that stops half-way, or an empty text if it does not."""
     last, following = outcome.half_way or ("", "")
-    return f"{f'after {last}' if last else 'first of all'} comes {written(following)}" if following else ""
+    return f"{f'after {last}' if last else 'first of all'} comes {call_of(following)}" if following else ""
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:

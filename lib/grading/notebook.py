@@ -19,7 +19,7 @@ from ..basics.folders import link_to
 from ..course.layouts import Size
 from ..course.outlines import is_known
 from ..course.solutions import explained, source_of
-from ..course.specs import Puzzle, after, changed_table, cost_named, find, puzzles, written
+from ..course.specs import Puzzle, after, changed_table, cost_named, cost_source, find, puzzles
 from ..explain import words
 from ..explain.explanation import explain
 from ..explain.statement import Explanation
@@ -135,7 +135,7 @@ def _more(verdict: Verdict, fn: Callable[[Any], object]) -> Iterator[tuple[str, 
     """Yield the calls that help after a verdict: pictures beside the target's outline, and the solution."""
     spec, passes = verdict.puzzle, verdict.status == PASS
     size = ", ".join(f"{name}={value!r}" for name, value in spec.size.items())
-    ran = f"run({name_of(fn)}, {size}{'' if spec.cost == 'default' else f', cost={written(spec.cost)}'}"
+    ran = f"run({name_of(fn)}, {size}{'' if spec.cost == 'default' else f', cost={cost_source(spec.cost)}'}"
     named = "" if getattr(fn, "__name__", "") == spec.name else f', "{spec.name}"'
     if verdict.slow:
         yield "too slow?", f"beside_target({ran}){named}) draws yours beside the outline of the target's"

@@ -100,7 +100,7 @@ class Reasons:
         size, puzzle = self.size, self.puzzle
         try:
             if not begun:
-                seen = tuple(spelled(self.source, 0, size, puzzle.size))
+                seen = tuple(spelled(self.source, size, puzzle.size))
                 return Explanation(NOWHERE, given=seen, look_at=seen[:1])
             if self.recording is not None and is_explained(size):
                 runs = self.references(puzzle, size)

@@ -23,8 +23,8 @@ class NotDone(Exception):
 
 
 def home() -> Path:
-    """Return the folder of the learner's notebooks: this one if they are here, else the one that ``lab`` has made here
-    or above, else in a clone its own, and otherwise this one."""
+    """Return the folder of the learner's notebooks. The first that applies: the current folder if it has notebooks, the
+    folder that ``lab`` has made in it or above it, ``puzzles/mine`` of a clone, the current folder."""
     here = Path.cwd()
     if _is_home(here):
         return here

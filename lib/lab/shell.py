@@ -4,13 +4,14 @@ import argparse
 import os
 import shlex
 import shutil
+import sys
 import webbrowser
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..basics.folders import BLANKS, ROOT
-from ..basics.streams import close_stdout, print_to_stderr
+from ..basics.streams import print_to_stderr, send_nowhere
 from ..course.specs import puzzles
 from .commands import COMMANDS, called
 from .copies import COURSE, NotDone, check_folder, copy_blanks, folder_for_copies, reset, short
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             print(overview(), flush=True)
         except BrokenPipeError:
-            close_stdout()
+            send_nowhere(sys.stdout)
         return DONE
     ours, others = _shared_out(arguments)
     options = _parser().parse_args(ours)
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return int(options.do(options))
     except BrokenPipeError:
-        close_stdout()
+        send_nowhere(sys.stdout)
     except NotDone as error:
         print_to_stderr(f"{called()} {options.command}: {error}")
     except OSError as error:

@@ -52,10 +52,10 @@ Cut = TypeVar("Cut", bound=Sharded)  # what can be joined, and what can be summe
 Summed = TypeVar("Summed", bound=WeightGrad | Batched)
 
 
-def written(verb: str) -> str:
+def call_of(verb: str) -> str:
     """Return how a verb of a model is called, with the arguments that it needs.
 
-    >>> written("pass_to")
+    >>> call_of("pass_to")
     'await model.pass_to(rank, v)'
     """
     known = signature(getattr(Model, verb))
@@ -126,7 +126,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     def is_host(self) -> bool:
         """Whether this is no device but a host: a processor with a large memory that stores, updates, sends and
         receives."""
-        return self._rank in self.dist._mesh.beside
+        return self._rank in self.dist._mesh.devices_of
 
     @property
     def host(self) -> int | None:
@@ -136,7 +136,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     @property
     def devices(self) -> tuple[int, ...]:
         """The ranks of the devices that this host is beside. Empty on a device."""
-        return self.dist._mesh.beside.get(self._rank, ())
+        return self.dist._mesh.devices_of.get(self._rank, ())
 
     @property
     def LAYERS(self) -> int:
@@ -586,7 +586,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         if not tensor and (type(v) not in PLAIN or len(str(v)) > LONGEST):
             where = self._place(f"pass_to({rank})")
             if type(v) not in PLAIN:
-                raise unfit("not_sent", v, where)
+                raise unfit("not_brought", v, where, verb="pass_to", kind="one tensor, or a text, a number or None")
             problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
             raise PuzzleError(problem, where=where, got=got)
         if self._by_hand:

@@ -49,9 +49,7 @@ class Storage(dict[Hashable, Any]):
 
     def __missing__(self, key: Hashable) -> Tensor:
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
-        stored = {other: tensor._token.labels for other, tensor in self.items()}
-        place = self._place(key)
-        raise MissingTensor("not_stored", where=place, got=got, store=self._name, key=repr(key), stored=stored)
+        raise MissingTensor("not_stored", where=self._place(key), got=got, store=self._name, key=repr(key))
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
         """Take a tensor out, and return it: it may be held until the next operation of this coroutine."""
@@ -107,7 +105,7 @@ class Storage(dict[Hashable, Any]):
         return dict, (dict(self),)
 
     def _place(self, key: Hashable) -> Place:
-        return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{written(key)}]")
+        return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{key_text(key)}]")
 
     def _refuse_pair(self, verb: str, key: Hashable, default: Any) -> None:
         """Raise PuzzleError where a pair is meant as a key, and comes as two arguments. (A 0 may begin a sum.)"""
@@ -127,6 +125,6 @@ class Answers(dict[int, Any]):
     __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse
 
 
-def written(key: Hashable) -> str:
+def key_text(key: Hashable) -> str:
     """Return a key as it is written between brackets: a pair without parentheses."""
     return ", ".join(map(repr, key)) if isinstance(key, tuple) and len(key) > 1 else repr(key)

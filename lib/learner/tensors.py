@@ -106,7 +106,7 @@ class Sharded(Tensor):
         """Returns this and other shards of the same thing as one tensor. Raises PuzzleError when a shard is in both, or
         layer, step or micro-batches differ."""
         if type(other) is not type(self):
-            raise unfit("not_joined", other, "", kind=type(self).__name__)
+            raise unfit("not_brought", other, "", verb="combine", kind=f"shards of one {type(self).__name__}")
         return of_token(self._token.combine(other._token))  # type: ignore[return-value]
 
 

@@ -1,10 +1,11 @@
 """Right or wrong: what the ranks end with, against plain training on one device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..basics.arguments import one_of_names
 from ..basics.errors import Place, PuzzleError, show_set
 from ..record.labels import Labels
+from ..record.rules.operands import AN_ADAPTER, NO_ADAPTER
 from ..record.shards import union
 from .fingerprints import Fingerprints, piece_of, trained_weights
 from .interface import FinalState, Piece
@@ -53,9 +54,9 @@ def check_finals(
     return made_up
 
 
-def _wrong(rule: str, where: Place, expected: str, labels: Labels) -> PuzzleError:
+def _wrong(rule: str, where: Place, expected: str, labels: Labels, facts: Mapping[str, str] = {}) -> PuzzleError:
     """Return the error of a weight that a rank ends with."""
-    return PuzzleError(rule, where=where, expected=expected, got=str(labels), operands=[labels], line="")
+    return PuzzleError(rule, where=where, expected=expected, got=str(labels), operands=[labels], line="", **facts)
 
 
 def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: bool) -> None:
@@ -66,7 +67,7 @@ def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: b
         if labels.adapter != adapters:
             where, own = where._replace(layer=labels.layer), "adapter" if adapters else "weight"
             raise _wrong(
-                "weight_for_adapter" if adapters else "adapter_for_weight", where, f"the updated {own}", labels
+                "adapter_or_weight", where, f"the updated {own}", labels, NO_ADAPTER if adapters else AN_ADAPTER
             )
         if labels.kind != "Weight" or labels.layer != layer or labels.step != 1:
             raise _wrong("not_updated", where, f"a Weight with layer={layer}, step=1", labels)
@@ -77,7 +78,8 @@ def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: b
     if len(have) < total:
         expected = "all ranks' shards together make the whole weight"
         got = f"shards {show_set(frozenset(range(total)) - have)} of {total} are missing"
-        raise PuzzleError("incomplete", what="the final weight", where=where, expected=expected, got=got, line="")
+        facts = {"what": "the final weight", "part": "not complete"}
+        raise PuzzleError("incomplete", where=where, expected=expected, got=got, line="", **facts)
 
 
 def _check_frozen(states: Sequence[FinalState]) -> None:

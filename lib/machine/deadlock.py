@@ -37,12 +37,12 @@ def report(
             if rank not in stands.setdefault(what, []):
                 stands[what].append(rank)
     rows = list[str]()
-    for several in _alike(stands):
+    for several in _grouped(stands):
         shown = several if len(several) <= ALIKE else several[:1]
         rows += [_row(what, stands[what]) for what in shown]
         if more := {rank for what in several[len(shown) :] for rank in stands[what]}:
             rows.append(f"{len(more)} more, {numbered('rank', more)}, wait in the same way, each for its own")
-    for several in _alike(_not_received(mailboxes)):
+    for several in _grouped(_not_received(mailboxes)):
         rows += several if len(several) <= MOST_ALIKE else [several[0], f"{len(several) - 1} more such rows"]
     if len(rows) > MOST_ROWS:
         rows = [*rows[:MOST_ROWS], f"and {len(rows) - MOST_ROWS} more like these"]
@@ -60,13 +60,13 @@ def _waits_of(links: RankLinks, line: str, ended: bool) -> list[str]:
     return [f"{call}{_after(call)}{where}" for call in calls[:MOST_CALLS]]
 
 
-def _alike(rows: Iterable[str]) -> list[list[str]]:
+def _grouped(rows: Iterable[str]) -> list[list[str]]:
     """Return rows together that differ by nothing but numbers outside of the lines where ranks stand."""
-    alike: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for row in rows:
         said, bracket, place = row.partition(" [")
-        alike.setdefault(_NUMBER.sub("0", said) + bracket + place, []).append(row)
-    return [*alike.values()]
+        groups.setdefault(_NUMBER.sub("0", said) + bracket + place, []).append(row)
+    return [*groups.values()]
 
 
 def _row(what: str, ranks: Sequence[int]) -> str:

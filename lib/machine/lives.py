@@ -201,16 +201,13 @@ class WatchedSimulator(LocalSimulator):
     """A simulator that notes what ``watched``, a rank, does with its tensors. ``peak``: after the run, what that rank
     held when its memory was highest. ``how``: as for a LocalSimulator."""
 
-    others: type[RankState] = RankState
-    noted: type[WatchedRank] = WatchedRank
-
     def __init__(self, shape: Shape, watched: int, strict: bool = True, **how: Any) -> None:
         super().__init__(shape, graded=True, strict=strict, **how)
         self.watched = watched
         self.peak = Peak(watched, 0, ())
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
-        self.rank_type = self.noted if rank == self.watched else self.others
+        self.rank_type = WatchedRank if rank == self.watched else RankState
         return super().open(rank, layers, batches)
 
     def store(self, rank: RankState, tensor: TensorState) -> None:

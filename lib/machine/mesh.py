@@ -53,11 +53,11 @@ class Mesh:
         self.finals: Callable[[], Any] | None = None
         """What gives the final weights of all ranks, for a check of them, where only some are run."""
         self.hosts = whole_number("hosts", hosts, least=0)
-        self.beside = self._beside()
+        self.devices_of = self._devices_of_hosts()
         """The devices of each host, by its rank."""
-        self._host_of = {device: host for host, devices in self.beside.items() for device in devices}
+        self._host_of = {device: host for host, devices in self.devices_of.items() for device in devices}
 
-    def _beside(self) -> dict[int, tuple[int, ...]]:
+    def _devices_of_hosts(self) -> dict[int, tuple[int, ...]]:
         size, devices = self.node_size or self.ranks, range(self.ranks)
         nodes = [tuple(devices[first : first + size]) for first in range(0, self.ranks, size)]
         shares = [(device,) for device in devices] if self.hosts == self.ranks else nodes
@@ -78,7 +78,7 @@ class Mesh:
 
     def host_of(self, rank: int) -> int | None:
         """Return the host of a device; a host's is the host itself. None where there are no hosts."""
-        return self._host_of.get(rank, rank if rank in self.beside else None)
+        return self._host_of.get(rank, rank if rank in self.devices_of else None)
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Return a rank's index on every axis of the mesh."""
@@ -168,5 +168,5 @@ class Mesh:
 
     def node(self, rank: int) -> int:
         """Return the number of a rank's node; a host is in the node of its devices."""
-        device = self.beside[rank][0] if rank in self.beside else rank
+        device = self.devices_of[rank][0] if rank in self.devices_of else rank
         return device // self.node_size if self.node_size else 0

@@ -56,7 +56,7 @@ class Outcome:
     ) -> None:
         self.name, self.train = name, train
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
-        self.hosts, self.beside = shape.mesh.hosts, shape.mesh.beside
+        self.hosts, self.devices_of = shape.mesh.hosts, shape.mesh.devices_of
         self.cost, self.experts, self._finals = shape.cost, shape.experts, shape.mesh.finals
         self.unit, self.size_unit = shape.cost.time_unit, shape.cost.size_unit
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
@@ -85,7 +85,7 @@ class Outcome:
     @cached_property
     def device_events(self) -> tuple[Event, ...]:
         """The records of the log that are no host's."""
-        return tuple(event for event in self.events if event.rank not in self.beside) if self.hosts else self.events
+        return tuple(event for event in self.events if event.rank not in self.devices_of) if self.hosts else self.events
 
     @property
     def typical(self) -> tuple[Sequence[Event], int]:
@@ -186,8 +186,8 @@ class Outcome:
     def __str__(self) -> str:
         """Return the log as text (see ``codes``). ``!`` is where a failed run stopped, and ``~`` a rank that waits."""
         if self.failure is None:
-            table = grid(self.events, self.unit, hosts=self.beside)
+            table = grid(self.events, self.unit, hosts=self.devices_of)
             return f"{self!r}\n{self._spent()}{table}" if self.attempted else repr(self)
         said = [self.failure.says, *(f"{mark:1} {sentence}" for mark, sentence in self.failure.sentences())]
         marks = self.failure.marks(self.ranks + self.hosts)
-        return "\n".join([repr(self), grid(self.events, self.unit, marks, hosts=self.beside), *said])
+        return "\n".join([repr(self), grid(self.events, self.unit, marks, hosts=self.devices_of), *said])

@@ -232,9 +232,8 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     rank = tensor.rank if tensor.since < 0 or holder is None else holder()
     assert rank is not None
     kind, layer = rank.ended_by(tensor)
-    rule = "stored_too_late" if where.operation == STORING else "not_kept"
     what, call = str(tensor.labels), show_call(kind, layer)
-    error = PuzzleError(rule, where=where, operands=[tensor.labels], tensor=what, rank=rank.rank, call=call)
+    error = PuzzleError("not_kept", where=where, operands=[tensor.labels], tensor=what, rank=rank.rank, call=call)
     made = rank.log[tensor.since - 1] if where.operation == STORING and tensor.since > 0 else None
     if made is not None and made.kind == RECEIVE.kind and made.labels == tensor.labels:
         error.entry = tensor.since - 1  # a helper may have returned it since
@@ -248,7 +247,7 @@ class RankState:
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "lists", "late", "kept_loose", "received", "carried", "pieces", "experts",
-        "beside", "__weakref__",
+        "overlap", "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
 
@@ -256,7 +255,7 @@ class RankState:
         self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
         self.graded, self.strict = terms.graded, terms.strict
         self.experts = terms.experts
-        self.beside: tuple[int, TimeUnits] = 0, 0
+        self.overlap: tuple[int, TimeUnits] = 0, 0
         """How long the log was after the last backward that overlapped, and what it left of forwards."""
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.per_tick = terms.cost.per_tick
@@ -488,8 +487,8 @@ class RankState:
             record, row = self.log[at], OPERATIONS.get(self.log[at].kind)
             if record.__class__ is not Done or row is None or row is LOSS:  # a call that has begun, a mark
                 continue
-            if not found and at + 1 == self.beside[0]:  # it shares its forwards with the backward before it
-                found, left = True, self.beside[1]
+            if not found and at + 1 == self.overlap[0]:  # it shares its forwards with the backward before it
+                found, left = True, self.overlap[1]
                 break
             if not row.trains or row.backward or record.batches & batches:
                 break
@@ -497,7 +496,7 @@ class RankState:
         if not found:
             raise PuzzleError("nothing_beside", where=self.place(kind, layer, batches))
         both = min(left, length)
-        self.beside = now + 1, left - both
+        self.overlap = now + 1, left - both
         return self.cost.saved_beside(both)
 
     def note_slices(self, operands: Sequence[Labels]) -> None:
@@ -520,8 +519,8 @@ class RankState:
         self.log.append(make_done((kind, layer, batches, words, self.clock, self.clock, self.shared(tuple(self.held)))))
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
-        """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
-        the next one of the coroutine whose temporary it was."""
+        """Return the operation at which a tensor that is not stored ceased to exist, and its layer or layers: the one
+        that used it, or else the next operation of the coroutine that had it."""
         record = self.log[self.ended_at(tensor)]
         if record.kind == SEND.kind:
             return f"{record.kind}({record.peer})", None

@@ -73,7 +73,7 @@ class LocalSimulator:
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         if self.terms.graded and rank in self.network.links:
             raise second_model(rank)
-        state = self.rank_type(rank, layers, batches, self.terms, rank in self.mesh.beside)
+        state = self.rank_type(rank, layers, batches, self.terms, rank in self.mesh.devices_of)
         self.network.open(state)
         return state
 
@@ -106,7 +106,8 @@ class LocalSimulator:
     def get_activation(self, rank: RankState, batches: frozenset[int]) -> TensorState:
         batches = self._batches(rank, batches, "get_activation")
         if not batches:
-            raise PuzzleError("no_micro_batch", where=rank.place("get_activation"))
+            where, facts = rank.place("get_activation"), {"verb": "get_activation", "kind": "at least one micro-batch"}
+            raise PuzzleError("not_brought", where=where, **facts)
         rank.mark("get_activation", 0, batches)
         labels = Labels("Activation", 0, rank.layers, batches=batches, total_batches=rank.batches)
         return rank.mint(labels, rank.values.inputs(batches), len(rank.log) if rank.graded else None)
@@ -237,7 +238,8 @@ class LocalSimulator:
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
         if operand is not None and not KINDS[operand.labels.kind].cut:
-            raise PuzzleError("saved_not_sent", where=rank.place(f"pass_to({receiver})"), got=str(operand.labels))
+            where, got = rank.place(f"pass_to({receiver})"), str(operand.labels)
+            raise PuzzleError("not_brought", where=where, got=got, verb="pass_to", kind="no inner activations")
         # From device to device the text costs more than the check.
         if rank.is_host or type(receiver) is not int or not 0 <= receiver < self.mesh.ranks:
             receiver = self._other_rank("rank", receiver, rank, "pass_to")
@@ -298,14 +300,14 @@ class LocalSimulator:
         known = one_of(name, other, mesh.everyone, where)
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
             host = rank.rank if rank.is_host else known
-            right = mesh.beside[host][0] if rank.is_host else mesh.host_of(rank.rank)
+            right = mesh.devices_of[host][0] if rank.is_host else mesh.host_of(rank.rank)
             raise PuzzleError(
                 "not_linked",
                 where=where,
                 expected=f"{name}={right}",
                 got=f"{name}={known}",
                 host=host,
-                devices=frozenset(mesh.beside[host]),
+                devices=frozenset(mesh.devices_of[host]),
             )
         return known
 

@@ -34,7 +34,7 @@ class Change(NamedTuple):
     bytes: float
     fits: bool
 
-    def said(self, run: Outcome) -> str:
+    def line(self, run: Outcome) -> str:
         """Return the change as a line: what it takes away, or adds."""
         time, size = self.seconds / run.time - 1, self.bytes - run.memory
         parts = [f"{100 * abs(time):.0f} % {'slower' if time > 0 else 'faster'}"] if abs(time) >= LEAST else []
@@ -63,9 +63,9 @@ def _others(cost: RealCost) -> Iterator[tuple[str, RealCost]]:
         yield "nothing computed again", of(recomputed="none", recomputed_part=1.0)
     if cost.model.attention == "scores" and cost.recomputed != "selective":
         yield "only the scores of attention computed again", of(recomputed="selective", recomputed_part=1.0)
-    for part, said in ((0.5, "half of the layers computed again"), (1.0, "all layers computed again")):
+    for part, name in ((0.5, "half of the layers computed again"), (1.0, "all layers computed again")):
         if (cost.recomputed, cost.recomputed_part) != ("full", part):
-            yield said, of(recomputed="full", recomputed_part=part)
+            yield name, of(recomputed="full", recomputed_part=part)
     if not cost.offloaded:
         yield "what forward leaves behind on the host until backward", of(offloaded=1.0)
     if cost.tensor > 1 and not cost.sequence_parallel:

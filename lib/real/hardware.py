@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import prod
 
-from ..basics.arguments import describe, either, instance_of, whole_number
+from ..basics.arguments import describe, instance_of, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
 from .transformer import EAGER
@@ -148,15 +147,13 @@ class Hardware:
         """Return whether all GPUs together have room for states of so many bytes."""
         return self.gpus is None or states <= self.gpus * self.room
 
-    def check_room(self, states: float, what: str, others: Mapping[str, float]) -> None:
-        """Raise PuzzleError if all GPUs together have no room for states of so many bytes. ``others``: arguments with
-        which they would have fewer, of which those are named that would do."""
+    def check_room(self, states: float, what: str) -> None:
+        """Raise PuzzleError if all GPUs together have no room for states of so many bytes."""
         if not self.has_room(states):
             need = -int(-states // self.room)
             problem = f"{what} fits nowhere on {self.name}: its states alone are more than the memory of all GPUs"
-            expected = f"at most {self.gpus} x {show_bytes(self.room)}"
-            would = either([f"{need:,} GPUs or more", *(said for said, size in others.items() if self.has_room(size))])
-            raise PuzzleError(problem, where="Cluster", expected=f"{expected}; or {would}", got=show_bytes(states))
+            expected = f"at most {self.gpus} x {show_bytes(self.room)}; or {need:,} GPUs or more"
+            raise PuzzleError(problem, where="Cluster", expected=expected, got=show_bytes(states))
 
     def __str__(self) -> str:
         many = f"{self.gpus:,} x " if self.gpus else ""

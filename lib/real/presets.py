@@ -40,9 +40,6 @@ LLAMA_2_70B = _llama(80, 8192, 64, 4096, 32000, kv_heads=8, feed_forward=28672, 
 LLAMA_65B = _llama(80, 8192, 64, 2048, 32000, feed_forward=22016, name="Llama 65B")
 """Touvron et al., arXiv 2302.13971, table 2; the model of QLoRA, arXiv 2305.14314."""
 
-LLAMA_3_1_8B = replace(LLAMA_3_8B, sequence=131_072, name="Llama 3.1 8B")
-LLAMA_3_1_70B = replace(LLAMA_3_70B, sequence=131_072, name="Llama 3.1 70B")
-"""The same sizes, at the length for which Llama 3.1 was trained last."""
 LLAMA_3_405B_LONG = replace(LLAMA_3_405B, sequence=131_072, name="Llama 3 405B, 131,072 tokens")
 """The same at the length of its last stage of training: table 4 of that paper."""
 MIXTRAL_8X7B = _llama(

@@ -124,10 +124,10 @@ class RealCost(Cost):
             "recomputed": "recompute", "recomputed_part": "recompute_part", "offloaded": "offload",
             "asynchronous": "overlap", "formula": "mfu",
         }  # fmt: skip
-        said = [(named.get(one.name, one.name), getattr(self, one.name), one.default) for one in own]
-        return [f"{name}={value!r}" for name, value, default in said if value != default]
+        given = [(named.get(one.name, one.name), getattr(self, one.name), one.default) for one in own]
+        return [f"{name}={value!r}" for name, value, default in given if value != default]
 
-    def _alike(self, what: object, labels: Sequence[Labels]) -> tuple[object, ...]:
+    def _price_key(self, what: object, labels: Sequence[Labels]) -> tuple[object, ...]:
         """Return a key that is equal for operations that cost the same."""
         first, last = labels[0], labels[-1]
         layer: int | None = first.layer
@@ -270,17 +270,14 @@ class RealCost(Cost):
             kind, labels = OPERATIONS[kind].with_adapter or kind, labels[:-1]
         if OPERATIONS[kind].share is not None:
             return round(self._seconds(kind, labels) * NANOSECONDS)
-        key = self._alike(kind, labels)
+        key = self._price_key(kind, labels)
         return self._once(key, lambda: round(self._seconds(kind, labels) * NANOSECONDS))  # type: ignore[no-any-return]
 
     def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
         """Return how long an operation of the compute stream takes, in seconds."""
         row, first, last = OPERATIONS[kind], labels[0], labels[-1]
         if row not in PRICED:
-            problem, expected = (
-                f"{type(self).__name__} has no price for {kind}",
-                "a Cost of your own that has one, in its compute()",
-            )
+            problem, expected = f"{type(self).__name__} has no price for {kind}", "a Cost of your own with a compute()"
             raise PuzzleError(problem, where="run", expected=expected, line="")
         many, share = len(first.batches), Fraction(len(last.shards), last.total)
         if isinstance(row, Computation) and row in STEPS:
@@ -367,9 +364,8 @@ class RealCost(Cost):
         if self.split is not None:
             if len(self.split) != layers:
                 problem, got = f"the layers are split into {len(self.split)}", f"layers={layers}"
-                raise PuzzleError(
-                    problem, where="run", got=got, expected=f"run(..., layers={len(self.split)})", line=""
-                )
+                expected = f"run(..., layers={len(self.split)})"
+                raise PuzzleError(problem, where="run", got=got, expected=expected, line="")
             first = sum(self.split[:layer])
             return first, first + self.split[layer]
         if self.experts and layers % 2 == 0:
@@ -399,11 +395,8 @@ class RealCost(Cost):
     def _of_adapter(self) -> float:
         """How many parameters the adapters of a layer of the model have on each GPU of a rank."""
         if self.adapter_rank is None:
-            problem, expected = (
-                "this cost does not say of which rank adapters are",
-                "cluster.cost(model, adapter_rank=16)",
-            )
-            raise PuzzleError(problem, where="run", expected=expected, line="")
+            problem = "this cost does not say of which rank adapters are"
+            raise PuzzleError(problem, where="run", expected="cluster.cost(model, adapter_rank=16)", line="")
         return self.model.adapter_parameters(self.adapter_rank) / self.model.layers / self.tensor
 
     def _bytes_of(self, labels: Labels, otherwise: float) -> float:
@@ -453,13 +446,13 @@ class RealCost(Cost):
         """Return the bytes of a tensor on each GPU of a rank."""
         if labels.of_heads > 1:
             self.model.check_ulysses(self.tensor, labels.of_heads)
-        key = self._alike(labels.kind, (labels,))
+        key = self._price_key(labels.kind, (labels,))
         return self._once(key, lambda: self._held(labels))  # type: ignore[no-any-return]
 
     def sent(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
         each of what they all have."""
-        key = self._alike(("sent", labels.kind), (labels,))
+        key = self._price_key(("sent", labels.kind), (labels,))
         return self._once(key, lambda: self._sent(labels))  # type: ignore[no-any-return]
 
     def _held(self, labels: Labels) -> Elements:
@@ -486,10 +479,7 @@ class RealCost(Cost):
             copies = self.model.chosen * self.together(labels) if self.experts else self.model.chosen
             return round(self._boundary() * copies * len(labels.batches) * share)
         if row.size != "activation":
-            problem, expected = (
-                f"{type(self).__name__} has no size for {kind}",
-                "a Cost of your own that has one, in its elements()",
-            )
+            problem, expected = f"{type(self).__name__} has no size for {kind}", "a Cost of your own with elements()"
             raise PuzzleError(problem, where="run", expected=expected, line="")
         return round(self._boundary() * len(labels.batches) * share)
 
@@ -508,7 +498,7 @@ class RealCost(Cost):
     def left_behind(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer and
         micro-batches: what is inside the model's layers that it stands for, and the inputs of all but the first."""
-        key = self._alike(("left behind", kind), labels)
+        key = self._price_key(("left behind", kind), labels)
         return self._once(key, lambda: self._left_behind(kind, labels))  # type: ignore[no-any-return]
 
     def _left_behind(self, kind: str, labels: tuple[Labels, ...]) -> Elements:
@@ -538,7 +528,7 @@ class RealCost(Cost):
         """Return the bytes that an operation holds while it runs: a loss the logits and, with gathered weights, the
         head and its gradient; a backward what it makes again of one layer of the model."""
         kept = next((one.extra.keep for one in labels if one.extra.keep), "")
-        key = self._alike(("workspace", kind, kept), labels)
+        key = self._price_key(("workspace", kind, kept), labels)
         return self._once(key, lambda: self._workspace(kind, labels, kept))  # type: ignore[no-any-return]
 
     def _workspace(self, kind: str, labels: tuple[Labels, ...], kept: str) -> Elements:
@@ -593,10 +583,6 @@ class RealCost(Cost):
         part = Mfu(flops / (seconds * ranks * self.gpus * self.cluster.peak) if seconds else 0.0)
         part.formula = formula
         return part
-
-    def in_words(self, kind: str) -> str:
-        """Return the price of an operation on a layer in the middle, for people."""
-        return f"{self.price(kind):.3g} s" if hasattr(self, kind) else "what its bytes take"
 
 
 @dataclass(frozen=True)
@@ -671,8 +657,10 @@ class Cluster(Hardware):
         if frozen_bits is not None:
             check_widths("bits", frozen_bits=frozen_bits)
         self.check_gpus(tensor * context, "tensor" if context == 1 else "tensor x context")
-        known = {"stored": stored, "gradients": gradients, "optimizer": optimizer, "bits": frozen_bits}
-        self._check_states(model, {**known, "adapter_rank": adapter_rank}, states_on_hosts)
+        states = model.state_bytes(
+            stored=stored, gradients=gradients, optimizer=optimizer, adapter_rank=adapter_rank, bits=frozen_bits
+        )
+        self.check_room(sum(states.values()) - states_on_hosts * states["OptState"], model.name)
         return RealCost(
             cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, context=context,
             expert_parallel=expert_parallel, experts=experts, split=split, sequence_parallel=sequence_parallel,
@@ -680,22 +668,6 @@ class Cluster(Hardware):
             optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered, reduced=reduced,
             adapter_rank=adapter_rank, frozen_bits=frozen_bits, formula=mfu,
         )  # fmt: skip
-
-    def _check_states(self, model: Transformer, known: dict[str, Any], on_hosts: bool) -> None:
-        """Raise PuzzleError if the states of a model fit on no number of this cluster's GPUs, with what would do."""
-
-        def size(**other: Any) -> float:
-            states = model.state_bytes(**{**known, **other})
-            return sum(states.values()) - (states["OptState"] if on_hosts else 0)
-
-        others = {}
-        if known["adapter_rank"] is None:
-            others = {f'optimizer="{name}"': size(optimizer=name) for name in ("momentum", "sgd")}
-            others |= {f"adapter_rank={LORA_RANK}": size(adapter_rank=LORA_RANK)}
-        if known["bits"] is None and not any(map(self.has_room, others.values())):
-            fewer = {"adapter_rank": known["adapter_rank"] or LORA_RANK, "bits": FEW_BITS}
-            others[f"adapter_rank={fewer['adapter_rank']} with frozen_bits={FEW_BITS}"] = size(**fewer)
-        self.check_room(size(), model.name, others)
 
 
 def _check_parallel(
@@ -709,17 +681,13 @@ def _check_parallel(
         raise PuzzleError(problem, where="context", got=str(context), expected="context=2, 4, 8 or so")
     for name, count in (("expert_parallel", ways), ("experts", experts)):
         if count > (name == "expert_parallel") and (not model.experts or model.experts % count):
-            of = f"{model.name} has {model.experts} experts in a layer" if model.experts else f"{model.name} is dense"
-            expected = (
-                f"{name}= one of {', '.join(map(str, divisors(model.experts)))}" if model.experts else f"no {name}="
-            )
-            raise PuzzleError(of, where=name, got=str(count), expected=expected)
+            fits = ", ".join(map(str, divisors(model.experts)))
+            expected = f"{name}= one of {fits}" if fits else f"no {name}="
+            problem = f"{model.name} has {model.experts or 'no'} experts in a layer"
+            raise PuzzleError(problem, where=name, got=str(count), expected=expected)
     if ways > 1 and experts:
-        problem, expected = (
-            "experts are divided by the program, or in the price of a layer",
-            "experts=, or expert_parallel=",
-        )
-        raise PuzzleError(problem, where="cost", got=f"experts={experts}, expert_parallel={ways}", expected=expected)
+        problem, expected = "experts are divided by the program, or in the price of a layer", "one of both"
+        raise PuzzleError(problem, where="cost", got="experts and expert_parallel", expected=expected)
     cluster.check_gpus(ways, "expert_parallel")
 
 

@@ -48,7 +48,7 @@ def _helps(run: Outcome, cost: RealCost) -> list[str]:
     whole = not any("partial" in word or "keep" in word for event in typical for word in event.words)
     if not done <= plain or not {FORWARD.kind, BACKWARD.kind} <= done or not whole or run.hosts:
         return []
-    return ["\nwhat would change with", *(f"  {one.said(run)}" for one in changes(run, cost))]
+    return ["\nwhat would change with", *(f"  {one.line(run)}" for one in changes(run, cost))]
 
 
 def _time(run: Outcome, cost: RealCost) -> list[str]:
@@ -96,7 +96,7 @@ def _volume(run: Outcome, cost: RealCost) -> list[str]:
     typical, ranks = run.typical
     for event in typical:
         if event.op is not None and event.kind != RECEIVE.kind:
-            tier = cost.tiers[spans_boxes(event, run.node_size, run.beside)]
+            tier = cost.tiers[spans_boxes(event, run.node_size, run.devices_of)]
             size[tier] += round(sent_by(event))
             times[tier].append(event)
     lines = ["\nlinks, from each GPU on the average:"]

@@ -11,8 +11,9 @@ the tensor-parallel ranks, as in Korthikanti et al., "Reducing Activation Recomp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import partial
 from typing import NamedTuple
 
 from ..basics.arguments import describe, instance_of, one_of_names, whole_number
@@ -101,12 +102,13 @@ class Transformer:
     router_biases: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "kv_heads", "feed_forward"):
-            if getattr(self, name) is not None or name not in ("kv_heads", "feed_forward"):
-                object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        for field in fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if field.type == "bool":
+                instance_of(name, value, bool, f"{name}=True, or False")
+            elif str(field.type).startswith("int") and (value is not None or field.default is not None):
+                object.__setattr__(self, name, whole_number(name, value, least=0 if field.default == 0 else 1))
         one_of_names("attention", self.attention, ("scores", "flash"))
-        for name in ("gated", "tied", "head_norms", "wide_norms", "router_biases"):
-            instance_of(name, getattr(self, name), bool, f"{name}=True, or False")
         instance_of("name", self.name, str, 'name="GPT-3"')
         self._check_experts()
         of_heads = [] if self.head_width else [("heads", self.hidden, "hidden")]
@@ -120,26 +122,17 @@ class Transformer:
 
     def _check_experts(self) -> None:
         """Raise PuzzleError for experts, and widths of heads, that cannot be."""
-        for name in ("experts", "chosen", "expert_hidden", "shared_experts", "dense_layers"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name), least=0))
-        for name in ("head_width", "most_nodes"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         if self.latent is not None:
             if not isinstance(self.latent, tuple) or len(self.latent) != 3 or not self.head_width:
-                problem, expected = (
-                    "latent is three widths, and goes with head_width",
-                    "latent=(1536, 512, 64), head_width=128",
-                )
-                raise PuzzleError(problem, where="Transformer", got=describe(self.latent), expected=expected)
+                problem, got = "latent is three widths, and goes with head_width", describe(self.latent)
+                expected = "latent=(1536, 512, 64), head_width=128"
+                raise PuzzleError(problem, where="Transformer", got=got, expected=expected)
             object.__setattr__(self, "latent", tuple(whole_number("latent", width) for width in self.latent))
         if not self.experts:
-            given = [name for name in OF_EXPERTS if getattr(self, name)]
-            if given:
-                problem, expected = f"there are no experts, but {given[0]}", "experts=8, chosen=2, expert_hidden=14336"
-                raise PuzzleError(
-                    problem, where="Transformer", got=f"{given[0]}={getattr(self, given[0])}", expected=expected
-                )
+            for name in filter(partial(getattr, self), OF_EXPERTS):
+                problem, got = f"there are no experts, but {name}", f"{name}={getattr(self, name)}"
+                expected = "experts=8, chosen=2, expert_hidden=14336"
+                raise PuzzleError(problem, where="Transformer", got=got, expected=expected)
             return
         problem = expected = ""
         if not 0 < self.chosen <= self.experts:
@@ -274,11 +267,6 @@ class Transformer:
         and of the embedding, as is usual, all."""
         return self.size - (self.layers - self.dense_layers) * (self.experts - self.chosen) * self.expert_size
 
-    def parameters_of(self, layer: int, of: int) -> int:
-        """Return how many parameters layer ``layer`` has where the model is cut into ``of`` equal layers."""
-        each = self.layers // of
-        return self.parameters_between(layer * each, (layer + 1) * each)
-
     def parameters_between(self, first: int, end: int) -> int:
         """Return how many parameters the layers from ``first`` up to ``end`` have: the first layer of the model has the
         embedding, the last one the norm behind it, and the head unless it is tied."""
@@ -301,10 +289,7 @@ class Transformer:
         has one: a matrix from its width in to the rank, and one from there to its width out."""
         rank = whole_number("rank", rank)
         if rank > self.hidden:
-            problem, expected = (
-                f"a matrix of {self.name} has at most rank {self.hidden:,}",
-                "adapter_rank=16, for example",
-            )
+            problem, expected = f"a matrix of {self.name} has at most rank {self.hidden:,}", "adapter_rank=16"
             raise PuzzleError(problem, where="adapter_rank", got=describe(rank), expected=expected)
         own = self.layers * sum(wide + high for wide, high in self.products.values())
         of_experts = 3 * self.experts * (self.layers - self.dense_layers) * (self.hidden + self.expert_hidden)
@@ -320,10 +305,8 @@ class Transformer:
             return self.sequence * whole_number("micro_batch", micro_batch)
         tokens = self.sequence * micro_batch
         if tokens.denominator > 1 or tokens < 1:
-            problem = f"a sequence of {self.sequence:,} tokens has no such part"
-            raise PuzzleError(
-                problem, where="micro_batch", got=str(micro_batch), expected="a part that is whole tokens"
-            )
+            problem, got = f"a sequence of {self.sequence:,} tokens has no such part", str(micro_batch)
+            raise PuzzleError(problem, where="micro_batch", got=got, expected="a part that is whole tokens")
         return tokens.numerator
 
     def matmul_flops(self, micro_batch: int | Fraction = 1) -> int:
@@ -390,15 +373,15 @@ class Transformer:
         return 3 * (self.layers * self.matmul_flops(micro_batch) + attention + self.head_flops(micro_batch))
 
     def routed_bytes(self, micro_batch: int | Fraction = 1, tensor: float = 1, fused: bool = True) -> float:
-        """Return which of the ``pointwise_bytes`` experts move: their gates, and the copies of their tokens."""
+        """Return the share of the experts in ``pointwise_bytes``: their gates, and the copies of their tokens."""
         each = (6 if fused else 10) * self.expert_hidden + 8 * self.hidden
         return self.with_experts * self.chosen * each * self.tokens(micro_batch) / tensor
 
     def routed_kept(
         self, micro_batch: int | Fraction = 1, tensor: float = 1, inside: bool = False, fused: bool = True
     ) -> float:
-        """Return which of the ``activation_bytes`` experts keep: what goes to them, what comes of them, and what is
-        ``inside``, which is without these two."""
+        """Return the share of the experts in ``activation_bytes``: their inputs, their outputs, and what they keep
+        between the two, which alone counts if ``inside``."""
         each = _gate_keeps(fused) * self.expert_hidden + (0 if inside else 4 * self.hidden)
         return self.with_experts * self.chosen * each * self.tokens(micro_batch) / tensor
 
@@ -483,13 +466,11 @@ class Transformer:
         tensor: int = 1,
         sequence_parallel: bool = False,
         recompute: str = "none",
-        context: int = 1,
         fused: bool = True,
     ) -> float:
         """Return the bytes that a layer keeps from forward to backward on each of ``tensor`` ranks, on the average of
-        all layers: sbh(10 + 24/t + 5as/(ht)) in the GPT family, with ``sequence_parallel`` all of it divided by t, and
-        with ``context`` GPUs that share each sequence all of it divided by these. In the Llama family a gate that is
-        not ``fused`` keeps the result of its function as well.
+        all layers: sbh(10 + 24/t + 5as/(ht)) in the GPT family, with ``sequence_parallel`` all of it divided by t. In
+        the Llama family a gate that is not ``fused`` keeps the result of its function as well.
 
         >>> gpt3 = Transformer(96, 12288, 96, 2048, 51200, tied=True)
         >>> [round(gpt3.activation_bytes(1, 8, True, how) / 2**20) for how in ("none", "selective", "full")]
@@ -497,7 +478,6 @@ class Transformer:
         """
         one_of_names("recompute", recompute, RECOMPUTE)
         self.check_tensor(tensor)
-        micro_batch = Fraction(micro_batch, whole_number("context", context)) if context != 1 else micro_batch
         t, share = tensor, tensor if sequence_parallel else 1
         numbers = self.tokens(micro_batch) * self.hidden
         boundary = 2.0 * numbers / share
@@ -563,10 +543,7 @@ class Transformer:
         if adapter_rank is not None:
             frozen, count = count * (8 * stored if bits is None else bits) / 8, self.adapter_parameters(adapter_rank)
         elif bits is not None:
-            problem, expected = (
-                "weights of so few bits are not trained",
-                "adapter_rank=16, for example, trains adapters",
-            )
+            problem, expected = "weights of so few bits are not trained", "adapter_rank=16, which trains adapters"
             raise PuzzleError(problem, where="state_bytes", got=f"bits={describe(bits)}", expected=expected)
         return {
             "Weight": frozen + count * stored,
@@ -603,13 +580,10 @@ class Transformer:
             most = max(n for n in divisors(heads) if n <= heads // tensor)
             of = f", each of which is {tensor} GPUs" * (tensor > 1)
             problem = f"{self.name} has {heads} heads of keys and values, which cannot be split over {ways} ranks{of}"
-            expected = f"at most {most} ranks that turn slices into heads, and a ring of such groups"
-            if most == 1:
-                expected = "a ring of slices in place of heads"
-            expected += ", or a smaller tensor=" * (tensor > 1)
-            raise PuzzleError(
-                problem, where="alltoall", got=f"{tensor * ways} GPUs for {heads} heads", expected=expected
-            )
+            smaller = ", or a smaller tensor=" * (tensor > 1)
+            expected = f"at most {most} rank{'s' * (most > 1)} that turn slices into heads{smaller}"
+            got = f"{tensor * ways} GPUs for {heads} heads"
+            raise PuzzleError(problem, where="alltoall", got=got, expected=expected)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.size / 1e9:.4g} billion parameters)"
@@ -631,10 +605,7 @@ def check_widths(unit: str, **widths: object) -> None:
     most, usual = WIDTHS[unit]
     for name, width in widths.items():
         if isinstance(width, bool) or not isinstance(width, (int, float)) or not 0 < width <= most:
-            problem, expected = (
-                f"{name} must be the {unit} of a number",
-                f"above 0, at most {most}, such as {name}={usual}",
-            )
+            problem, expected = f"{name} must be the {unit} of a number", f"from 0 up to {most}, such as {name}={usual}"
             raise PuzzleError(problem, where="cost", expected=expected, got=describe(width))
 
 

@@ -47,7 +47,8 @@ def _check(rank: Rank, verb: str, layer: int, labels: dict[str, Labels]) -> Plac
             expected = f"micro-batches {show_set(first.batches)}"
             raise batches_mismatch(f"{next(iter(labels))} and {name}", where, expected, one)
         elif one.kind in ("Activation", "ActivationGrad") and one.extra.of != 1:
-            raise PuzzleError("partial_sum", where=where, expected="a slice of the sequence", got=str(one), what=name)
+            expected, facts = "a slice of the sequence", {"what": name, "part": "not the whole sum"}
+            raise PuzzleError("incomplete", where=where, expected=expected, got=str(one), **facts)
     return where
 
 
@@ -56,7 +57,8 @@ def _all_heads(where: Place, labels: dict[str, Labels]) -> None:
     for name, one in labels.items():
         if one.of_heads != 1:
             expected = f"all heads, of {show_slices(next(iter(labels.values())).piece())}"
-            raise PuzzleError("some_heads", where=where, expected=expected, got=str(one), what=name)
+            got, part = str(one), "of some heads only"
+            raise PuzzleError("incomplete", where=where, expected=expected, got=got, what=name, part=part)
 
 
 def _same_heads(where: Place, queries: Labels, keys: Labels) -> None:
@@ -82,8 +84,9 @@ def _complete(where: Place, one: Labels) -> None:
     """Raise PuzzleError unless queries have met all keys that they see, or keys all queries that see them."""
     unmet = one.unmet()
     if unmet[0] and one.kind == "KeysValuesGrad":
+        what, part = "the gradient of keys and values", f"what the queries of {show_slices(unmet)} add to it"
         expected = "what every slice that sees them gives"
-        raise PuzzleError("missing_queries", where=where, expected=expected, got=str(one), slices=show_slices(unmet))
+        raise PuzzleError("missing_part", where=where, expected=expected, got=str(one), what=what, part=part)
     if unmet[0]:
         expected, met = "every slice up to their own", MEETS[one.kind]
         raise PuzzleError(

@@ -24,7 +24,7 @@ NOTHING: Slices = (NONE, 1)
 ALL: Slices = (WHOLE, 1)
 
 
-def alike(one: Slices, other: Slices) -> tuple[Shards, Shards, int]:
+def equally_fine(one: Slices, other: Slices) -> tuple[Shards, Shards, int]:
     """Return two pieces cut equally fine, and how fine."""
     finer = lcm(one[1], other[1])
     return refined(*one, finer), refined(*other, finer), finer
@@ -33,7 +33,7 @@ def alike(one: Slices, other: Slices) -> tuple[Shards, Shards, int]:
 @lru_cache(maxsize=1 << 10)  # each layer asks the same, and the machine for labels, values and prices
 def seen(queries: Slices, keys: Slices) -> Slices:
     """Return which of these keys any of the queries sees."""
-    mine, theirs, finer = alike(queries, keys)
+    mine, theirs, finer = equally_fine(queries, keys)
     last = max(mine, default=-1)
     return coarsest(frozenset([key for key in theirs if key <= last]), finer)
 
@@ -41,7 +41,7 @@ def seen(queries: Slices, keys: Slices) -> Slices:
 @lru_cache(maxsize=1 << 10)
 def seeing(keys: Slices, queries: Slices) -> Slices:
     """Return which of these queries see any of the keys."""
-    mine, theirs, finer = alike(keys, queries)
+    mine, theirs, finer = equally_fine(keys, queries)
     first = min(mine, default=finer)
     return coarsest(frozenset([query for query in theirs if query >= first]), finer)
 
@@ -49,7 +49,7 @@ def seeing(keys: Slices, queries: Slices) -> Slices:
 @lru_cache(maxsize=1 << 10)
 def share(queries: Slices, keys: Slices) -> Fraction:
     """Return the share of a whole sequence's attention that these queries have with these keys."""
-    mine, theirs, finer = alike(queries, keys)
+    mine, theirs, finer = equally_fine(queries, keys)
     pairs = sum(2 * (key < query) + (key == query) for query in mine for key in theirs)
     return Ratio(pairs, finer * finer)
 
@@ -57,14 +57,14 @@ def share(queries: Slices, keys: Slices) -> Fraction:
 @lru_cache(maxsize=1 << 10)
 def missing(needed: Slices, there: Slices) -> Slices:
     """Return what of a piece is not there: of the slices that are needed, in the same cut as these."""
-    mine, theirs, finer = alike(needed, there)
+    mine, theirs, finer = equally_fine(needed, there)
     return mine - theirs, finer
 
 
 @lru_cache(maxsize=1 << 10)
 def in_both(one: Slices, other: Slices) -> Slices:
     """Return what two pieces have in common."""
-    mine, theirs, finer = alike(one, other)
+    mine, theirs, finer = equally_fine(one, other)
     return coarsest(mine & theirs, finer)
 
 
@@ -89,7 +89,7 @@ def show_heads(heads: Slices) -> str:
 @lru_cache(maxsize=1 << 10)
 def both(one: Slices, other: Slices) -> Slices:
     """Return two pieces together."""
-    mine, theirs, finer = alike(one, other)
+    mine, theirs, finer = equally_fine(one, other)
     return coarsest(mine | theirs, finer)
 
 

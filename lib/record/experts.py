@@ -65,8 +65,9 @@ def alltoall_rule(rank: Rank, layer: int, labels: Labels, group: Sequence[int]) 
         return
     where = rank.place("alltoall", layer, labels.batches)
     if not labels.is_whole():
-        rule, expected, got = "slice" if labels.of == 1 else "partial_sum", "whole micro-batches", str(labels)
-        raise PuzzleError(rule, where=where, expected=expected, got=got, operands=[labels], what=f"the {labels.kind}")
+        what, expected, got = f"the {labels.kind}", "whole micro-batches", str(labels)
+        facts = {"what": what, "part": "a slice of the sequence" if labels.of == 1 else "not the whole sum"}
+        raise PuzzleError("incomplete", where=where, expected=expected, got=got, operands=[labels], **facts)
     if not rank.graded:
         return
     if not experts_of(layer, rank.experts):
@@ -101,7 +102,8 @@ def alltoall(parts: Sequence[Part], values: Values, strict: bool = True) -> list
         whole = whole.changed(kind=HOMEWARD[whole.kind], extra=NO_EXTRA)
     else:
         got = show_part(whole.shards, whole.total)
-        raise PuzzleError("incomplete", what=f"the {whole.kind}", expected="all experts", got=got)
+        what, part = f"the {whole.kind}", "not complete"
+        raise PuzzleError("incomplete", expected="all experts", got=got, what=what, part=part)
     return dealt((whole, value), [whole.changed(batches=batches) for batches in at_home], values)
 
 
@@ -178,9 +180,8 @@ def _check_outward(brought: Sequence[Labels]) -> None:
             raise PuzzleError("not_one_thing", expected=f"other micro-batches of {first}", got=str(one))
     if twice:
         got = ", ".join(show_set(one.batches) for one in brought[:8])
-        raise PuzzleError(
-            "brought_twice", expected="each micro-batch on one rank", got=got, batches=numbered("micro-batch", twice)
-        )
+        what = numbered("micro-batch", twice)
+        raise PuzzleError("counted_twice", expected="each micro-batch on one rank", got=got, what=what)
 
 
 def own_micro_batch(model: Any) -> Any:
@@ -288,8 +289,8 @@ DEALT = ("Tokens", "TokensGrad")
 
 
 def layer_of_experts(labels: Labels) -> int:
-    """Return the layer to whose experts these go, or from which they come: what experts give has the next layer, and
-    the gradient of what they take the one before."""
+    """Return the layer with the experts that these tokens go to, or come from. The outputs of experts are labeled with
+    the next layer, and the gradients of their inputs with the layer before."""
     if labels.layer % 2:
         return labels.layer
     return labels.layer + (1 if labels.kind in ("TokensGrad", "ActivationGrad") else -1)

@@ -29,11 +29,11 @@ class ExtraLabels(NamedTuple):
     gradient is the sum of; of a weight's gradient, over which slices of the sequence it is summed; of queries and keys
     in attention, which slices of the other side they are done with. ``keep``: how much of a layer's inner activations
     was kept. ``adapter``: whether it belongs to an adapter, and not to the layer's own weight. ``homes``: what each
-    member of the group brought to the collective that dealt it out or joined it, micro-batches or a piece, for the one
-    that brings it back. ``trips``: for each all-to-all that has dealt out tokens, which micro-batches each member of
-    the group brought, so that they can go home; where they are home again from one that others have followed, these
-    sets are empty. Of one that has turned slices into heads, which slices. Neither is ever shown. ``heads``: which
-    heads of attention these are, and of how many pieces of all heads, where slices were turned into heads."""
+    member of a group brought to the collective that made this tensor, micro-batches or a piece, so that the opposite
+    collective can give it back. ``trips``: the same for each all-to-all so far: the micro-batches of each member, or
+    the slices where slices were turned into heads; empty sets for one whose tokens are home again. Neither is ever
+    shown. ``heads``: which heads of attention these are, and of how many pieces of all heads, where slices were turned
+    into heads."""
 
     parts: Shards = WHOLE
     of: int = 1
@@ -250,7 +250,7 @@ def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
     got = ", ".join(f"{part} from {many} ranks" if many > 1 else part for part, many in found.items())
     if where == "combine":
         got = " and ".join(show_part(part.shards, part.total) for part in parts)
-    return PuzzleError("shard_twice", where=where, expected="every shard once", got=got)
+    return PuzzleError("counted_twice", where=where, expected="every shard once", got=got, what="a shard")
 
 
 def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:

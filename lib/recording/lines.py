@@ -32,9 +32,9 @@ def read_diary(diary: object) -> ReadDiary:
         raise ProtocolError("no diary")
     lines, places, kept = diary
     numbered = [type(line) is int and 0 <= line < len(places) for line in lines]
-    written = [_is_row(row, int, str, str) for row in places]
+    known = [_is_row(row, int, str, str) for row in places]
     done = [_is_row(row, int, str, int, str, str, int) and row[5] < len(places) and row[2] >= 0 for row in kept]
-    if not all([*numbered, *written, *done]):
+    if not all([*numbered, *known, *done]):
         raise ProtocolError("no diary")
     places = [[number, *(shown(text, LONGEST_LINE) for text in texts)] for number, *texts in places]
     kept = [

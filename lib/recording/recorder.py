@@ -95,9 +95,9 @@ class RecordedStorage(Storage):
         cast(Recorder, self._simulator).notes.append((way, self._name, key, tensor._token, code, at, None))
 
 
-def recorder_for(shape: Shape, strict: bool = True) -> Recorder:
+def recorder_for(shape: Shape) -> Recorder:
     """Return a recorder of a run on a machine of this shape."""
-    return Recorder(RecordedSimulator(shape, graded=True, strict=strict))
+    return Recorder(RecordedSimulator(shape, graded=True))
 
 
 NOWHERE = ("store", "drop", "wait", "finish", "decide_next", "share", "deadlock")
@@ -194,13 +194,13 @@ class Recorder:
 
     def recording(self) -> dict[str, Any]:
         """Return what has been recorded: ``calls`` and ``failed`` as ``Replay.play`` takes them."""
-        return Writer(self.notes).written()
+        return Writer(self.notes).calls_and_failures()
 
     def diary(self) -> list[Any]:
         """Return the lines of these calls, their places, and what dictionaries have done (see ``Writer``), as JSON can
         carry them."""
         writer = Writer(self.notes)
-        writer.written()
+        writer.calls_and_failures()
         return [writer.lines, writer.places, writer.kept]
 
     def whole(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class Writer:
         self.known: dict[tuple[int, int], int] = {}  # by code and the place in it the number of the line
         self.numbers_of_lines: dict[tuple[str, int], int] = {}
 
-    def written(self) -> dict[str, Any]:
+    def calls_and_failures(self) -> dict[str, Any]:
         """Return the calls that are noted, and which have failed at which line, as plain data."""
         failed: list[list[Any]] = []
         for verb, rank, coroutine, arguments, code, place, result in self.notes:
@@ -266,11 +266,11 @@ class Writer:
                 if number is not None:
                     self.kept.append([len(self.calls), verb, number, rank, repr(coroutine)[:LONGEST_KEY], line])
                 continue
-            written = [
+            values = [
                 argument if kind.write is None else kind.write(self, argument)
                 for kind, argument in zip(VERBS[verb], (*arguments, NO_OPTIONS), strict=False)
             ]
-            self._write([verb, rank, coroutine, *written], line)
+            self._write([verb, rank, coroutine, *values], line)
             if isinstance(result, PuzzleError) and verb != "deadlock":
                 failed.append([len(self.calls) - 1, str(result.line)])
             else:

@@ -64,10 +64,10 @@ class Replay:
     # -- a recording -----------------------------------------------------------------------------------------------
 
     def play(self, recording: object, deadline: float) -> None:
-        """Carry a recording out, up to the first call that fails here and is not said to have failed there.
+        """Carry out the calls of a recording. Stop at the first one that fails and is not marked as failed.
 
-        Raise ProtocolError for what is no recording, and for one that is another's: in which a call that is said to
-        have failed does not, or that fetches what has not come. Raise TimeoutError after the deadline (monotonic)."""
+        Raise ProtocolError for what is no recording, for a call that is marked as failed and succeeds here, and for one
+        that fetches a message before it comes. Raise TimeoutError after the deadline (of time.monotonic)."""
         calls, lines = _parts(recording)
         token = witnessed.set(self.errors)
         try:
@@ -86,7 +86,7 @@ class Replay:
                         return
                 else:
                     if place in lines:
-                        raise ProtocolError(f"{call[0]} is said to have failed, and does not")
+                        raise ProtocolError(f"{call[0]} is marked as failed, and succeeds")
         finally:
             witnessed.reset(token)
 
@@ -237,9 +237,8 @@ class Replay:
 
     # -- what comes of it ------------------------------------------------------------------------------------------
 
-    def outcome(self, name: str, of: Callable[..., Outcome] = Outcome) -> Outcome:
-        """Return the outcome of the run. Raise PuzzleError for what was wrong in it, or is unfinished. ``of`` makes it
-        of what an Outcome is made of, here that of the ranks in the recording."""
+    def outcome(self, name: str) -> Outcome:
+        """Return the outcome of the run. Raise PuzzleError for what was wrong in it, or is unfinished."""
         if self.errors:
             raise presentable(cause(self.errors))
         for state in self.ranks:
@@ -252,7 +251,7 @@ class Replay:
             if tensor.rank is not None:
                 stored[tensor.rank.rank] += [tensor] * tensor.stored  # as often as it is in a dictionary
         states = [self.simulator.final_state(state, stored[state.rank]) for state in self.ranks]
-        outcome = of(name, self.simulator.shape, states, self.simulator.finish_logs(self.ranks), self.train)
+        outcome = Outcome(name, self.simulator.shape, states, self.simulator.finish_logs(self.ranks), self.train)
         self._let_go()
         return outcome
 

@@ -1,60 +1,39 @@
 """Errors as plain data, and texts from elsewhere that are safe to show."""
 
-from string import Formatter
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError
-from ..basics.rules import RULES
+from ..basics.rules import ARGUMENT, RULES
 from .wire import CHARACTER, ProtocolError
 
-TEXTS = ("expected", "got", "line")  # the parts of an error that are texts, besides what its rule says
-LONGEST_TEXT = 4000  # characters of each, of what a rule says and of what a place says
+TEXTS = ("problem", "expected", "got", "line")  # the parts of an error that are texts
+LONGEST_TEXT = 4000  # characters of each, and of what a place says
 MOST_FACTS = 8  # of one error
 LONGEST_ERROR = (len(TEXTS) + 3 + 2 * MOST_FACTS) * LONGEST_TEXT * CHARACTER  # bytes of all these in JSON
 
 
 def pack_error(error: PuzzleError) -> dict[str, Any]:
-    """Return an error as its parts, which JSON can carry. Of an error about an argument the rule is its problem."""
+    """Return an error as its parts, which JSON can carry. What its rule says is told already; facts are texts."""
     *others, batches, tick, detail = shown_place(error.place)
     where = [*others, None if batches is None else sorted(batches), tick, detail]
     texts = {part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}
-    rule = error.rule if error.rule in RULES else str(error.problem)[:LONGEST_TEXT]
-    facts = {name: _pack(error.facts[name]) for name in _told(error.rule)}
-    return {"rule": rule, "facts": facts, "where": where, **texts}
+    facts = {name: str(fact)[:LONGEST_TEXT] for name, fact in error.facts.items()}
+    return {"rule": error.rule, "facts": facts, "where": where, **texts}
 
 
-def unpack_error(packed: object) -> dict[str, Any]:
-    """Return the parts of an error, as PuzzleError takes them. Raise ProtocolError if they are none."""
+def unpack_error(packed: object) -> PuzzleError:
+    """Return an error of these parts. Raise ProtocolError if they are none."""
     if type(packed) is not dict or not all(type(packed.get(part)) is str for part in ("rule", *TEXTS)):
         raise ProtocolError("no error")
-    rule, facts = shown(packed["rule"], LONGEST_TEXT), packed.get("facts")
-    if type(facts) is not dict or {*facts} != _told(rule):
-        raise ProtocolError("no facts of this rule")
-    texts = {part: shown(packed[part], LONGEST_TEXT) for part in TEXTS}
-    known = {name: _unpack(fact) for name, fact in facts.items()}
-    return {"rule": rule, "where": _unpack_place(packed.get("where")), **texts, **known}
-
-
-def _told(rule: str) -> set[str]:
-    """Return the names of the facts that the sentence of a rule tells."""
-    return {name for _, name, _, _ in Formatter().parse(RULES.get(rule, "")) if name is not None}
-
-
-def _pack(fact: object) -> Any:
-    """Return a fact as JSON can carry it: a set of numbers as a list, and what is no number as a text."""
-    if isinstance(fact, frozenset):
-        return sorted(fact)
-    return fact if type(fact) in (int, float, bool, type(None)) else str(fact)[:LONGEST_TEXT]
-
-
-def _unpack(fact: object) -> Any:
-    if type(fact) is list:
-        return numbers(fact)
-    if type(fact) is str:
-        return shown(fact, LONGEST_TEXT)
-    if type(fact) not in (int, float, bool, type(None)):
-        raise ProtocolError("no fact")
-    return number(fact) if type(fact) is int else fact
+    facts = packed.get("facts")
+    if type(facts) is not dict or len(facts) > MOST_FACTS or {*map(type, facts.values())} - {str}:
+        raise ProtocolError("no facts")
+    problem, *others = (shown(packed[part], LONGEST_TEXT) for part in TEXTS)
+    where = _unpack_place(packed.get("where"))
+    error = PuzzleError("an error from elsewhere", where=where, **dict(zip(TEXTS[1:], others, strict=True)))
+    error.rule, error.problem = packed["rule"] if packed["rule"] in RULES else ARGUMENT, problem
+    error.facts = {name[:LONGEST_TEXT]: shown(fact, LONGEST_TEXT) for name, fact in facts.items()}
+    return error
 
 
 def _unpack_place(packed: object) -> Place:
@@ -83,7 +62,7 @@ def numbers(values: object) -> frozenset[int]:
 
 def presentable(error: PuzzleError) -> PuzzleError:
     """Return the error with every part safe to show, and none too long: a worker may have written into it."""
-    for part in ("problem", *TEXTS):
+    for part in TEXTS:
         setattr(error, part, shown(getattr(error, part), LONGEST_TEXT - len(" ...")))
     error.place = shown_place(error.place)
     return error

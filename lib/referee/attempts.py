@@ -5,7 +5,6 @@ import io
 import os
 import re
 import stat
-import tokenize
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -21,8 +20,6 @@ from .loaded import Submission
 LARGEST = 10 << 20  # bytes of a file that is graded, at most
 MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
 """Files of one student and characters in them, at most: all of them are in memory while they are graded."""
-ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac", "gb", "big5", "euc", "shift")
-"""How the names of the encodings begin that are read. Others may take a time that grows faster than the file."""
 NO_WORK = (
     "__pycache__", "__MACOSX", ".DS_Store", ".cache", ".git", ".hg", ".idea", ".ipynb_checkpoints", ".jupyter",
     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv", ".vscode",
@@ -81,17 +78,12 @@ def read(path: Path, folder: Path | None) -> Submission:
         if facts.st_size > LARGEST:
             raise Unreadable(f"{name} has {facts.st_size:,} bytes; at most {LARGEST:,} are read")
         data = path.read_bytes()
-        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            encoding = "utf-16"
-        else:
-            encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)  # as Python does
-            if not codecs.lookup(encoding).name.startswith(ENCODINGS):
-                raise UnicodeError(encoding)
+        encoding = "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
         text = io.TextIOWrapper(io.BytesIO(data), encoding).read()
     except OSError as error:
         raise Unreadable(f"{name} cannot be read: {error.strerror}") from None
-    except (UnicodeError, SyntaxError):
-        raise Unreadable(f"{name} is no text in UTF-8 or in the encoding that it names") from None
+    except UnicodeError:
+        raise Unreadable(f"{name} is no text in UTF-8") from None
     return Submission(name, text, str(folder.resolve()) if folder else None)
 
 
@@ -108,8 +100,8 @@ def attempts_in(submission: Submission, found: Found) -> list[Attempt]:
 
 def seems_to_define(text: str) -> list[str]:
     """Return the puzzles of which a text has a definition. Nothing of it is parsed or run, so it may be broken."""
-    for written, meant in IN_JSON:
-        text = text.replace(written, meant)
+    for escape, meant in IN_JSON:
+        text = text.replace(escape, meant)
     found = {*re.findall(r"(?<!\w)def[ \t]++(\w++)", text)}
     return [name for name in puzzles() if name in found]
 
@@ -187,8 +179,8 @@ def others(folder: Path) -> str:
         return ""
     left = [shown(called(path), LONGEST_NAME) for path in found if path.name not in NO_WORK]
     more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-    said = f"not graded, since a student has a folder or a file (.py, .ipynb): {', '.join(left[:MOST_NAMED])}{more}"
-    return said if left else ""
+    line = f"not graded, since a student has a folder or a file (.py, .ipynb): {', '.join(left[:MOST_NAMED])}{more}"
+    return line if left else ""
 
 
 def _files_in(folder: Path) -> tuple[list[Path], list[str]]:

@@ -77,8 +77,8 @@ def _trouble(turn: Turn) -> Iterator[str]:
 
 def _counted(paper: Paper, chosen: Collection[Puzzle], named: bool) -> list[Verdict]:
     found = [verdict.puzzle for verdict in paper.turn.verdicts]
-    asked = [puzzle for puzzle in chosen if named or puzzle in found or not puzzle.repair]
-    return [_best(puzzle, paper) for puzzle in asked]
+    wanted = [puzzle for puzzle in chosen if named or puzzle in found or not puzzle.repair]
+    return [_best(puzzle, paper) for puzzle in wanted]
 
 
 def _best(puzzle: Puzzle, paper: Paper) -> Verdict:

@@ -19,7 +19,6 @@ from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 
 from ..course.layouts import Size
-from ..course.sizes import other_sizes
 from ..course.specs import Puzzle
 from ..grading.judge import judge
 from ..grading.reasons import references_of
@@ -90,20 +89,11 @@ class Judge:
 
 def _judged(puzzle: Puzzle, code: Loaded, printed: list[str]) -> Verdict:
     """Return the verdict on a puzzle in a file that is loaded, and append what each run has printed to ``printed``."""
-    digests: list[bytes] = []  # of the runs at other sizes
-    sizes = other_sizes(puzzle.other_sizes, puzzle.size)
 
-    def run(size: Size) -> Outcome | None:
-        if not printed:
-            return code.run(puzzle.name, size, printed, puzzle.cost)
-        following = next(iter(sizes[sizes.index(size) + 1 :]), None)
-        digest, outcome = code.run_elsewhere(puzzle.name, size, printed, puzzle.cost, following)
-        digests.append(digest)
-        return outcome
+    def run(size: Size) -> Outcome:
+        return code.run(puzzle.name, size, printed, puzzle.cost)
 
-    verdict = judge(puzzle, run, code.recording, references_of, partial(_source, code.submission, puzzle.name))
-    code.known.right.update(digests[: len(verdict.held_at)])
-    return verdict
+    return judge(puzzle, run, code.recording, references_of, partial(_source, code.submission, puzzle.name))
 
 
 def _source(submission: Submission, name: str) -> str:

@@ -31,11 +31,9 @@ class Recorded(NamedTuple):
 
 
 class Known:
-    """What one process has found. ``right``: digests of runs at other sizes that have held there, each behind that of
-    the run at the puzzle's own size."""
+    """The outcomes that one process has found."""
 
     def __init__(self) -> None:
-        self.right: set[bytes] = set()
         self.outcomes: dict[object, tuple[int, Outcome]] = {}  # with the bytes of each recording, the latest last
 
     def outcome(self, recorded: Recorded) -> Outcome | None:

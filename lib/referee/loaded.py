@@ -1,7 +1,6 @@
 """A learner's file in a worker: loaded once, run as often as one likes, and only a replay of its calls is believed."""
 
 import math
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,8 +30,6 @@ GRACE = 2.0  # seconds that a worker has, after its own time limit, to report th
 TELLING = 5.0  # seconds in which a worker tells the diary of a run: an explanation is not worth more
 LATE = "the run did not end within {:g} seconds, and could not be interrupted"
 UNTAKEN = "these lines could not be taken"
-LACKING = re.compile(r"\b(Name|Key|Attribute|Index|UnboundLocal)Error\b")
-"""Python's words for a name or a value that is missing."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,11 @@ class Notes(NamedTuple):
     failed: str = ""
     left_out: str = ""
 
-    def about(self, lacking: bool) -> str:
-        """Return sentences on what the function may miss, more of them where a name or a value is lacking."""
-        said = "the grader did not run these lines, which change what the function uses"
-        sentences = [(self.left_out, said)]
-        sentences += [(self.failed, UNTAKEN)] * lacking
+    def about(self, raised: bool) -> str:
+        """Return sentences on what the function may miss, more of them where Python has raised an error."""
+        changed = "the grader did not run these lines, which change what the function uses"
+        sentences = [(self.left_out, changed)]
+        sentences += [(self.failed, UNTAKEN)] * raised
         return "\n".join(f"{sentence}: {lines}" for lines, sentence in sentences if lines)
 
 
@@ -86,10 +83,7 @@ class Loaded:
         self.notes = Notes()
         self.failed: PuzzleError | None = None  # why nothing was loaded
         self.runs = 0  # how many were asked for
-        self.own = b""  # the digest of the run at a puzzle's own size
         self.kept: list[Recorded] = []  # the first run and the last one, which may be looked at once more
-        self.ahead: tuple[int, dict[str, Any]] | None = None  # number and task of a run asked for before its turn
-        self.early = b""  # and its answer, if that had to be heard before its turn
         task = {
             "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": timeout,
             "hidden": [str(SOLUTIONS), str(PACKAGE.parent / "tests"), str(SECRET)],
@@ -102,7 +96,7 @@ class Loaded:
                 case ["loaded", list() as defines, [str(), str()] as notes]:
                     self.defines = [name for name in puzzles() if name in defines]
                     self.notes = Notes(*(shown(note, LONGEST_SUMMARY) for note in notes))
-                    self.begun = self.worker.written()
+                    self.begun = self.worker.printed_bytes()
                 case ["failed", dict() as packed]:
                     raise _unpacked(packed)
                 case _:
@@ -123,23 +117,7 @@ class Loaded:
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
         with self._timed(name):
-            recorded = self._recorded(name, size, printed, cost)
-            self.own = recorded.digest
-            return self._replayed(recorded)
-
-    def run_elsewhere(
-        self, name: str, size: Size, printed: list[str], cost: str, following: Size | None = None
-    ) -> tuple[bytes, Outcome | None]:
-        """Return a digest of a run at another size, and its outcome, or None if the same calls were right before, after
-        the same ones at the puzzle's own size: what is allowed here depends on what was done there. ``following``: the
-        size that is likely to be next."""
-        with self._timed(name):
-            recorded = self._recorded(name, size, printed, cost)
-            if following is not None:  # the worker runs it while this one is replayed: a third less to wait for
-                task = self._task(name, following, cost)
-                self.ahead = self._begin(task), task
-            digest = self.own + recorded.digest
-            return digest, None if digest in self.known.right else self._replayed(recorded)
+            return self._replayed(self._recorded(name, size, printed, cost))
 
     def recording(self, size: Size) -> dict[str, Any] | None:
         """Return what the first run, or the last one, of this size has called, with the learner's lines as far as the
@@ -161,7 +139,7 @@ class Loaded:
         seconds = TELLING + AGAIN * room(size["ranks"], size["layers"], size["batches"])
         try:
             with self._timed(recorded.name):
-                self._hear_ahead(seconds, False)
+                self.watch(seconds, False)
                 self._send({"diary": recorded.number})
                 answer = self._answer(recorded.name, seconds, time.monotonic() + seconds, MOST_BYTES)
                 read_diary(diary := parse(answer))
@@ -185,17 +163,13 @@ class Loaded:
             if self.failed is not None:
                 self.failed.place = Place(detail=name)
                 raise self.failed
-            seconds, task = self._seconds(size), self._task(name, size, cost)
-            deadline = time.monotonic() + seconds + GRACE
-            if self.ahead is not None and self.ahead[1] == task:
-                (number, _), line, self.ahead, self.early = self.ahead, self.early, None, b""
-                self.watch(seconds, True)
-            else:
-                self._hear_ahead(seconds, True)
-                number, line = self._begin(task), b""
-            line = line or self._answer(name, seconds, deadline, MOST_BYTES)
+            seconds = self._seconds(size)
+            self.watch(seconds, True)
+            self._send({"name": name, "size": size, "cost": cost, "timeout": seconds})
+            self.runs += 1
+            line = self._answer(name, seconds, time.monotonic() + seconds + GRACE, MOST_BYTES)
             self.watch(seconds, False)  # to carry the calls out again takes time of its own
-            self.kept[1:] = [Recorded(number, name, size, cost, line, time.monotonic() + seconds + GRACE)]
+            self.kept[1:] = [Recorded(self.runs - 1, name, size, cost, line, time.monotonic() + seconds + GRACE)]
             return self.kept[-1]
         finally:
             printed.append(self.worker.printed(self.begun) if self.worker else "")
@@ -211,13 +185,12 @@ class Loaded:
             match parse(recorded.line):
                 case [None, "missing"]:
                     raise self._missing(name)
-                case [dict() | None as recording, str(), *_] as said:
+                case [dict() | None as recording, str(), *_] as answer:
                     replay = Replay(LocalSimulator(shape, graded=True), *of_size)
-                    outcome = self._judged(recording, said[1:], replay, name, recorded.deadline)
+                    outcome = self._judged(recording, answer[1:], replay, name, recorded.deadline)
                 case _:
                     raise ProtocolError("something else")
-        if size == self.kept[0].size:
-            self.known.keep(recorded, outcome)
+        self.known.keep(recorded, outcome)
         return outcome
 
     def _seconds(self, size: Size) -> float:
@@ -233,28 +206,9 @@ class Loaded:
             expected = (
                 f"async def {name}(model): a function that awaits begins so" if AWAITS in self.notes.failed else ""
             )
-            got = self.notes.about(lacking=True)
+            got = self.notes.about(raised=True)
             return PuzzleError(f"there is no function {name}", expected=expected, got=got, line="")
         return Missing()
-
-    def _task(self, name: str, size: Size, cost: str) -> dict[str, Any]:
-        return {"name": name, "size": size, "cost": cost, "timeout": self._seconds(size)}
-
-    def _begin(self, task: dict[str, Any]) -> int:
-        """Ask for a run. Return its number."""
-        self._send(task)
-        self.runs += 1
-        return self.runs - 1
-
-    def _hear_ahead(self, seconds: float, learners: bool) -> None:
-        """Hear what was asked for ahead, if anything, since its answer comes first. Then something else may be asked
-        for, which takes so many seconds: of the learner's time, or of the grader's."""
-        if self.ahead is not None and not self.early:
-            _, task = self.ahead
-            self.watch(seconds + task["timeout"], learners)
-            deadline = time.monotonic() + task["timeout"] + GRACE
-            self.early = self._answer(task["name"], task["timeout"], deadline, MOST_BYTES)
-        self.watch(seconds, learners)
 
     def _send(self, task: dict[str, Any]) -> None:
         assert self.worker is not None
@@ -303,7 +257,7 @@ class Loaded:
             if error.problem == first.problem:
                 first.line = error.line
             error = presentable(first)
-        about = self.notes.about(lacking=bool(LACKING.search(error.problem)))
+        about = self.notes.about(raised=error.rule == "raised")
         error.got = "\n".join(filter(None, [error.got, about]))
         error.so_far = replay.so_far
         return error
@@ -312,7 +266,7 @@ class Loaded:
 def _unpacked(packed: object) -> PuzzleError:
     """Return the error that a worker tells."""
     try:
-        return PuzzleError(**unpack_error(packed))
+        return unpack_error(packed)
     except ProtocolError:
         return PuzzleError("the run failed, and the program has damaged its error")
 

@@ -80,33 +80,33 @@ class Referee:
     def _start(self, folder: str | None) -> Worker:
         """Return a worker that sees the folder and is ready. Raise PuzzleError or RuntimeError if none starts."""
         mechanism = self._mechanism()
-        worker, said = self._try(mechanism, folder)
+        worker, output = self._try(mechanism, folder)
         if worker is not None:
             return worker
         if folder is not None and self._works(mechanism):
             problem = "the submission cannot be started in the sandbox, and is not run without it"
-            got, expected = said.rpartition("\n")[2], "a folder whose path is short, and can be read"
+            got, expected = output.rpartition("\n")[2], "a folder whose path is short, and can be read"
             raise PuzzleError(problem, expected=expected, got=got, line="")
-        raise RuntimeError(f"no worker could be started:\n{said}")
+        raise RuntimeError(f"no worker could be started:\n{output}")
 
-    def _try(self, mechanism: str, folder: str | None, sought: Sequence[str] = ()) -> tuple[Worker | None, str]:
+    def _try(self, mechanism: str, folder: str | None, secrets: Sequence[str] = ()) -> tuple[Worker | None, str]:
         """Return a worker that is ready, or None, and what the last one that did not start has said. A worker that has
         to look for files that are hidden (``sought``) gets no code."""
-        said = ""
+        output = ""
         for tried in range(TRIES):
             time.sleep(PAUSE if tried else 0)
             try:
                 worker = Worker(mechanism, folder, self.secret)
             except (FileNotFoundError, PermissionError) as error:  # found, and cannot be started
-                said = f"{mechanism}: {error.strerror}"
+                output = f"{mechanism}: {error.strerror}"
                 continue
             ready = False
             try:
-                if ready := worker.begin(sought):
-                    return worker, said
+                if ready := worker.begin(secrets):
+                    return worker, output
                 worker.end()
-                said = worker.printed(max(0, worker.written() - LAST_WORDS)).strip()
+                output = worker.printed(max(0, worker.printed_bytes() - LAST_WORDS)).strip()
             finally:
                 if not ready:
                     worker.close()
-        return None, said
+        return None, output

@@ -50,11 +50,11 @@ def available() -> list[str]:
 
 
 def view(folder: str | None, secret: Sequence[str] = ()) -> list[tuple[str, bool]]:
-    """Return what a worker sees, and what is masked where something that it sees lies around it: (path, whether it is
-    seen), the outer before the inner.
+    """Return the paths of a worker's file system as (path, visible), outer folders first. A path that is not visible is
+    masked by an empty folder; it is listed only where it lies inside of a visible one.
 
-    It sees the system's libraries, Python, this package but for what it keeps secret, and the learner's folder; masked
-    is the rest of the project (solutions, tests, history) and what is ``secret``, wherever they lie.
+    Visible are the system's libraries, Python, this package without its secrets, and the learner's folder; masked are
+    the rest of the project (solutions, tests, history) and what is ``secret``.
     """
     own = [folder] if folder else []
     if folder and PACKAGE.is_relative_to(folder):
@@ -148,18 +148,18 @@ class Worker:
             undo.callback(self.wire.close)
             # By two descriptors that share nothing: whatever a worker sets on its own (flags, position, locks) does not
             # matter to the other.
-            with theirs, tempfile.NamedTemporaryFile(prefix="puzzle-") as written:
-                self.output = undo.enter_context(open(written.name, "rb", buffering=0))
+            with theirs, tempfile.NamedTemporaryFile(prefix="puzzle-") as printed:
+                self.output = undo.enter_context(open(printed.name, "rb", buffering=0))
                 wrapped = self._bubblewrap() if mechanism == "bubblewrap" else ()
-                self.server = _server(written.fileno(), wrapped)
-                self.server.say(FORK, theirs.fileno(), written.fileno())
+                self.server = _server(printed.fileno(), wrapped)
+                self.server.say(FORK, theirs.fileno(), printed.fileno())
             self.undo = undo.pop_all()
 
-    def begin(self, sought: Sequence[str] = ()) -> bool:
+    def begin(self, secrets: Sequence[str] = ()) -> bool:
         """Let it lock itself in, and look for files that it must not find. Return whether it has."""
         place = {
             "mechanism": self.mechanism, "view": self.view, "root": self.root, "home": self.home, "room": ROOM,
-            "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE, "hidden": sought,
+            "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE, "hidden": secrets,
         }  # fmt: skip
         deadline = time.monotonic() + PATIENCE
         try:
@@ -172,7 +172,7 @@ class Worker:
             pass
         return False
 
-    def written(self) -> int:
+    def printed_bytes(self) -> int:
         """Return how many bytes have been printed."""
         with suppress(OSError, ValueError):  # it may be closed
             return os.fstat(self.output.fileno()).st_size

@@ -34,7 +34,7 @@ class Allowance:
         """Return whether nothing is left."""
         return self.used >= self.seconds or self.checked >= CHECKING * self.seconds
 
-    def said(self) -> str:
+    def reason(self) -> str:
         """Return what was used up."""
         if self.used >= self.seconds:
             return f"this student's programs have taken {self.used:.0f} s, and {self.seconds:g} are allowed (--budget)"
@@ -86,7 +86,7 @@ class Turn:
 
     def cut(self, request: Attempt | Submission) -> None:
         """Say that something is not graded, as the allowance is used up."""
-        why = f"not graded: {self.allowance.said()}"
+        why = f"not graded: {self.allowance.reason()}"
         if isinstance(request, Attempt):
             names = [request.puzzle.name]
         else:
@@ -141,15 +141,15 @@ class Examiners:
 
 
 def session(
-    asked: Sequence[Attempt | Submission], chosen: Collection[str], examiners: Examiners, plain: bool
+    requests: Sequence[Attempt | Submission], chosen: Collection[str], examiners: Examiners, plain: bool
 ) -> Report:
     """Return the verdict on each attempt, and on those of the ``chosen`` puzzles in each file. ``plain``: without a
     progress bar. Raise PuzzleError for a file without any."""
-    looks = {at: Turn([one], chosen) for at, one in enumerate(asked) if isinstance(one, Submission)}
+    looks = {at: Turn([one], chosen) for at, one in enumerate(requests) if isinstance(one, Submission)}
     for _ in examiners.done(looks.values()):
         pass
     attempts: list[Attempt] = []
-    for at, one in enumerate(asked):
+    for at, one in enumerate(requests):
         if isinstance(one, Attempt):
             attempts.append(one)
             continue
@@ -173,12 +173,8 @@ def session(
 def _nothing_in(submission: Submission, found: Found, chosen: Collection[str]) -> PuzzleError:
     several = [*chosen]
     expected = f"a function of the name {' or '.join(several[:MOST_NAMES])}{' ...' * (len(several) > MOST_NAMES)}"
-    problem = f"{submission.file} defines none of the puzzles asked for"
-    got = found.failed or found.incomplete
-    if not got and (seem := [name for name in seems_to_define(submission.text) if name in several]):
-        problem = f"{seem[0]} is no function when {submission.file} has run, though a line defines it"
-        expected = f"async def {seem[0]}(model): ... at the top of the file, in no class, the only one of that name"
-    return PuzzleError(problem, expected=expected, got=got, line="")
+    problem = f"{submission.file} defines none of the puzzles asked for at its top"
+    return PuzzleError(problem, expected=expected, got=found.failed or found.incomplete, line="")
 
 
 def _work(turn: Turn) -> int:

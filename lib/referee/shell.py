@@ -20,7 +20,7 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..basics.saving import write_whole
-from ..basics.streams import close_stdout, closed, print_to_stderr, without_commands
+from ..basics.streams import closed, print_to_stderr, send_nowhere, without_commands
 from ..course.points import assignment
 from ..course.solutions import explained
 from ..course.specs import after, find, puzzles
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_to_stderr("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        close_stdout()  # nobody reads on
+        send_nowhere(sys.stdout)  # nobody reads on
         return SOME_FAIL
     except Exception:
         print_to_stderr(f"{traceback.format_exc()}The grader itself failed. Please report the lines above.")
@@ -147,13 +147,13 @@ def grade(options: argparse.Namespace) -> int:
 def _grade_own(options: argparse.Namespace) -> int:
     """Grade files, or attempts at puzzles. Return the exit status."""
     chosen = wanted(options.what, _chosen(options.k))
-    asked = asked_for(options.what, chosen)
+    requests = asked_for(options.what, chosen)
     with closing(Examiners(options.timeout)) as examiners:
-        report = _worth(options, _leading_on(session(asked, chosen, examiners, options.plain)))
-    written = _write_files(options, [report])
+        report = _worth(options, _leading_on(session(requests, chosen, examiners, options.plain)))
+    saved = _write_files(options, [report])
     _keep(report)
-    written &= _print_report(options, [report])
-    return _status([report], written)
+    saved &= _print_report(options, [report])
+    return _status([report], saved)
 
 
 def _grade_each(options: argparse.Namespace) -> int:
@@ -169,15 +169,15 @@ def _grade_each(options: argparse.Namespace) -> int:
     with _ends_are_interrupts(), closing(Examiners(options.timeout, [str(options.each)])) as examiners:
         reports, stopped = grade_class(options.each, chosen, bool(named), examiners, budget, options.plain)
         reports = [_worth(options, report) for report in reports]
-        written = _write_files(options, reports)  # first of all: a second interrupt may come
-    written &= _print_report(options, reports)
+        saved = _write_files(options, reports)  # first of all: a second interrupt may come
+    saved &= _print_report(options, reports)
     if left_out:
         print_to_stderr(left_out)
     if stopped is not None:
         missing = [report.student for report in reports if report.not_graded]
         print_to_stderr(f"{len(missing)} of {len(reports)} students are not graded: {', '.join(missing)}")
         raise stopped
-    return _status(reports, written)
+    return _status(reports, saved)
 
 
 @contextmanager
@@ -198,10 +198,10 @@ def _ends_are_interrupts() -> Iterator[None]:
         yield
 
 
-def _status(reports: Sequence[Report], written: bool) -> int:
+def _status(reports: Sequence[Report], saved: bool) -> int:
     """Return the exit status for these reports."""
     statuses = {verdict.status for report in reports for verdict in report.verdicts}
-    if not written or ERROR in statuses:
+    if not saved or ERROR in statuses:
         return GRADER_FAILED
     return ALL_PASS if statuses == {PASS} else SOME_FAIL
 
@@ -215,12 +215,8 @@ def _keep(report: Report) -> None:
 
 
 def _leading_on(report: Report) -> Report:
-    """Return the report with what to type for a hint here, and after a single verdict the puzzle that comes next."""
-    grades = f"{called()} grade"
-    verdicts = [
-        replace(one, next_hint=f"{grades} --hint {one.puzzle.name}", asks_why=f"{grades} {_graded(one)} --why")
-        for one in report.verdicts
-    ]
+    """Return the report with what to type to see why, and after a single verdict the puzzle that comes next."""
+    verdicts = [replace(one, asks_why=f"{called()} grade {_graded(one)} --why") for one in report.verdicts]
     if len(verdicts) == 1 and (then := after(verdicts[0].puzzle)) is not None:
         verdicts = [replace(verdicts[0], following=f"{then.heading} ({then.name})")]
     return replace(report, verdicts=verdicts)
@@ -302,13 +298,11 @@ def _faces(options: argparse.Namespace) -> list[tuple[str, Callable[[Sequence[Re
 
 def _check_outputs(options: argparse.Namespace) -> None:
     """Raise Usage for options that cannot work, before anything is graded."""
-    if options.csv is not None and options.each is None:
-        raise Usage("--csv is a table of students: it goes with --each DIR")
-    if options.leaderboard is not None:
-        if options.each is None:
-            raise Usage("--leaderboard is a table of students: it goes with --each DIR")
-        if options.leaderboard != "-" and not options.leaderboard.endswith((".html", ".md")):
-            raise Usage(f"{options.leaderboard} is no leaderboard: name it .html or .md")
+    for name, target in (("csv", options.csv), ("leaderboard", options.leaderboard)):
+        if target is not None and options.each is None:
+            raise Usage(f"--{name} is a table of students: it goes with --each DIR")
+    if options.leaderboard not in (None, "-") and not options.leaderboard.endswith((".html", ".md")):
+        raise Usage(f"{options.leaderboard} is no leaderboard: name it .html or .md")
     if options.each is not None and options.gradescope == "-":
         raise Usage("with --each, --gradescope names a folder: a file for each student")
     targets, each = [target for target, _ in _faces(options)], options.each and options.each.resolve()
@@ -326,24 +320,17 @@ def _check_outputs(options: argparse.Namespace) -> None:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
             raise Usage(f"{folder} is no folder, and none can be made there: {error.strerror}") from None
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise Usage(f"{folder} cannot be written to")
 
 
 def _check_file(target: str) -> None:
-    """Raise Usage for a file that cannot be written. Devices and pipes are not tried: to open one may have effects."""
+    """Raise Usage for a file that cannot be written."""
+    folder = os.path.dirname(os.path.abspath(target))
     if os.path.isdir(target):
         raise Usage(f"{target} is a folder, not a file to write to")
-    if not os.path.isdir(os.path.dirname(os.path.abspath(target))):
+    if not os.path.isdir(folder):
         raise Usage(f"there is no folder to write {target} to")
-    try:
-        if os.path.isfile(target):
-            open(target, "ab").close()
-        elif not os.path.lexists(target):
-            open(target, "xb").close()
-            os.unlink(target)
-    except OSError as error:
-        raise Usage(f"{target} cannot be written: {error.strerror}") from None
+    if not os.access(target if os.path.exists(target) else folder, os.W_OK):
+        raise Usage(f"{target} cannot be written")
 
 
 def _write_files(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
@@ -352,22 +339,22 @@ def _write_files(options: argparse.Namespace, reports: Sequence[Report]) -> bool
     if options.gradescope is not None and options.each is not None:
         folder, graded = Path(options.gradescope), [one for one in reports if not one.not_graded]
         texts |= {str(folder / f"{one.student}.json"): partial(files.as_gradescope, one) for one in graded}
-    return all([_written(target, text) for target, text in texts.items()])
+    return all([_write_text(target, text) for target, text in texts.items()])
 
 
 def _print_report(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
     """Print the report, or what stdout is asked for instead. Return whether that could be done."""
     color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    asked = [face for target, face in _faces(options) if target == "-"]
-    if asked and 1 in closed:
+    to_stdout = [face for target, face in _faces(options) if target == "-"]
+    if to_stdout and 1 in closed:
         print_to_stderr(f"{called()} grade: the report could not be written: stdout is closed")
         return False
-    if asked:
-        return _written("-", partial(asked[0], reports))
-    return _written("-", lambda: "\n\n".join(report_text(one, color, options.why) for one in reports) + "\n")
+    if to_stdout:
+        return _write_text("-", partial(to_stdout[0], reports))
+    return _write_text("-", lambda: "\n\n".join(report_text(one, color, options.why) for one in reports) + "\n")
 
 
-def _written(target: str, text: Callable[[], str]) -> bool:
+def _write_text(target: str, text: Callable[[], str]) -> bool:
     """Return whether a text could be made and written. Say so if not."""
     try:
         if target == "-":
@@ -376,7 +363,7 @@ def _written(target: str, text: Callable[[], str]) -> bool:
             write_whole(Path(target), text())
     except Exception as error:
         if target == "-":
-            close_stdout()
+            send_nowhere(sys.stdout)
             if isinstance(error, BrokenPipeError):  # nobody reads on
                 return True
         why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
@@ -423,8 +410,8 @@ def watch(options: argparse.Namespace) -> int:
         while True:
             try:
                 chosen = wanted(options.what, _chosen(options.k))
-                asked = asked_for(graded, chosen)
-                report = _leading_on(session(asked, chosen, examiners, options.plain))
+                requests = asked_for(graded, chosen)
+                report = _leading_on(session(requests, chosen, examiners, options.plain))
                 _keep(report)
                 print(without_commands(report_text(report, not options.plain and sys.stdout.isatty())), flush=True)
             except (Unreadable, PuzzleError) as error:

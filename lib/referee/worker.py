@@ -113,12 +113,12 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         wire.send(["failed", pack_error(_puzzle_error(error))])
     runs: list[Recorder | None] = []
     while True:
-        asked = wire.receive()
-        if "diary" in asked:
-            recorder = runs[asked["diary"]]
+        request = wire.receive()
+        if "diary" in request:
+            recorder = runs[request["diary"]]
             wire.send(recorder and recorder.diary())
         else:
-            wire.send(_run(names, asked, runs))
+            wire.send(_run(names, request, runs))
 
 
 def _run(names: dict[str, Any], task: dict[str, Any], runs: list[Recorder | None]) -> list[Any]:

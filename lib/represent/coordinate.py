@@ -60,16 +60,16 @@ class Questions:
 
     def __init__(self, survey: Survey, here: Place, ranks: Column) -> None:
         self.survey, self.here, self.ranks = survey, survey.at[here], ranks
-        self.alike = set(range(len(survey.places)))
+        self.same = set(range(len(survey.places)))
         self.sources: list[tuple[object, Place | None]] = []
         self.known: dict[object, Any] = {}  # numbers that are asked for again
 
     def ask(self, answers: Column) -> bool:
         """Return the answer here, and note whose answer is another one."""
         own, survey = bool(answers[self.here]), self.survey
-        if len(self.alike) > 1 and len(survey.wanted) < MOST:
-            others = {place for place in self.alike if bool(answers[place]) != own}
-            self.alike -= others
+        if len(self.same) > 1 and len(survey.wanted) < MOST:
+            others = {place for place in self.same if bool(answers[place]) != own}
+            self.same -= others
             if others and others.isdisjoint(survey.run):
                 places = {survey.places[place] for place in others}
                 if places.isdisjoint(survey.wanted):

@@ -141,7 +141,7 @@ class Scribe:
         self.scripts: dict[int, Script] = {}
         for verb in GIVEN:
             if hasattr(simulator, verb) and not hasattr(type(self), verb):
-                setattr(self, verb, partial(self._written, verb, getattr(simulator, verb)))
+                setattr(self, verb, partial(self._recorded, verb, getattr(simulator, verb)))
 
     def open(self, rank: int, layers: int, batches: int) -> Any:
         """Open a rank's simulator."""
@@ -151,7 +151,7 @@ class Scribe:
             state.script = self.scripts[rank] = Script(batches)
         return state
 
-    def _written(self, verb: str, act: Callable[..., Any], rank: Any, *given: Any) -> Any:
+    def _recorded(self, verb: str, act: Callable[..., Any], rank: Any, *given: Any) -> Any:
         result = act(rank, *given)
         if rank.script is not None:
             rank.script.note(rank, verb, given if verb != "share" else (), result)
@@ -249,10 +249,10 @@ class Follower:
         calls, ends = shown(verb, GIVEN[verb](self.of, *given)[0]), "ends"
         theirs = ends if entry.verb in ("finish", ENDED) else f"calls {shown(entry.verb, entry.what)}"
         mine = ends if verb == "finish" else f"calls {calls}"
-        said = f"rank {self.rank} {mine} where rank {self.base} {theirs}"
+        differs = f"rank {self.rank} {mine} where rank {self.base} {theirs}"
         if mine == theirs:
-            said = f"rank {self.rank} calls {calls} with something else than follows from rank {self.base}"
-        return Strayed(said, Place(self.rank))
+            differs = f"rank {self.rank} calls {calls} with something else than follows from rank {self.base}"
+        return Strayed(differs, Place(self.rank))
 
 
 class FollowedTensor(Token):
@@ -421,8 +421,8 @@ def _of_the_same_pieces(first: Script, second: Script, numbers: Sequence[int]) -
     """Return whether tensors of these numbers are the same pieces on two ranks, of whatever micro-batches: then they
     are so on all others, which may join them, too."""
     pairs = [(first.tensors[at][0], second.tensors[at][0]) for at in numbers if at >= 0]
-    alike = [one.changed(batches=two.batches) == two for one, two in pairs]
-    return all(alike) and len(pairs) == len(numbers)
+    same = [one.changed(batches=two.batches) == two for one, two in pairs]
+    return all(same) and len(pairs) == len(numbers)
 
 
 def crossing(symmetry: Symmetry, scripts: dict[int, Script]) -> str:

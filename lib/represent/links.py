@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, cast
 
 from ..basics.errors import Place
-from ..machine import lives
 from ..machine.cost import Shape
 from ..machine.in_flight import Meeting, Membership, Message, RankLinks
 from ..machine.interface import Token
@@ -23,11 +22,9 @@ from .symmetry import Symmetry, Unlike
 from .values import NOT_COMPUTED, Moves, Outputs
 
 
-def simulator_of_few(shape: Shape, symmetry: Symmetry, strict: bool, noted: int | None = None) -> Scribe:
-    """Return the simulator of a machine of which only some ranks are run, and what these write down. ``noted``: one of
-    them with notes on its tensors."""
-    simulator = SimulatorOfFew(shape, symmetry, strict) if noted is None else NotedOfFew(shape, symmetry, strict, noted)
-    return Scribe(simulator, symmetry.first)
+def simulator_of_few(shape: Shape, symmetry: Symmetry, strict: bool) -> Scribe:
+    """Return the simulator of a machine of which only some ranks are run, and what these write down."""
+    return Scribe(SimulatorOfFew(shape, symmetry, strict), symmetry.first)
 
 
 class WatchedTensor(TensorState):
@@ -86,36 +83,6 @@ class SimulatorOfFew(LocalSimulator):
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         """Open a rank's simulator, with what notes what its code asks."""
-        state = super().open(rank, layers, batches)
-        assert isinstance(state, WatchedRank)
-        state.questions = self.symmetry.watched(rank)
-        return state
-
-
-class NotedTensor(WatchedTensor, lives.WatchedTensor):
-    """Such a tensor with notes of where it was made and read."""
-
-    __slots__ = ()
-
-
-class NotedRank(lives.WatchedRank, WatchedRank):
-    """A rank that stands for others, and whose tensors have notes."""
-
-    tensor_type = NotedTensor
-
-
-class NotedOfFew(lives.WatchedSimulator):
-    """The simulator of a machine of which only some ranks are run, one of them with notes."""
-
-    others, noted = WatchedRank, NotedRank
-
-    def __init__(self, shape: Shape, symmetry: Symmetry, strict: bool, noted: int) -> None:
-        self.symmetry = symmetry
-        network, values = partial(Represented, symmetry), cast(Values, symmetry.values)
-        super().__init__(shape, noted, strict, values=values, network=network)
-
-    def open(self, rank: int, layers: int, batches: int) -> RankState:
-        """Open a rank's simulator, as ``SimulatorOfFew`` does."""
         state = super().open(rank, layers, batches)
         assert isinstance(state, WatchedRank)
         state.questions = self.symmetry.watched(rank)

@@ -92,26 +92,13 @@ def other_slices(one: str, two: str, reason: str = CAUSAL) -> Unlike:
 
 class Symmetry:
     """Which ranks of a mesh are run, and for whom they stand. ``axes``: those of which only a few ranks are run.
-    ``also``: more places on these axes that are run. ``least``: a rank with which as few as possible are run; then
-    ``checks`` are those that would be run besides only to see that they do the same. Raises Unlike where some of a
-    host's devices would be run only."""
+    ``also``: more places on these axes that are run. Raises Unlike where some of a host's devices would be run only."""
 
-    def __init__(
-        self,
-        mesh: Mesh,
-        axes: Sequence[str],
-        also: Iterable[Place] = (),
-        cost: Cost | None = None,
-        least: int | None = None,
-    ) -> None:
+    def __init__(self, mesh: Mesh, axes: Sequence[str], also: Iterable[Place] = (), cost: Cost | None = None) -> None:
         self.mesh, self.grid = mesh, self.grid_of(mesh)
         self.axes = tuple(axes)
         sizes = [self.grid.axes[axis] for axis in self.axes]
         few = [{*range(size)} if size <= WHOLE_AXIS else {0, 1, size // 2, size - 1} for size in sizes]
-        checks = {*product(*few)}
-        if least is not None:
-            few = [{0, 1} & {*range(size)} for size in sizes]
-            also = [*also, self.place_of(least)]
         for place in also:
             for on_axis, at in zip(few, place, strict=True):
                 on_axis.add(at)
@@ -119,11 +106,10 @@ class Symmetry:
         self.survey = Survey(sizes, run_places)
         devices = {rank for rank in range(mesh.ranks) if self.place_of(rank) in run_places}
         if beside := [
-            own for own in mesh.beside.values() if not devices.isdisjoint(own) and not devices.issuperset(own)
+            own for own in mesh.devices_of.values() if not devices.isdisjoint(own) and not devices.issuperset(own)
         ]:
             raise Unlike(f"ranks {', '.join(map(str, beside[0]))} have one host, and only some of them would be run")
-        self.run = frozenset(devices | {host for host, own in mesh.beside.items() if devices.issuperset(own)})
-        self.checks = frozenset(rank for rank in range(mesh.ranks) if self.place_of(rank) in checks - run_places)
+        self.run = frozenset(devices | {host for host, own in mesh.devices_of.items() if devices.issuperset(own)})
         self._paths: dict[tuple[Axis, int], list[tuple[int, Steps]]] = {}
         self._allowed: set[tuple[int, int]] = set()
         self._watched: dict[int, Questions] = {}
@@ -150,7 +136,7 @@ class Symmetry:
 
     def place(self, rank: int) -> dict[str, int]:
         """Where a rank is on every axis, a host where its first device is."""
-        return self.grid.coordinates(self.mesh.beside.get(rank, (rank,))[0])
+        return self.grid.coordinates(self.mesh.devices_of.get(rank, (rank,))[0])
 
     def place_of(self, rank: int) -> Place:
         """Where a rank is on the folded axes."""
@@ -169,7 +155,7 @@ class Symmetry:
         """The rank that is at these places of the folded axes, and on the others where ``rank`` is."""
         device = self.grid.rank_at({**self.place(rank), **{axis: to[axis] for axis in self.axes}})
         host = self.mesh.host_of(device)
-        return host if rank in self.mesh.beside and host is not None else device
+        return host if rank in self.mesh.devices_of and host is not None else device
 
     def stands_for(self, rank: int, among: Iterable[str]) -> tuple[int, list[tuple[int, int]]]:
         """The rank at the beginning of these folded axes, and for each axis on which ``rank`` is further on, the second
@@ -200,8 +186,8 @@ class Symmetry:
             return
         here, there = self.place(sender), self.place(receiver)
         if axis := next((axis for axis in self.axes if here[axis] != there[axis]), None):
-            said = f"rank {sender} and rank {receiver} pass messages along the axis {axis!r}"
-            unlike = Unlike(said if self.mesh.axes else f"rank {sender} and rank {receiver} pass messages", where)
+            differs = f"rank {sender} and rank {receiver} pass messages along the axis {axis!r}"
+            unlike = Unlike(differs if self.mesh.axes else f"rank {sender} and rank {receiver} pass messages", where)
             unlike.along = axis
             raise unlike
         across = set()
@@ -209,8 +195,8 @@ class Symmetry:
             to = dict(zip(self.axes, place, strict=True))
             across.add(self.mesh.node(self.moved(sender, to)) == self.mesh.node(self.moved(receiver, to)))
         if len(across) > 1:
-            said = f"messages as from rank {sender} to rank {receiver} leave a node in some places only"
-            raise Unlike(said, where)
+            differs = f"messages as from rank {sender} to rank {receiver} leave a node in some places only"
+            raise Unlike(differs, where)
         self._allowed.add((sender, receiver))
 
     # -- what a whole group brings ----------------------------------------------------------
@@ -264,8 +250,8 @@ class Symmetry:
         """Return why it could not be seen that the others do the same, or an empty text."""
         if self.followed or len(self.run) == self.mesh.everyone:
             return ""
-        for rank, asked in self._watched.items():
-            if asked.sources != self._watched[self.stands_for(rank, self.axes)[0]].sources:
+        for rank, questions in self._watched.items():
+            if questions.sources != self._watched[self.stands_for(rank, self.axes)[0]].sources:
                 return f"rank {rank} gives other numbers to its model than the first ranks do"
         return self.survey.taken
 
@@ -421,10 +407,10 @@ class _Step:
         batches = _distance(first.batches, second.batches)
         shards = _distance(*[refined(one.shards, one.total, self.total) for one in (first, second)])
         parts = _distance(*[refined(one.parts, one.of, self.of) for one in (first, second)])
-        alike = first.changed(batches=second.batches, shards=second.shards, total=second.total, extra=second.extra)
+        shifted = first.changed(batches=second.batches, shards=second.shards, total=second.total, extra=second.extra)
         trips = _trips_of(first, batches or 0)
         others = first.extra._replace(parts=second.parts, of=second.of, trips=trips)
-        if batches is None or shards is None or parts is None or alike != second or others != second.extra:
+        if batches is None or shards is None or parts is None or shifted != second or others != second.extra:
             raise _not_moved_on(first, second, shards is None or parts is None)
         self.batches, self.shards, self.parts = batches, shards, parts
 
@@ -440,8 +426,8 @@ def _not_moved_on(first: Labels, second: Labels, jump: bool) -> Unlike:
 
 
 class _Ending:
-    """What ranks begin and end with, as it follows from that of the first one and, for each axis on which they are
-    further on, of the second one there."""
+    """What ranks begin and end with. It is derived from the first rank and, for each folded axis on which a rank is not
+    at the beginning, from the second rank of that axis."""
 
     def __init__(self, known: Sequence[FinalState]) -> None:
         self.first, self.others = known[0], known[1:]
@@ -544,8 +530,8 @@ def _distance(first: frozenset[int], second: frozenset[int]) -> int | None:
 
 
 def _difference(one: Event, two: Event) -> Unlike:
-    """Return the error of two records that ought to be alike: ``one`` is what follows from the first ranks, or what one
-    of these has recorded, ``two`` what another rank has."""
+    """Return the error of two records that ought to be the same: ``one`` follows from the first ranks, or is of one of
+    these, ``two`` is of another rank."""
     for mine, theirs in zip(one.slices, two.slices, strict=False):
         if mine != theirs:
             return other_slices(

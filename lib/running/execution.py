@@ -18,8 +18,8 @@ from ..basics.errors import (
     OutOfTime,
     Place,
     PuzzleError,
+    Spot,
     is_learners,
-    same_spot,
     show_line,
     witnessed,
 )
@@ -349,4 +349,13 @@ def where_it_waits(task: asyncio.Task[object], started: Sequence[asyncio.Task[ob
             continue
         if TASK + within not in said:
             said += TASK + within
-    return line if said == line else same_spot(line, said)
+    return line if said == line else _same_spot(line, said)
+
+
+def _same_spot(spot: str, text: str) -> str:
+    """Return another text of a line of the learner's code."""
+    if not isinstance(spot, Spot):
+        return text
+    other = Spot(text)
+    other.file, other.number = spot.file, spot.number
+    return other

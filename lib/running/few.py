@@ -68,7 +68,7 @@ class Timed(Run):
         return tuple(chain.from_iterable([self._own[rank] for rank in sorted(self._own)]))
 
     @cached_property
-    def alike(self) -> Mapping[int, Sequence[int]]:
+    def represented(self) -> Mapping[int, Sequence[int]]:
         """Each rank from which others follow, all of which were run, with those that follow from it and are not among
         them. Empty where all ranks were run, and with hosts."""
         first = self._symmetry.first
@@ -87,9 +87,9 @@ class Timed(Run):
     @cached_property
     def typical(self) -> tuple[Sequence[Event], int]:
         """The records of the ranks from which the others follow (see ``Outcome``)."""
-        if not self.alike:
+        if not self.represented:
             return self.device_events, self.ranks
-        return tuple(chain.from_iterable(map(self.log_of, self.alike))), len(self.alike)
+        return tuple(chain.from_iterable(map(self.log_of, self.represented))), len(self.represented)
 
     @property
     def writers(self) -> list[Model]:
@@ -181,8 +181,8 @@ def _follow(
     scripts: dict[int, Script],
 ) -> None:
     """Run ranks beside what the first ones have written down: all of them, where it was not seen that they do the same,
-    else the first ones again, this time with plain numbers, and a few more. Raise Unlike if one does otherwise."""
-    others = [*range(shape.ranks)] if symmetry.unseen() else [*scripts, *sorted(symmetry.checks)]
+    else the first ones again, this time with plain numbers. Raise Unlike if one does otherwise."""
+    others = [*range(shape.ranks)] if symmetry.unseen() else [*scripts]
     for start in range(0, len(others), AT_ONCE):
         dist = Dist.of(shape, cast(AnySimulator, Following(symmetry, scripts)))
         models = [Model(rank, dist, work.layers, work.batches) for rank in others[start : start + AT_ONCE]]

@@ -17,7 +17,7 @@ from ..real.prices import Mfu, RealCost
 from ..record.events import END, Event
 from ..record.figures.score import makespan
 from ..represent.symmetry import Symmetry
-from ..schedules.written import written
+from ..schedules.exported import exported
 from .execution import execute, left_over, name_of
 from .limits import collector_off
 from .workload import Workload
@@ -90,7 +90,7 @@ class Run(Outcome):
     def schedule(self) -> str:
         """Return the work of a pipeline as the CSV that torch.distributed.pipelining loads, a line a rank. Copies of a
         pipeline have one text. Raises PuzzleError for what such rows have no words for, with the reason."""
-        return written(self.events, self.ranks, self.layers)
+        return exported(self.events, self.ranks, self.layers)
 
     def verify(self) -> str:
         """Return a sentence on final weights that are right. Raise PuzzleError if they are not, or the run failed."""

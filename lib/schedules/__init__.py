@@ -10,7 +10,6 @@ program   rows as a function that run, draw, grade and the engines take
 figures   time and memory of rows without running them
 task      what a search looks for, and the bounds that all rows have
 moves     rows made by a rule, and by moving one piece of work at a time
-sent      such rows as text, with messages where some are sent later
-written   a pipeline's run as rows, which PyTorch loads
+exported  a pipeline's run as rows, which PyTorch loads
 ========  ======================================================================
 """

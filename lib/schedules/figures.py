@@ -219,3 +219,13 @@ def figures(plan: Plan, rank_of: Sequence[int], prices: Prices) -> tuple[TimeUni
     4.5
     """
     return Figures(plan, rank_of, prices).found()
+
+
+def as_text(plan: Plan) -> str:
+    """Return rows of work as a text that ``schedule`` reads, which puts in what is not sent later, and receives.
+
+    >>> print(as_text([[("F", 0, 0), ("B", 0, 0)], [("F", 1, 0), ("B", 1, 0)]]))
+    0F0,0B0
+    1F0,1B0
+    """
+    return "\n".join(",".join(f"{stage}{kind}{mb}" for kind, stage, mb in row) for row in plan)

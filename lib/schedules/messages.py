@@ -1,7 +1,7 @@
 """The messages of a schedule: put into rows that have none, checked in rows that have them; and who waits for whom."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from ..basics.errors import PuzzleError
 from .actions import BACKWARD, FORWARD, RECEIVES, RECV_B, RECV_F, SEND_F, SENDS, Action
@@ -14,20 +14,22 @@ IN_ORDER = "between two ranks messages come in the order in which they are sent"
 
 
 def complete(rows: Rows, order: Order, at_once: bool) -> Rows:
-    """Return rows with all messages in them. If a text has some, it has to have all: then they are checked, and
+    """Return rows with all messages in them. If a text has receives, it has to have all: then they are checked, and
     PuzzleError is raised for one that is missing, that nobody needs, or that stands in the wrong order.
 
-    If it has none, each result is sent at once. A receive stands where its message is sent, as PyTorch puts it
-    (``_add_send_recv``), so that it is on its way while the rank works. A rank that waits ``at_once`` would lose that
-    time: there a receive stands right before the work that reads what comes.
+    If it has none, each result is sent at once, or where the text says so. A receive stands where its message is sent,
+    as PyTorch puts it (``_add_send_recv``), so that it is on its way while the rank works. A rank that waits
+    ``at_once`` would lose that time: there a receive stands right before the work that reads what comes.
     """
-    if any(part.kind in (*SENDS, *RECEIVES) for _, part in parts_of(rows)):
+    given = {part for _, part in parts_of(rows) if part.kind in (*SENDS, *RECEIVES)}
+    if not any(part.kind in RECEIVES for part in given):
+        rows = (_received_at_use if at_once else _received_when_sent)(rows, order, given)
+    if given:
         _check(rows, order)
-        return rows
-    return _received_at_use(rows, order) if at_once else _received_when_sent(rows, order)
+    return rows
 
 
-def _received_when_sent(rows: Rows, order: Order) -> Rows:
+def _received_when_sent(rows: Rows, order: Order, late: Set[Action]) -> Rows:
     """Let the ranks take turns, an action each. What one sends, the other receives then, so no rows can be mixed up."""
     left = [deque(row) for row in rows]
     complete: list[list[Cell]] = [[] for _ in rows]
@@ -40,8 +42,9 @@ def _received_when_sent(rows: Rows, order: Order) -> Rows:
                 continue
             cell = row.popleft()
             complete[rank].append(cell)
-            for made in _made_by(cell, order):
-                complete[rank].append(cell._replace(action=made.sent))
+            for made in _sent_with(cell, order, late):
+                if made.sent != cell.action:
+                    complete[rank].append(cell._replace(action=made.sent))
                 complete[made.receiver].append(Cell(made.received, made.receiver, cell.column))
                 received.add(made.received)
             moved = True
@@ -49,11 +52,11 @@ def _received_when_sent(rows: Rows, order: Order) -> Rows:
     return tuple(map(tuple, complete))
 
 
-def _received_at_use(rows: Rows, order: Order) -> Rows:
+def _received_at_use(rows: Rows, order: Order, late: Set[Action]) -> Rows:
     """Receive each message right before it is read, and with it those that were sent here before it."""
     coming = defaultdict[Pair, deque[Message]](deque)
     for row in rows:
-        for made in (made for cell in row for made in _made_by(cell, order)):
+        for made in (made for cell in row for made in _sent_with(cell, order, late)):
             coming[made.sender, made.receiver].append(made)
 
     def with_messages(row: Sequence[Cell]) -> Iterator[Cell]:
@@ -65,8 +68,9 @@ def _received_at_use(rows: Rows, order: Order) -> Rows:
                     received.add(first)
                     yield cell._replace(action=first)
             yield cell
-            for made in _made_by(cell, order):
-                yield cell._replace(action=made.sent)
+            for made in _sent_with(cell, order, late):
+                if made.sent != cell.action:
+                    yield cell._replace(action=made.sent)
 
     return tuple(tuple(with_messages(row)) for row in rows)
 
@@ -79,15 +83,23 @@ def _made_by(cell: Cell, order: Order) -> list[Message]:
     return [made for part in cell.action.parts() if (made := order.message_after(part)) is not None]
 
 
+def _sent_with(cell: Cell, order: Order, late: Set[Action]) -> list[Message]:
+    """Return the messages that go out with a cell: that of a send, or those of its results that are not sent later."""
+    if cell.action.kind in SENDS:
+        made = order.message_after(cell.action._replace(kind=FORWARD if cell.action.kind == SEND_F else BACKWARD))
+        return [made] if made is not None else []
+    return [made for made in _made_by(cell, order) if made.sent not in late]
+
+
 def _check(rows: Rows, order: Order) -> None:
     messages = [made for row in rows for cell in row for made in _made_by(cell, order)]
     by_action = {action: made for made in messages for action in (made.sent, made.received)}
     for row in rows:
         _check_places(row, order, by_action)
-    written = {cell.action: cell for row in rows for cell in row if cell.action.kind in (*SENDS, *RECEIVES)}
+    there = {cell.action for row in rows for cell in row if cell.action.kind in (*SENDS, *RECEIVES)}
     for made in messages:
         for action, rank in ((made.sent, made.sender), (made.received, made.receiver)):
-            if action not in written:
+            if action not in there:
                 problem = f"{action} is missing: rank {made.sender} has something for rank {made.receiver}"
                 after = next((cell for cell in rows[rank] if made in _made_by(cell, order)), None)
                 expected = f"{action}" if after is None else f"{after.action}, {action}: after column {after.column}"

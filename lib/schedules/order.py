@@ -146,8 +146,6 @@ def _micro_batches(rows: Rows, stages: int) -> int:
     if not counted:
         problem = "these rows have no work in them: no F, no B, no I, no W"
         raise PuzzleError(problem, where="schedule", expected="0F0, 0F1, 0B0, 0B1", line="")
-    for stage in range(stages):
-        _check_numbers(rows, stage)
     of_stage = [frozenset(part.micro_batch for part in counted if part.stage == stage) for stage in range(stages)]
     most = Counter(of_stage).most_common(1)[0][0]
     everyone = range(len(most))
@@ -157,56 +155,23 @@ def _micro_batches(rows: Rows, stages: int) -> int:
         for micro_batch in everyone:
             if fault := _fault({kind: counted[Action(stage, kind, micro_batch)] for kind in COMPUTED}):
                 action, problem = f"{stage}{fault[0]}{micro_batch}", fault[1]
-                cells = [cell for cell, part in parts_of(rows) if part.stage == stage]
-                there = [cell for cell in cells if action in map(str, cell.action.parts())]
-                where = f"the row of rank {cells[0].rank}" + (f", column {there[-1].column}" if there else "")
-                expected = ONCE
-                if not there:
-                    place = _place(cells, Action(stage, fault[0], micro_batch))
-                    expected = f"{action} in that row, once{place}"
-                raise PuzzleError(f"{action} {problem}", where=where, expected=expected, line="")
+                cells = [(cell, part) for cell, part in parts_of(rows) if part.stage == stage]
+                there = [f", column {cell.column}" for cell, part in cells if str(part) == action]
+                where = f"the row of rank {cells[0][0].rank}{(there or [''])[-1]}"
+                raise PuzzleError(f"{action} {problem}", where=where, expected=ONCE, line="")
     return len(everyone)
-
-
-def _check_numbers(rows: Rows, stage: int) -> None:
-    """Raise PuzzleError for a stage whose forwards have numbers one higher than its backwards, as the last stage has
-    where PyTorch 2.13 prints 1F1B."""
-    own = [(cell, part) for cell, part in parts_of(rows) if part.stage == stage and part.micro_batch is not None]
-    forwards = [(part.micro_batch or 0, cell) for cell, part in own if part.kind == FORWARD]
-    backs = {part.micro_batch for _, part in own if part.kind in TO_INPUT}
-    if forwards and {number - 1 for number, _ in forwards} == backs and 0 in backs:
-        problem = f"stage {stage} goes forward with the micro-batches {_shown({mb for mb, _ in forwards})}, and back"
-        problem += f" with {_shown(backs)}"
-        expected = (
-            f"{stage}F0 there, and one less in every forward of this row: PyTorch 2.13 prints the last row of 1F1B so"
-        )
-        raise wrong(forwards[0][1], problem, expected)
-
-
-def _place(cells: Sequence[Cell], missing: Action) -> str:
-    """Return, as the end of a sentence, after or before which action of its stage one belongs that is missing."""
-    kinds = {FORWARD: TO_INPUT, BACKWARD_WEIGHT: (BACKWARD_INPUT,)}.get(missing.kind, (FORWARD,))
-    near = {missing._replace(kind=kind) for kind in kinds}
-    found = next((cell for cell in cells if near.intersection(cell.action.parts())), None)
-    if found is None:
-        return ""
-    return f", {'before' if missing.kind == FORWARD else 'after'} {found.action} in column {found.column}"
 
 
 def _other_micro_batches(
     rows: Rows, stage: int, here: frozenset[int | None], wanted: frozenset[int | None]
 ) -> PuzzleError:
-    """Return the error for a stage that works on other micro-batches than it should: where the first one stands that is
-    too many, or which is missing."""
+    """Return the error for a stage that works on other micro-batches than it should, at the first that is too many."""
     cells = [(cell, part) for cell, part in parts_of(rows) if part.stage == stage]
     where = f"the row of rank {cells[0][0].rank}"
-    expected = f"all of {_shown(wanted)}, as other stages do, numbered from 0 without a gap"
     if extra := [cell for cell, part in cells if part.kind in COMPUTED and part.micro_batch not in wanted]:
         where = f"{where}, column {extra[0].column}, {extra[0].action}"
-    else:
-        missing = min(number for number in wanted - here if number is not None)
-        expected = f"{expected}: {stage}F{missing} and {stage}B{missing}"
-    problem = f"stage {stage} works on {f'the micro-batches {_shown(here)}' if here else 'no micro-batch'}"
+    problem = f"stage {stage} works on the micro-batches {_shown(here)}"
+    expected = f"all of {_shown(wanted)}, as other stages do, numbered from 0 without a gap"
     return PuzzleError(problem, where=where, expected=expected, line="")
 
 

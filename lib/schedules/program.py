@@ -135,7 +135,7 @@ class _Rank:
         self.per_stage = model.LAYERS // plan.stages
         self.coming: dict[tuple[str, int, int], Awaitable[object]] = {}
         self.sending: list[Awaitable[None]] = []
-        self.beside = False
+        self.overlapped = False
         """Whether what is carried out is the backward of an overlapped pair."""
         mine = [stage for stage, rank in plan.rank_of.items() if rank == self.place]
         self.weights = (Shards if sharded else Weights)(
@@ -182,7 +182,7 @@ class _Rank:
                 continue
             if not together:
                 await self._bring(part)
-            self.beside = bool(action.both) and part.kind != FORWARD
+            self.overlapped = bool(action.both) and part.kind != FORWARD
             await self.verbs[part.kind](part.stage, part.micro_batch)
 
     async def _bring(self, action: Action) -> None:
@@ -222,7 +222,7 @@ class _Rank:
         for layer in reversed(self.layers(stage)):
             weight = await self.weights.whole(layer)  # first: while it is gathered, all else stays stored
             inp, grad = model.activations.pop((layer, mb)), model.grad_activations.pop((layer + 1, mb))
-            of_weight, grad = model.backward(layer, inp, grad, weight, overlapped=self.beside)
+            of_weight, grad = model.backward(layer, inp, grad, weight, overlapped=self.overlapped)
             if layer > 0:
                 model.grad_activations[layer, mb] = grad
             self.weights.add(layer, of_weight)
@@ -233,7 +233,7 @@ class _Rank:
         for layer in reversed(self.layers(stage)):
             weight = await self.weights.whole(layer)
             inp, grad = model.activations[layer, mb], model.grad_activations[layer + 1, mb]
-            grad = model.backward_input(layer, inp, grad, weight, overlapped=self.beside)
+            grad = model.backward_input(layer, inp, grad, weight, overlapped=self.overlapped)
             if layer > 0:
                 model.grad_activations[layer, mb] = grad
 
@@ -243,7 +243,7 @@ class _Rank:
         for layer in reversed(self.layers(stage)):
             weight = await self.weights.whole(layer)  # first: while it is gathered, all else stays stored
             inp, grad = model.activations.pop((layer, mb)), model.grad_activations.pop((layer + 1, mb))
-            of_weight = model.backward_weight(layer, inp, grad, weight, overlapped=self.beside)
+            of_weight = model.backward_weight(layer, inp, grad, weight, overlapped=self.overlapped)
             self.weights.add(layer, of_weight)
 
     async def send_output(self, stage: int, mb: int) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
-from .actions import COMPUTED, RECEIVES, SENDS, Action, read_action
+from .actions import Action, read_action
 
 MOST = 50_000_000  # characters of a file
 ACTIONS = (
@@ -54,9 +54,8 @@ def read_rows(source: object) -> tuple[str, Rows]:
         for rank, row in enumerate(table)
     )
     if not any(rows):
-        raise PuzzleError(
-            "there is no action in this schedule", where="schedule", got=describe(text[:60]), expected=EXAMPLE
-        )
+        problem, got = "there is no action in this schedule", describe(text[:60])
+        raise PuzzleError(problem, where="schedule", got=got, expected=EXAMPLE)
     return name, rows
 
 
@@ -110,29 +109,7 @@ def _by_steps(text: str) -> list[list[str]]:
 def _action(text: str, rank: int, column: int) -> Action:
     action = read_action(text)
     if action is None:
-        raise PuzzleError(
-            f"{describe(text.strip())} is no action of a schedule",
-            where=f"the row of rank {rank}, column {column}",
-            expected=_meant(text),
-            line="",
-        )
+        problem = f"{describe(text.strip())} is no action of a schedule"
+        where = f"the row of rank {rank}, column {column}"
+        raise PuzzleError(problem, where=where, expected=ACTIONS, line="")
     return action
-
-
-def _meant(text: str) -> str:
-    """Return what somebody may have meant by what is no action."""
-    bare = re.sub(r"[\s\x00'\"]", "", text).upper()
-    if read_action(bare) is not None:
-        return bare
-    if read_action(halves := re.sub(r"B([IW])", r"\1", bare)) is not None:  # as print(run) writes them
-        return halves
-    words = [word.strip() for word in re.split(r"[;\t ]+", text.strip())]
-    if len(words) > 1 and all(map(read_action, words)):
-        return f"{', '.join(words[:4])}: commas between actions"
-    if "OVERLAP" in bare or ("_" in bare and not any(kind in bare for kind in (*SENDS, *RECEIVES))):
-        return "a forward, then a backward: (0F1;1B0)OVERLAP_F_B"
-    if numbers := re.fullmatch(r"(\d+)\D+(\d+)", bare):
-        stage, micro_batch = numbers.groups()
-        kinds = [f"{stage}{kind}{micro_batch}" for kind in COMPUTED]
-        return f"{', '.join(kinds[:-1])} or {kinds[-1]}, for what stage {stage} does with micro-batch {micro_batch}"
-    return ACTIONS

@@ -18,7 +18,7 @@ from ..real.transformer import Transformer
 from ..running.few import time_few
 from ..running.run import Run, check_function, run
 from . import planned
-from .instead import WAYS, around, what_would_do
+from .alternatives import WAYS, around, what_would_do
 from .least import Least, two_lengths
 from .sweep import beats, show_progress
 from .ways import COPIES, HYBRID, INTERLEAVED, MOST_GPUS, MOST_LAYERS, PIPELINE, SHARDED, Program, Ways

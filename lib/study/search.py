@@ -15,9 +15,9 @@ from ..basics.units import Elements
 from ..machine.cost import Cost
 from ..record.figures.score import idle_share
 from ..running.run import Run, run
+from ..schedules.figures import as_text
 from ..schedules.moves import look
 from ..schedules.program import AWAITED, Schedule, schedule
-from ..schedules.sent import written
 from ..schedules.task import PLACEMENTS, Rows, Task
 from .sweep import BAR, Sweep, Trial
 
@@ -139,8 +139,7 @@ def _run(task: Task, rows: Rows) -> Found:
     """Run rows that were found, and receive at once or at use, whatever is faster within the cap."""
     done: list[tuple[float, Elements, int, Found]] = []
     for receives in AWAITED:
-        text = written(rows, task.rank_of, receives == AWAITED[1])
-        plan = schedule(text, receives)
+        plan = schedule(as_text(rows), receives)
         plan.__name__ = task.placement + ("" if task.cap is None else f" in {task.cost.size_unit.show(task.cap)}")
         ran = run(plan, plan.ranks, plan.stages, plan.micro_batches, cost=task.cost, timeout=None)
         if receives == "at once" or task.cap is None or ran.memory <= task.cap:

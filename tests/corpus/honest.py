@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.programs import COURSE
+from tests.programs import COURSE, REPAIRS
 
 from . import Program, after, changed, of_each_puzzle, whole
 from .elsewhere import HONEST as ELSEWHERE
@@ -287,24 +287,14 @@ async def fsdp(m):
         m.set_final_weight(l, m.weights[l])
 """),
     # -- programs repaired ----------------------------------------------------------------------------------------
-    changed("repair_local", "repaired"),
-    changed("repair_skip", "repaired"),
+    *(changed(name, "repaired") for name in REPAIRS),
     changed("repair_skip", "a zero only where there is nothing", ("        grad = model.fake_grad(layer, [])\n        if busy:", "        if not busy:\n            grad = model.fake_grad(layer, [])\n        else:")),
-    changed("repair_twice", "repaired"),
     changed("repair_twice", "summed with the last micro-batch", ("model.grad_weights[layer] = grad\n", "model.grad_weights[layer] = await model.allreduce(grad, layer) if batch >= model.RANKS else grad\n"), ("grad = await model.allreduce(model.grad_weights.pop(layer), layer)", "grad = model.grad_weights.pop(layer)")),
-    changed("repair_deadlock", "repaired"),
     changed("repair_deadlock", "says from whom", ("await model.receive()", "await model.receive(src=1 - model.rank)")),
-    changed("repair_groups", "repaired"),
     changed("repair_local", "sums under the key of the last micro-batch", ("sums = model.grad_weights", "sums, total = model.grad_weights, {}"), ("sums[layer] = sums[layer] + grad if layer in sums else grad", "sums[layer, batch] = grad\n            if batch:\n                sums[layer, batch] = sums.pop((layer, batch - 1)) + sums[layer, batch]"), ("sums.pop(layer)", "sums.pop((layer, model.BATCHES - 1))")),
     changed("repair_groups", "pieces stored, then summed across", ('grad = await model.scatterreduce(grad, layer, axis="shard")\n        grad = await model.allreduce(grad, layer, axis="replica")\n', 'model.grad_weights[layer] = await model.scatterreduce(grad, layer, axis="shard")\n        grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")\n')),
-    changed("repair_quiet", "repaired"),
     changed("repair_quiet", "dealt round and round", ("mine = range(model.rank * share, (model.rank + 1) * share)", "mine = range(model.rank, share * model.RANKS, model.RANKS)")),
-    changed("repair_bargain", "repaired"),
     changed("repair_bargain", "the last weight is kept, which is used again at once", ("        weight = await model.allgather(model.weights[layer], layer)\n        ### BROKEN\n        # weight = model", "        if layer < model.LAYERS - 1:\n            weight = await model.allgather(model.weights[layer], layer)\n        else:\n            weight = model.weights.pop('whole')\n        ### BROKEN\n        # weight = model"), ("        model.activations[layer + 1] =", "        if layer == model.LAYERS - 1:\n            model.weights['whole'] = weight\n        model.activations[layer + 1] =")),
-    changed("repair_book", "repaired"),
-    changed("repair_experts", "repaired"),
-    changed("repair_zigzag", "repaired"),
-    changed("repair_straggler", "repaired"),
     changed("repair_straggler", "as far as the speed allows", ("    mine = range(model.RANKS - 1 - model.rank, model.BATCHES, model.RANKS)\n", """\
     until = [0.0] * model.RANKS  # when each rank is done with what it has so far
     mine = []

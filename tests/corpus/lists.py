@@ -58,13 +58,12 @@ ALL_ACROSS = """    layers = range(model.LAYERS)
 """
 
 MISTAKES: list[Program] = [
-    changed("ddp", "one list for all sums", (SUM + UPDATE, AT_ONCE + UPDATE), says=SAYS),
-    changed("ddp", "lists of one", (SUM, "        [grad] = await model.allreduce([grad], [layer])\n"), says=SAYS),
-    changed("wsdp", "a list of one, once", (SUM, SUM.replace("await model.allreduce(grad, layer)", "(await model.allreduce((grad,), (layer,)))[0] if layer == 0 else await model.allreduce(grad, layer)")), says=SAYS),
-    changed("fsdp", "layers in pairs", (BACKWARDS + GATHER, BACKWARDS + BACKWARD_PAIR), (GATHER, FORWARD_PAIR), (REDUCE, REDUCE_PAIR), says=SAYS),
-    changed("replica_fsdp", "two lists across the nodes", (ACROSS, ALL_ACROSS), says=SAYS),
-    changed("fsdp", "gathers of one", ("weight = await model.allgather(model.weights[layer], layer)", "[weight] = await model.allgather([model.weights[layer]], [layer])"), says=SAYS),
-    changed("pipeline_fsdp", "gathers of one", ("weight = await model.allgather(model.weights[layer], layer)", "[weight] = await model.allgather([model.weights[layer]], [layer])"), says=SAYS),
+    changed("ddp", "one list for all sums", (SUM + UPDATE, AT_ONCE + UPDATE)),
+    changed("wsdp", "a list of one, once", (SUM, SUM.replace("await model.allreduce(grad, layer)", "(await model.allreduce((grad,), (layer,)))[0] if layer == 0 else await model.allreduce(grad, layer)"))),
+    changed("fsdp", "layers in pairs", (BACKWARDS + GATHER, BACKWARDS + BACKWARD_PAIR), (GATHER, FORWARD_PAIR), (REDUCE, REDUCE_PAIR)),
+    changed("replica_fsdp", "two lists across the nodes", (ACROSS, ALL_ACROSS)),
+    changed("fsdp", "gathers of one", ("weight = await model.allgather(model.weights[layer], layer)", "[weight] = await model.allgather([model.weights[layer]], [layer])")),
+    changed("pipeline_fsdp", "gathers of one", ("weight = await model.allgather(model.weights[layer], layer)", "[weight] = await model.allgather([model.weights[layer]], [layer])")),
 ]  # fmt: skip
 
 TAMPERING: list[Program] = [

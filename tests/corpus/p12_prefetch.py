@@ -6,7 +6,6 @@ from . import changed, whole
 
 LAST = "    ahead = model.allgather(model.weights[model.LAYERS - 1], model.LAYERS - 1)\n"
 DOWN = "        if layer > 0:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n"
-UP = "        if layer + 1 < model.LAYERS:\n            ahead = model.allgather(model.weights[layer + 1], layer + 1)\n"
 INTO = '        model.weights["whole"] = await ahead\n'
 POP = '        weight = model.weights.pop("whole")\n'
 SUM = "        sums[layer] = model.scatterreduce(grad, layer)\n"
@@ -78,38 +77,28 @@ HONEST = [
 ]  # fmt: skip
 
 MISTAKES = [
-    changed("prefetch", "puzzle 4: each call awaited", base="fsdp_blocking", says="over the target: 35.4 ticks"),
-    changed("prefetch", "ahead in the forward pass only", (LAST, ""), (DOWN, ""), (INTO + "        inp, grad_out", '        model.weights["whole"] = await model.allgather(model.weights[layer], layer)\n        inp, grad_out'),
-            says="over the target: 31.4 ticks"),
-    changed("prefetch", "gathered after the backward (BACKWARD_POST)", (DOWN, ""), (SUM, "        model.grad_weights[layer] = grad\n" + DOWN + SUM.replace("grad,", "model.grad_weights.pop(layer),")),
-            says="over the target: 27.4 ticks"),
-    changed("prefetch", "puzzle 4, each gather after the backward", ("gathers: str, waits: int", 'gathers: str = "a", waits: int = 0'), base="fsdp_overlapped", says="over the target: 24.1 ticks"),
-    changed("prefetch", "gathered behind the sum", (DOWN, ""), (SUM, SUM + DOWN), says="over the target: 31.4 ticks"),
-    changed("prefetch", "each sum awaited", (SUM + TAKE, "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n"), (REST, ""), says="over the target: 27.4 ticks"),
-    changed("prefetch", "started and awaited in one line", ("ahead = model.allgather(model.weights[layer + 1]", "ahead = await model.allgather(model.weights[layer + 1]"), says="can't be used in 'await' expression"),
+    changed("prefetch", "puzzle 4: each call awaited", base="fsdp_blocking"),
+    changed("prefetch", "ahead in the forward pass only", (LAST, ""), (DOWN, ""), (INTO + "        inp, grad_out", '        model.weights["whole"] = await model.allgather(model.weights[layer], layer)\n        inp, grad_out')),
+    changed("prefetch", "gathered after the backward (BACKWARD_POST)", (DOWN, ""), (SUM, "        model.grad_weights[layer] = grad\n" + DOWN + SUM.replace("grad,", "model.grad_weights.pop(layer),"))),
+    changed("prefetch", "puzzle 4, each gather after the backward", ("gathers: str, waits: int", 'gathers: str = "a", waits: int = 0'), base="fsdp_overlapped"),
+    changed("prefetch", "each sum awaited", (SUM + TAKE, "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n"), (REST, "")),
     changed("prefetch", "two ahead", (LAST, LAST + "    second = model.allgather(model.weights[model.LAYERS - 2], model.LAYERS - 2) if model.LAYERS > 1 else None\n"),
-            (DOWN, "        ahead, second = second, None\n        if layer > 1:\n            second = model.allgather(model.weights[layer - 2], layer - 2)\n"), says="over the target: 2,686,976"),
+            (DOWN, "        ahead, second = second, None\n        if layer > 1:\n            second = model.allgather(model.weights[layer - 2], layer - 2)\n")),
     changed("prefetch", "every whole weight kept for the way down", (LAST, ""), (DOWN, ""), (INTO + "        inp, grad_out", "        inp, grad_out"),
             ('model.weights["whole"] = await', 'model.weights["whole", layer] = await'),
             ('model.activations[layer], model.weights.pop("whole")', 'model.activations[layer], model.weights["whole", layer]'),
-            ('model.weights.pop("whole")', 'model.weights.pop(("whole", layer))'), says="over the target: 3,276,800 elements"),
-    changed("prefetch", "the gathered weight is not stored", (INTO + DOWN, "        weight = await ahead\n" + DOWN), (POP, ""), says="was not stored when rank 0 issued allgather"),
-    changed("prefetch", "the layer below the lowest gathered", (DOWN, DOWN.split("\n", 1)[1][4:]), says="nothing is stored in weights under -1"),
-    changed("prefetch", "the way down gathers upwards", ("ahead = model.allgather(model.weights[layer - 1], layer - 1)", "ahead = model.allgather(model.weights[layer], layer)"), says="the weight is that of layer 5"),
-    changed("prefetch", "no gather between the passes", (LAST, ""), says="was not stored when rank 0 issued forward"),
-    changed("prefetch", "the last sum never taken", (REST, ""), says="nothing is stored in grad_weights under 0"),
-    changed("prefetch", "updated with a sum that has not arrived", (TAKE, ""), (REST, ""), ("model.grad_weights.pop(layer), model.weights[layer], model.opt", "sums[layer], model.weights[layer], model.opt"), says="did you forget `await`?"),
+            ('model.weights.pop("whole")', 'model.weights.pop(("whole", layer))')),
+    changed("prefetch", "the gathered weight is not stored", (INTO + DOWN, "        weight = await ahead\n" + DOWN), (POP, "")),
+    changed("prefetch", "the way down gathers upwards", ("ahead = model.allgather(model.weights[layer - 1], layer - 1)", "ahead = model.allgather(model.weights[layer], layer)")),
+    changed("prefetch", "updated with a sum that has not arrived", (TAKE, ""), (REST, ""), ("model.grad_weights.pop(layer), model.weights[layer], model.opt", "sums[layer], model.weights[layer], model.opt")),
     changed("prefetch", "ranks begin in different orders", (DOWN, ""), (SUM, "        model.grad_weights[layer] = grad\n        if model.rank % 2 and layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n"
-             "        sums[layer] = model.scatterreduce(model.grad_weights.pop(layer), layer)\n        if model.rank % 2 == 0 and layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n"), says="in the same order"),
+             "        sums[layer] = model.scatterreduce(model.grad_weights.pop(layer), layer)\n        if model.rank % 2 == 0 and layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n")),
     # -- round the work -------------------------------------------------------------------------------------
-    changed("prefetch", "whole weights from the start", (LOAD, "layer\n"), ("await ahead", "model.weights[layer]"), says="a shard comes twice"),
+    changed("prefetch", "whole weights from the start", (LOAD, "layer\n"), ("await ahead", "model.weights[layer]")),
     changed("prefetch", "its own piece let go while the whole is there", (LAST, LAST.replace("[model.LAYERS - 1]", ".pop(model.LAYERS - 1)")), (DOWN, DOWN.replace("[layer - 1]", ".pop(layer - 1)")), (POP, ""),
-            (BACKWARD, BACKWARD.replace("weight)", 'model.weights["whole"])') + '        model.weights[layer] = model.weights.pop("whole").shard(model.rank, model.RANKS)\n'), says="cut out of a gathered weight"),
-    changed("prefetch", "whole sums", ("model.scatterreduce(grad, layer)", "model.allreduce(grad, layer)"), says="received a whole summed gradient"),
-    changed("prefetch", "all-reduced and cut", ("sums[layer] = model.scatterreduce(", "sums[layer] = model.allreduce("), ("await sums.pop(layer + 1)", "(await sums.pop(layer + 1)).shard(model.rank, model.RANKS)"), ("await sums.pop(0)", "(await sums.pop(0)).shard(model.rank, model.RANKS)"), says="this is puzzle 3: the rank received a whole summed gradient"),
-    changed("prefetch", "no sum at all", ("sums[layer] = model.scatterreduce(grad, layer)", "model.grad_weights[layer] = grad.shard(model.rank, model.RANKS)"), (TAKE, ""), (REST, ""), says="missing micro-batch"),
-    changed("prefetch", "a gradient made up", ("sums[layer] = model.scatterreduce(grad, layer)", "model.grad_weights[layer] = model.fake_grad(layer, range(model.BATCHES)).shard(model.rank, model.RANKS)"), (TAKE, ""), (REST, ""), says="made up"),
-    changed("prefetch", "whole weights kept where nobody counts them", ("    sums = {}\n" + LAST, "    sums = {}\n"), (DOWN, ""), (INTO + "        inp, grad_out", "        inp, grad_out"),
-            ("    ahead = model.allgather(model.weights[0], 0)", "    aside = []\n    ahead = model.allgather(model.weights[0], 0)"), (POP, "        weight = aside[layer]\n"),
-            ('model.activations[layer], model.weights.pop("whole")\n', 'model.activations[layer], model.weights.pop("whole")\n        aside.append(weight)\n'), says="was not stored when"),
+            (BACKWARD, BACKWARD.replace("weight)", 'model.weights["whole"])') + '        model.weights[layer] = model.weights.pop("whole").shard(model.rank, model.RANKS)\n')),
+    changed("prefetch", "whole sums", ("model.scatterreduce(grad, layer)", "model.allreduce(grad, layer)")),
+    changed("prefetch", "all-reduced and cut", ("sums[layer] = model.scatterreduce(", "sums[layer] = model.allreduce("), ("await sums.pop(layer + 1)", "(await sums.pop(layer + 1)).shard(model.rank, model.RANKS)"), ("await sums.pop(0)", "(await sums.pop(0)).shard(model.rank, model.RANKS)")),
+    changed("prefetch", "no sum at all", ("sums[layer] = model.scatterreduce(grad, layer)", "model.grad_weights[layer] = grad.shard(model.rank, model.RANKS)"), (TAKE, ""), (REST, "")),
+    changed("prefetch", "a gradient made up", ("sums[layer] = model.scatterreduce(grad, layer)", "model.grad_weights[layer] = model.fake_grad(layer, range(model.BATCHES)).shard(model.rank, model.RANKS)"), (TAKE, ""), (REST, "")),
 ]  # fmt: skip

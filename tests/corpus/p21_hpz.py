@@ -10,7 +10,6 @@ POP = 'in_node = model.weights.pop(("node", layer))'
 SECOND = 'weight = await model.allgather(in_node, layer, axis="shard")'
 SUM = "grad = await model.scatterreduce(grad, layer)"
 LOSS = "model.loss(model.activations.pop(model.LAYERS))"
-INPUT = "model.get_activation([model.rank])"
 POPPED = "model.activations.pop(layer), model.grad_activations.pop(layer + 1)"
 UPDATE = "layer, grad, model.weights[layer], model.opt_states[layer]"
 ANSWER = "        model.set_final_weight(layer, model.weights[layer])\n"
@@ -31,23 +30,20 @@ HONEST = [
 ]  # fmt: skip
 
 MISTAKES = [
-    changed("hpz", "FSDP", base="fsdp_through_one_card", says="over the target: 171 ticks"),
-    changed("hpz", "everything over the node", base="hsdp", says="it begins with the wrong part of the weight of layer 0"),
-    changed("hpz", "weights over the node, states over all", (LOADED, '        model.weights["node", layer], state = model.load_weights(layer, shard, shards)\n        model.opt_states[layer] = state.shard(model.axis_index("replica"), model.axis_size("replica"))\n'), (FIRST, 'weight = await model.allgather(model.weights["node", layer], layer, axis="shard")'), (f"        {KEEP}\n", ""), (SUM, 'grad = await model.scatterreduce(grad, layer, axis="shard")\n        grad = await model.scatterreduce(grad, layer, axis="replica")'), (UPDATE, 'layer, grad, model.weights["node", layer].shard(model.axis_index("replica"), model.axis_size("replica")), model.opt_states[layer]'), (ANSWER, '        model.weights[layer] = await model.allgather(model.weights[layer], layer, axis="replica")\n' + ANSWER), (POP, 'in_node = model.weights["node", layer]'), says="it begins with the wrong part of the weight of layer 0"),
-    changed("hpz", "all that was gathered is kept", (KEEP, 'model.weights["node", layer] = weight'), (SECOND, "weight = in_node"), says="over the target: 1,884,160 elements"),
-    changed("hpz", "the piece of all ranks instead of the node's", (KEEP, 'model.weights["node", layer] = weight.shard(model.rank, model.RANKS)'), says="the weight is not complete"),
-    changed("hpz", "a copy for each replica instead of each node", ('axis_index("shard"), model.axis_size("shard")', 'axis_index("replica"), model.axis_size("replica")'), (SECOND, SECOND.replace("shard", "replica")), says="over the target: 171 ticks"),
-    changed("hpz", "a gather without an axis", (SECOND, "weight = await model.allgather(in_node, layer)"), says="a shard comes twice"),
-    changed("hpz", "sums in the node alone", (SUM, 'grad = await model.scatterreduce(grad, layer, axis="shard")'), says="the gradient is missing micro-batch"),
-    changed("hpz", "sums across alone", (SUM, 'grad = await model.scatterreduce(grad, layer, axis="replica")'), says="the gradient is missing micro-batch"),
-    changed("hpz", "a whole sum", (SUM, "grad = await model.allreduce(grad, layer)"), says="this is puzzle 3"),
-    changed("hpz", "the copy is the one that is updated", (UPDATE, "layer, grad, in_node, model.opt_states[layer]"), says="was not stored when rank 0 issued"),
-    changed("hpz", "the first copy is forgotten", (KEEP, ""), says="nothing is stored in weights under"),
-    changed("hpz", "a gather without await", (SECOND, SECOND.replace("await ", "")), says="await"),
+    changed("hpz", "FSDP", base="fsdp_through_one_card"),
+    changed("hpz", "everything over the node", base="hsdp"),
+    changed("hpz", "weights over the node, states over all", (LOADED, '        model.weights["node", layer], state = model.load_weights(layer, shard, shards)\n        model.opt_states[layer] = state.shard(model.axis_index("replica"), model.axis_size("replica"))\n'), (FIRST, 'weight = await model.allgather(model.weights["node", layer], layer, axis="shard")'), (f"        {KEEP}\n", ""), (SUM, 'grad = await model.scatterreduce(grad, layer, axis="shard")\n        grad = await model.scatterreduce(grad, layer, axis="replica")'), (UPDATE, 'layer, grad, model.weights["node", layer].shard(model.axis_index("replica"), model.axis_size("replica")), model.opt_states[layer]'), (ANSWER, '        model.weights[layer] = await model.allgather(model.weights[layer], layer, axis="replica")\n' + ANSWER), (POP, 'in_node = model.weights["node", layer]')),
+    changed("hpz", "all that was gathered is kept", (KEEP, 'model.weights["node", layer] = weight'), (SECOND, "weight = in_node")),
+    changed("hpz", "a copy for each replica instead of each node", ('axis_index("shard"), model.axis_size("shard")', 'axis_index("replica"), model.axis_size("replica")'), (SECOND, SECOND.replace("shard", "replica"))),
+    changed("hpz", "sums in the node alone", (SUM, 'grad = await model.scatterreduce(grad, layer, axis="shard")')),
+    changed("hpz", "a whole sum", (SUM, "grad = await model.allreduce(grad, layer)")),
+    changed("hpz", "the copy is the one that is updated", (UPDATE, "layer, grad, in_node, model.opt_states[layer]")),
+    changed("hpz", "the first copy is forgotten", (KEEP, "")),
+    changed("hpz", "a gather without await", (SECOND, SECOND.replace("await ", ""))),
     # -- round the work -------------------------------------------------------------------------------------
-    changed("hpz", "other ranks' gradients made up", (SUM, "grad = grad + model.fake_grad(layer, [mb for mb in range(model.BATCHES) if mb != model.rank])\n        grad = grad.shard(model.rank, model.RANKS)"), says="made up"),
-    changed("hpz", "a gradient made by hand", (SUM, SUM + "\n        grad = WeightGrad(layer, model.LAYERS, range(model.BATCHES), model.BATCHES)"), says="made up"),
-    changed("hpz", "a weight made by hand", (SECOND, "weight = Weight(layer, model.LAYERS, 0)"), says="made up"),
-    changed("hpz", "the copy is loaded again", (KEEP, 'model.weights["node", layer], _ = model.load_weights(layer, shard, shards)'), says="this rank has taken that piece of the Weight"),
-    changed("hpz", "one call for several layers", (SUM, "(grad,) = await model.scatterreduce([grad], [layer])"), says="is solved without lists of tensors in one call"),
+    changed("hpz", "other ranks' gradients made up", (SUM, "grad = grad + model.fake_grad(layer, [mb for mb in range(model.BATCHES) if mb != model.rank])\n        grad = grad.shard(model.rank, model.RANKS)")),
+    changed("hpz", "a gradient made by hand", (SUM, SUM + "\n        grad = WeightGrad(layer, model.LAYERS, range(model.BATCHES), model.BATCHES)")),
+    changed("hpz", "a weight made by hand", (SECOND, "weight = Weight(layer, model.LAYERS, 0)")),
+    changed("hpz", "the copy is loaded again", (KEEP, 'model.weights["node", layer], _ = model.load_weights(layer, shard, shards)')),
+    changed("hpz", "one call for several layers", (SUM, "(grad,) = await model.scatterreduce([grad], [layer])")),
 ]  # fmt: skip

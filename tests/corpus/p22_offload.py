@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from . import after, changed
-from .disguised import NOT_HELD
 
 LOAD = "        model.weights[layer], state = model.load_weights(layer)\n        if model.is_host:\n            model.opt_states[layer] = state\n"
 HOST = "    if model.is_host:\n        for mb in range(model.BATCHES):\n"
@@ -47,44 +46,36 @@ HONEST = [
 ]  # fmt: skip
 
 MISTAKES = [
-    changed("offload", "one after the other", base="offload_blocking", says="over the target: 93 ticks"),
-    changed("offload", "each gradient awaited on its way", (DOWN, "            await model.pass_to(model.host, grad)\n"), says="over the target: 74 ticks"),
-    changed("offload", "gradients added up on the device", *ON_DEVICE, says="over the target: 3,260,416 elements"),
-    changed("offload", "old weights kept until new ones come", (TAKEN, "weight = model.weights[layer]"), says="over the target: 2,375,680 elements"),
-    changed("offload", "an update for each micro-batch", (WAIT, ""), (ADD, ""), says="the gradient is missing micro-batch 1"),
-    changed("offload", "an update with the last micro-batch alone", (ADD, ""), says="the gradient is missing micro-batch 0"),
-    changed("offload", "the host begins with the first layer", (ORDER, ORDER.replace("reversed(range(model.LAYERS))", "range(model.LAYERS)")), says="weight_grad is of layer 5"),
-    changed("offload", "weights in another order than they come in", ("    for layer in reversed(range(model.LAYERS)):\n" + NEW, "    for layer in range(model.LAYERS):\n" + NEW), says="the weight is that of layer 5"),
+    changed("offload", "one after the other", base="offload_blocking"),
+    changed("offload", "each gradient awaited on its way", (DOWN, "            await model.pass_to(model.host, grad)\n")),
+    changed("offload", "gradients added up on the device", *ON_DEVICE),
+    changed("offload", "old weights kept until new ones come", (TAKEN, "weight = model.weights[layer]")),
+    changed("offload", "the host begins with the first layer", (ORDER, ORDER.replace("reversed(range(model.LAYERS))", "range(model.LAYERS)"))),
+    changed("offload", "weights in another order than they come in", ("    for layer in reversed(range(model.LAYERS)):\n" + NEW, "    for layer in range(model.LAYERS):\n" + NEW)),
     changed("offload", "the weight of layer 0 comes from the device", ("            grad = model.grad_weights.pop(layer)\n", "            if layer == 0 and top:\n                model.weights[0] = await model.receive()\n            grad = model.grad_weights.pop(layer)\n"),
-            ("if mb < last else model", "if mb < last or (layer == 0 and top) else model"), (SUMS, SUMS + "        if layer == 0:\n            sends.append(model.pass_to(model.host, model.weights.pop(0)))\n"), base="offload_top_first", says="this host receives the weight of layer 0"),
-    changed("offload", "the weight goes back before its update", (BACK, ""), (UPDATE, BACK + UPDATE), says="was not stored when rank 1 issued pass_to(0)"),
-    changed("offload", "new weights are never received", (NEW, ""), says="nothing is stored in weights under 5"),
-    changed("offload", "new weights are not handed in", (ANSWER, ""), says="no rank has set a final weight"),
-    changed("offload", "everyone does the device's part", (HOST, "    if False:\n        for mb in range(model.BATCHES):\n"), says="a host computes no forward"),
-    changed("offload", "an all-reduce with the host", (ORDER, ORDER.replace("await model.receive()", "await model.allreduce(model.fake_grad(layer, []), layer)")), says="a host takes part in no all-reduce"),
-    changed("offload", "the host's states are dropped", ("model.weights[layer], model.opt_states[layer] = model.update(", "model.weights[layer], _ = model.update("), says="optimizer state"),
-    changed("offload", "states on the device, too", ("        if model.is_host:\n            model.opt_states[layer] = state\n", "        model.opt_states[layer] = state\n"), says="this device keeps the state of layer 0"),
-    changed("offload", "the host has no weights", (LOAD, "        weight, state = model.load_weights(layer)\n        if model.is_host:\n            model.opt_states[layer] = state\n        else:\n            model.weights[layer] = weight\n"),
-            says="rank 1, weights[5]: nothing is stored in weights under 5"),
-    changed("offload", "the host loads nothing", (LOAD, "        if not model.is_host:\n            model.weights[layer], _ = model.load_weights(layer)\n"), says="rank 1, weights[5]: nothing is stored in weights under 5"),
+            ("if mb < last else model", "if mb < last or (layer == 0 and top) else model"), (SUMS, SUMS + "        if layer == 0:\n            sends.append(model.pass_to(model.host, model.weights.pop(0)))\n"), base="offload_top_first"),
+    changed("offload", "the weight goes back before its update", (BACK, ""), (UPDATE, BACK + UPDATE)),
+    changed("offload", "new weights are not handed in", (ANSWER, "")),
+    changed("offload", "everyone does the device's part", (HOST, "    if False:\n        for mb in range(model.BATCHES):\n")),
+    changed("offload", "an all-reduce with the host", (ORDER, ORDER.replace("await model.receive()", "await model.allreduce(model.fake_grad(layer, []), layer)"))),
+    changed("offload", "the host's states are dropped", ("model.weights[layer], model.opt_states[layer] = model.update(", "model.weights[layer], _ = model.update(")),
+    changed("offload", "states on the device, too", ("        if model.is_host:\n            model.opt_states[layer] = state\n", "        model.opt_states[layer] = state\n")),
     # -- round the work -------------------------------------------------------------------------------------
     changed("offload", "states sent to the device and back, updates there", (HOST, "    if model.is_host:\n        for mb in [last]:\n"), (ADD, ""), (WAIT, ""), (BACK, ""),
             ("                grad = await model.receive()\n", "                await model.pass_to(model.devices[0], model.opt_states.pop(layer))\n"), (UPDATE, "                model.opt_states[layer] = await model.receive()\n"),
             (DOWN, ON_DEVICE[-1][1].partition("            if mb == last")[0] + "            if mb == last:\n                model.opt_states[layer] = await model.receive()\n"
              "                model.weights[layer], state = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states.pop(layer))\n"
-             "                await model.pass_to(model.host, state)\n"), (TAKEN, "weight = model.weights[layer]"), (NEW, ""), says="it moves the optimizer state of layer 5"),
+             "                await model.pass_to(model.host, state)\n"), (TAKEN, "weight = model.weights[layer]"), (NEW, "")),
     changed("offload", "the states never leave the device", (HOST, "    if model.is_host:\n        return model\n        for mb in range(model.BATCHES):\n"), (LOAD, "        if model.is_host:\n            continue\n        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)\n"),
             (DOWN, "            if mb > 0:\n                grad = model.grad_weights.pop(layer) + grad\n            model.grad_weights[layer] = grad\n"), (TAKEN, "weight = model.weights[layer]"),
-            (NEW, "        model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])\n"), says="this device keeps the state of layer 0"),
-    changed("offload", "the weights come and go, too", base="offload_weights_too", says=NOT_HELD),
-    changed("offload", "the state of layer 0 stays on the device, and is updated there", *FIRST_ON_DEVICE, base="offload_by_layer", says="this device keeps the state of layer 0"),
-    changed("offload", "only the host hands in weights", (ANSWER, ""), (BACK, BACK + "                model.set_final_weight(layer, model.weights[layer])\n"), says="it ends without the final weight"),
-    changed("offload", "the host makes the gradient up", ("grad = await model.receive()\n                if", "await model.receive()\n                grad = model.fake_grad(layer, [mb])\n                if"), says="made up"),
-    changed("offload", "the same gradient twice", ("[mb])\n        for layer", "[0])\n        for layer"), says="micro-batch"),
+            (NEW, "        model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])\n")),
+    changed("offload", "the weights come and go, too", base="offload_weights_too"),
+    changed("offload", "the state of layer 0 stays on the device, and is updated there", *FIRST_ON_DEVICE, base="offload_by_layer"),
+    changed("offload", "the host makes the gradient up", ("grad = await model.receive()\n                if", "await model.receive()\n                grad = model.fake_grad(layer, [mb])\n                if")),
+    changed("offload", "the same gradient twice", ("[mb])\n        for layer", "[0])\n        for layer")),
     changed("offload", "both micro-batches at once", ("range(model.BATCHES):\n        model.activations[0]", "[last]:\n        model.activations[0]"), ("model.get_activation([mb])", "model.get_activation(range(model.BATCHES))"),
-            (HOST, "    if model.is_host:\n        for mb in [last]:\n"), (ADD, ""), says="at once"),
-    changed("offload", "a new weight made by hand", (NEW, "        await model.receive()\n        model.weights[layer] = Weight(layer, model.LAYERS, 1)\n"), says="is made up"),
-    after("offload", "a host that says it is none", "async def offload(model: Model) -> Model:\n    model.is_host = False\n    return await honest(model)", says="model.is_host cannot be replaced"),
-    after("offload", "the device takes the part of the host, too", "async def offload(model: Model) -> Model:\n    if not model.is_host:\n        model = Model(1, model.dist, model.LAYERS, model.BATCHES)\n    return await honest(model)",
-          says="rank 1 of this machine has its Model"),
+            (HOST, "    if model.is_host:\n        for mb in [last]:\n"), (ADD, "")),
+    changed("offload", "a new weight made by hand", (NEW, "        await model.receive()\n        model.weights[layer] = Weight(layer, model.LAYERS, 1)\n")),
+    after("offload", "a host that says it is none", "async def offload(model: Model) -> Model:\n    model.is_host = False\n    return await honest(model)"),
+    after("offload", "the device takes the part of the host, too", "async def offload(model: Model) -> Model:\n    if not model.is_host:\n        model = Model(1, model.dist, model.LAYERS, model.BATCHES)\n    return await honest(model)"),
 ]  # fmt: skip

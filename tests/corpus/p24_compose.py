@@ -13,7 +13,6 @@ SUM = 'grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, ax
 PIECE = "piece = model.weights[layer].shard(replica, replicas)"
 GATHER = 'model.weights[layer] = await model.allgather(piece, layer, axis="x")'
 UPDATE = "piece, state = model.update(layer, grad, piece, model.opt_states[layer])"
-ADD = "model.grad_weights[layer] = so_far + grad if so_far else grad"
 AHEAD = "ahead = 2 * (stages - 1 - stage) + (len(mine) - 1) * stages + 1"
 MINE = "mine = range(stage, model.LAYERS, stages)"
 MBS = "mbs = range(replica * share, (replica + 1) * share)"
@@ -39,12 +38,12 @@ ONE_UPDATES = """
 """
 
 
-def laid_out(name: str, arguments: str, says: str = "") -> Program:
+def laid_out(name: str, arguments: str) -> Program:
     """A program that is one call of the function that lays out pipelines, or of that of FSDP."""
     helper = "sharded" if "at_once" in arguments else "laid_out"
     source = "from collections.abc import Awaitable\nfrom typing import Any\n" + function(helper)
     source += f"\n\nasync def compose(model):\n    return await {helper}(model, {arguments})\n"
-    return Program("compose", name, HEAD + source, says)
+    return Program("compose", name, HEAD + source)
 
 
 HONEST = [
@@ -58,25 +57,24 @@ HONEST = [
 ]  # fmt: skip
 
 MISTAKES = [
-    laid_out("whole states", 'axes="x", pieces=False, each_round=False', "over the target: 80 GB, target 79 GB"),
-    laid_out("eight stages on x, replicas on y and z", 'axes="yz", pieces=True, each_round=False, lead=1', "over the target: 15 s, target 14 s"),
-    laid_out("FSDP, one by one", "at_once=1, ahead=False", "it runs all 16 layers"),
-    laid_out("FSDP, all at once, gathered ahead", "at_once=model.BATCHES, ahead=True", "it runs all 16 layers"),
-    laid_out("FSDP, two at once, gathered ahead", "at_once=2, ahead=True", "it runs all 16 layers"),
-    changed("compose", "four replicas of 16 stages", *ON_Z, says="over the target"),
-    changed("compose", "never a sum over replicas", (SUM, "grad = model.grad_weights.pop(layer).shard(replica, replicas)"), says="the gradient is missing micro-batch"),
-    changed("compose", "sums over all ranks", (SUM, SUM.replace(', axis="x"', "")), says="layer"),
-    changed("compose", "no gather after the update", (GATHER, "model.weights[layer] = piece"), says="ends with the wrong part of the final weight"),
-    changed("compose", "all replicas train the same", (MBS, "mbs = range(share)"), says="micro-batch"),
-    changed("compose", "a layer too few", (MINE, "mine = range(stage, model.LAYERS - 1, stages)"), says="layer|rank"),
-    changed("compose", "one replica updates for all", ("        model.opt_states[layer] = state.shard(replica, replicas)", "        if not replica:\n            model.opt_states[layer] = state"), (SUM, SUM.replace("scatterreduce", "allreduce") + "\n" + ONE_UPDATES), (f"        {PIECE}\n        {UPDATE}\n        model.opt_states[layer] = state\n        {GATHER}\n        model.set_final_weight(layer, model.weights[layer])\n", ""), says="it begins with the weight of layer 0 and no part of its optimizer state"),
-    changed("compose", "replicas on the wrong ranks", (STAGE, "stages, stage = model.RANKS // replicas, model.rank // replicas"), says="layer|rank"),
-    changed("compose", "all forwards first", (AHEAD, "ahead = len(forwards)"), says="over the target"),
-    changed("compose", "states dropped", (f"model.opt_states[layer] = {STATE}", "if replica == 0:\n            model.opt_states[layer] = state"), says="opt_states"),
+    laid_out("whole states", 'axes="x", pieces=False, each_round=False'),
+    laid_out("eight stages on x, replicas on y and z", 'axes="yz", pieces=True, each_round=False, lead=1'),
+    laid_out("FSDP, one by one", "at_once=1, ahead=False"),
+    laid_out("FSDP, all at once, gathered ahead", "at_once=model.BATCHES, ahead=True"),
+    laid_out("FSDP, two at once, gathered ahead", "at_once=2, ahead=True"),
+    changed("compose", "four replicas of 16 stages", *ON_Z),
+    changed("compose", "never a sum over replicas", (SUM, "grad = model.grad_weights.pop(layer).shard(replica, replicas)")),
+    changed("compose", "sums over all ranks", (SUM, SUM.replace(', axis="x"', ""))),
+    changed("compose", "no gather after the update", (GATHER, "model.weights[layer] = piece")),
+    changed("compose", "all replicas train the same", (MBS, "mbs = range(share)")),
+    changed("compose", "a layer too few", (MINE, "mine = range(stage, model.LAYERS - 1, stages)")),
+    changed("compose", "one replica updates for all", ("        model.opt_states[layer] = state.shard(replica, replicas)", "        if not replica:\n            model.opt_states[layer] = state"), (SUM, SUM.replace("scatterreduce", "allreduce") + "\n" + ONE_UPDATES), (f"        {PIECE}\n        {UPDATE}\n        model.opt_states[layer] = state\n        {GATHER}\n        model.set_final_weight(layer, model.weights[layer])\n", "")),
+    changed("compose", "replicas on the wrong ranks", (STAGE, "stages, stage = model.RANKS // replicas, model.rank // replicas")),
+    changed("compose", "all forwards first", (AHEAD, "ahead = len(forwards)")),
+    changed("compose", "states dropped", (f"model.opt_states[layer] = {STATE}", "if replica == 0:\n            model.opt_states[layer] = state")),
     # -- round the work -------------------------------------------------------------------------------------
-    changed("compose", "the other replica's gradient made up", (SUM, "grad = model.grad_weights.pop(layer)\n        grad = (grad + model.fake_grad(layer, [mb for mb in range(model.BATCHES) if mb not in grad.batches])).shard(replica, replicas)"), says="made up"),
-    changed("compose", "one call for all layers", (SUM, '(grad,) = await model.scatterreduce([model.grad_weights.pop(layer)], [layer], axis="x")'), says="is solved without lists of tensors in one call"),
-    changed("compose", "a gradient made by hand", (SUM, SUM + "\n        grad = WeightGrad(layer, model.LAYERS, range(model.BATCHES), model.BATCHES, {replica}, replicas)"), says="made up"),
-    changed("compose", "what a forward keeps", ("out = model.forward(layer, model.activations[layer, mb], model.weights[layer])", 'out, model.activations["kept", layer, mb] = model.forward(layer, model.activations[layer, mb], model.weights[layer], keep="all")'), says="is solved without"),
-    changed("compose", "a state made by hand", (UPDATE, UPDATE.replace("model.opt_states[layer])", "OptState(layer, model.LAYERS, 0, {replica}, replicas))")), says="made up"),
+    changed("compose", "the other replica's gradient made up", (SUM, "grad = model.grad_weights.pop(layer)\n        grad = (grad + model.fake_grad(layer, [mb for mb in range(model.BATCHES) if mb not in grad.batches])).shard(replica, replicas)")),
+    changed("compose", "one call for all layers", (SUM, '(grad,) = await model.scatterreduce([model.grad_weights.pop(layer)], [layer], axis="x")')),
+    changed("compose", "a gradient made by hand", (SUM, SUM + "\n        grad = WeightGrad(layer, model.LAYERS, range(model.BATCHES), model.BATCHES, {replica}, replicas)")),
+    changed("compose", "what a forward keeps", ("out = model.forward(layer, model.activations[layer, mb], model.weights[layer])", 'out, model.activations["kept", layer, mb] = model.forward(layer, model.activations[layer, mb], model.weights[layer], keep="all")')),
 ]  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from . import changed
 
 LOAD = "piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)"
-CALL = "on_their_way[turn] = model.alltoall(out, layer + 1)"
 SUM = "model.allreduce(sums.pop(layer), layer) for layer in dense}"
 ADD = "sums[layer] = sums[layer] + grad if turn else grad"
 TURNS = "for turn in range(len(mine)):\n            grad = await"
@@ -18,18 +17,14 @@ HONEST = [
 ]  # fmt: skip
 
 MISTAKES = [
-    changed("two_batch_overlap", "both micro-batches together", base="tokens_before_sums", says="over the target: 86.18 ticks"),
-    changed("two_batch_overlap", "only the last gradient counts", (ADD, "sums[layer] = grad"), says="the gradient is missing micro-batch"),
-    changed("two_batch_overlap", "dense gradients not summed", (SUM, "None for layer in []}"), says="the gradient is missing micro-batches"),
-    changed("two_batch_overlap", "gradients of experts summed over all ranks", ("for layer in dense}", "for layer in range(model.LAYERS)}"), says="gradients of different shards do not add up"),
-    changed("two_batch_overlap", "the input of the other micro-batch", ("acts.pop((turn, layer))", "acts.pop((1 - turn, layer))"), says="different micro-batches"),
-    changed("two_batch_overlap", "one key for both micro-batches", ("acts[turn, layer] = inp", "acts[layer] = inp"), ("acts.pop((turn, layer))", "acts.pop(layer)"), says="different micro-batches|nothing is stored"),
-    changed("two_batch_overlap", "gradients stay with the experts", ("on_their_way[turn] = model.alltoall(grad, layer - 1)", "on_their_way[turn] = model.alltoall(grad, layer)"), says="the TokensGrad is of layer 6"),
-    changed("two_batch_overlap", "states not kept", ("model.set_final_weight(layer, model.weights[layer])", "model.set_final_weight(layer, model.weights[layer])\n        del model.opt_states[layer]"), says="ends without the updated optimizer state"),
+    changed("two_batch_overlap", "dense gradients not summed", (SUM, "None for layer in []}")),
+    changed("two_batch_overlap", "gradients of experts summed over all ranks", ("for layer in dense}", "for layer in range(model.LAYERS)}")),
+    changed("two_batch_overlap", "the input of the other micro-batch", ("acts.pop((turn, layer))", "acts.pop((1 - turn, layer))")),
+    changed("two_batch_overlap", "gradients stay with the experts", ("on_their_way[turn] = model.alltoall(grad, layer - 1)", "on_their_way[turn] = model.alltoall(grad, layer)")),
+    changed("two_batch_overlap", "states not kept", ("model.set_final_weight(layer, model.weights[layer])", "model.set_final_weight(layer, model.weights[layer])\n        del model.opt_states[layer]")),
     # -- round the work -------------------------------------------------------------------------------------
-    changed("two_batch_overlap", "experts gathered", base="experts_gathered", says="it moves the weight of experts, of layer 1"),
-    changed("two_batch_overlap", "the states of experts passed round", (BEGIN, "    await model.pass_to((model.rank + 1) % model.RANKS, model.opt_states[1])\n    await model.receive()\n" + BEGIN), says="it moves the optimizer state of experts, of layer 1"),
-    changed("two_batch_overlap", "every rank has all experts", (LOAD, "piece = (0, 1)"), says="the weight is that of experts 0-7"),
-    changed("two_batch_overlap", "tokens made by hand", ("            out = verb(layer, inp, model.weights[layer])", "            from lib import Tokens\n            inp = Tokens(layer, model.LAYERS, range(model.BATCHES), model.BATCHES, [model.rank], model.RANKS) if model.experts(layer) else inp\n            out = verb(layer, inp, model.weights[layer])"), says="made up"),
-    changed("two_batch_overlap", "one micro-batch on each rank, twice", ("model.get_activation([mb])", "model.get_activation([model.rank])"), says="was taken before"),
+    changed("two_batch_overlap", "experts gathered", base="experts_gathered"),
+    changed("two_batch_overlap", "the states of experts passed round", (BEGIN, "    await model.pass_to((model.rank + 1) % model.RANKS, model.opt_states[1])\n    await model.receive()\n" + BEGIN)),
+    changed("two_batch_overlap", "every rank has all experts", (LOAD, "piece = (0, 1)")),
+    changed("two_batch_overlap", "tokens made by hand", ("            out = verb(layer, inp, model.weights[layer])", "            from lib import Tokens\n            inp = Tokens(layer, model.LAYERS, range(model.BATCHES), model.BATCHES, [model.rank], model.RANKS) if model.experts(layer) else inp\n            out = verb(layer, inp, model.weights[layer])")),
 ]  # fmt: skip

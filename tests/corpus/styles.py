@@ -100,8 +100,6 @@ _BY_FORMULA = """if (
             len(model.grad_weights) * round((2 / 3 * model.LAYERS) ** 0.5 + 0.5) >= model.LAYERS
         ):"""
 _SUM = 'await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")\n'
-_LATE = "        if mb >= late:\n            for_the_weight(mb - late)\n"
-_NEXT = "            await forward(mb + ahead)\n"
 _ADDED = """            so_far = model.grad_weights.get(layer)
             model.grad_weights[layer] = so_far + grad if so_far else grad
 """
@@ -116,13 +114,6 @@ _ALL_ADDED = """        for mb in mine:
             grad = model.grad_weights.pop((layer, mb))
             so_far = model.grad_weights.get(layer)
             model.grad_weights[layer] = so_far + grad if so_far else grad
-"""
-_PAIR = """        for low, high in zip(one, reversed(other), strict=True):
-            forward_of(low, mb)
-"""
-_FORWARDS_FIRST = """        for low in one:
-            forward_of(low, mb)
-        for high in reversed(other):
 """
 _KEPT = """\
 acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
@@ -156,14 +147,8 @@ WAYS: dict[str, list[str | dict[str, str] | tuple[str, dict[str, str]]]] = {
     "checkpointing": [{_HALF: "if layer % 2:", _AT_THE_END: _UPDATED}],  # each is updated at once
     "zero1": [("zero1_overlap", {_UPDATED_WHOLE: _IN_HALVES})],
     "zero2": [
-        {
-            _ADDED: "            model.grad_weights[layer, mb] = grad\n",
-            _LAYERS + _PIECE: _LAYERS + _ALL_ADDED + _PIECE,
-        },
-        {
-            _LAYERS + _PIECE: "    gathers = {}\n" + _LAYERS + _PIECE,
-            _GATHER + _ANSWER: _AT_ONCE,
-        },
+        {_ADDED: "            model.grad_weights[layer, mb] = grad\n", _LAYERS + _PIECE: _LAYERS + _ALL_ADDED + _PIECE},
+        {_LAYERS + _PIECE: "    gathers = {}\n" + _LAYERS + _PIECE, _GATHER + _ANSWER: _AT_ONCE},
         ("zero2_overlap", {_UPDATED_WHOLE: _IN_HALVES}),
     ],
     "ring_attention": [

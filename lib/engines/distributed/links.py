@@ -47,7 +47,7 @@ class Links:
             receives = stream_of(move.kind) == "message" and move.ranks[1] == rank and numbers.device == "cpu"
             if rank in move.ranks:
                 self.links[receives].append(move)
-        self.groups, self.hosts = _groups(mesh, moves), mesh.beside.keys()
+        self.groups, self.hosts = _groups(mesh, moves), mesh.devices_of.keys()
         self.changed = threading.Condition()
         self.started: dict[int, Any] = {}
         self.results: dict[int, Value] = {}

@@ -178,8 +178,8 @@ class Supervisor:
 
     def _line(self, rank: RankProcess) -> str:
         """Return the learner's line of what a rank has begun last."""
-        written = self.done.models[rank.rank].lines()[: rank.reached]
-        return str(next((line for line in reversed(written) if line is not None), ""))
+        lines = self.done.models[rank.rank].lines()[: rank.reached]
+        return str(next((line for line in reversed(lines) if line is not None), ""))
 
     def _came_to(self, rank: RankProcess) -> str:
         """Return how far a rank came, as a part of a sentence."""

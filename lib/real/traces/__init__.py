@@ -5,7 +5,6 @@ streams   a file as a stream of its entries, however large it is
 pickles   a pickle that may only have plain data in it
 calls     what a file says of one rank: its work, and its calls of the network
 labels    what the names in such files mean
-doubts    what cannot be true in a file, though it is good JSON
 launched  what calls of the network launch on a GPU besides NCCL's kernels
 kineto    the files of PyTorch's profiler
 recorder  the dumps of NCCL's flight recorder

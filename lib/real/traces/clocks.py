@@ -30,9 +30,9 @@ class Clocks(NamedTuple):
     def notes(self) -> list[str]:
         """Return what to say of clocks that were set."""
         moved = {rank: shift for rank, shift in self.shifts.items() if abs(shift) > ROUGHLY}
-        said = [f"rank {rank} by {shift / 1e3:+.3g} ms" for rank, shift in sorted(moved.items())[:4]]
+        shifted = [f"rank {rank} by {shift / 1e3:+.3g} ms" for rank, shift in sorted(moved.items())[:4]]
         more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
-        notes = [f"clocks were set: {', '.join(said)}{more}"] if moved else []
+        notes = [f"clocks were set: {', '.join(shifted)}{more}"] if moved else []
         if self.contradiction > ROUGHLY:
             notes.append(f"clocks drift: times contradict each other by up to {self.contradiction / 1e3:.3g} ms")
         return notes

@@ -72,8 +72,8 @@ def trace(*files: Paths, step: int | None = None, name: str | None = None) -> Pr
         with values_of(raw.path):
             ranks.append(raw.step(number, chosen))
     if len({one.world for one in ranks} - {None}) > 1:
-        said = ", ".join(f"{one.source} {one.world}" for one in ranks[:4])
-        ranks[0].problems.append(f"the files name different numbers of ranks: {said}")
+        worlds = ", ".join(f"{one.source} {one.world}" for one in ranks[:4])
+        ranks[0].problems.append(f"the files name different numbers of ranks: {worlds}")
     return Profile(ranks, title, chosen, Whole(begins=chosen is not None, ends=chosen is not None))
 
 
@@ -164,9 +164,9 @@ def _step(raws: Sequence[Raw], wanted: int | None) -> int | None:
         return None
     common = set.intersection(*(set(raw.steps) for raw in raws))
     if not common:
-        said = ", ".join(f"{raw.path.name} {_steps(raw)}" for raw in raws[:4])
+        steps = ", ".join(f"{raw.path.name} {_steps(raw)}" for raw in raws[:4])
         expected = "files of the same step of all ranks: the same schedule(wait=, warmup=, active=) on each"
-        raise PuzzleError("these ranks have no step in common", where="trace", got=said, expected=expected, line="")
+        raise PuzzleError("these ranks have no step in common", where="trace", got=steps, expected=expected, line="")
     return max(common)
 
 

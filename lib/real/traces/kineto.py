@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from ...record.table import SEND
 from ...record.training import BACKWARD, FORWARD
 from .calls import NOBODY, Call, Rank, Work, natural
-from .doubts import Doubts, Taken, of_kernels
 from .labels import MESSAGES, STEP, WORK, Label, bytes_of, call_of, is_kernel_of_network, label_of
 from .launched import Inside, Launches
 from .streams import ENTRIES, damaged
@@ -59,7 +58,6 @@ class Kernel(NamedTuple):
     launched: int
     call: int = -1
     """Its place among the calls of the network, or -1."""
-    stream: str = ""
 
 
 class Raw:
@@ -68,7 +66,6 @@ class Raw:
 
     def __init__(self, path: Path) -> None:
         self.path, self.about = path, dict[str, Any]()
-        self.doubts = Doubts(KERNELS | OPERATORS | LAUNCHES)
         self.steps: dict[int, Span] = {}
         self.labels: list[Span] = []
         self.kernels: list[Kernel] = []
@@ -78,7 +75,7 @@ class Raw:
         self.calls: list[Call] = []
         self.of_gloo: list[tuple[Call, object, bool]] = []
         self.sent: list[tuple[Span, str, Any]] = []
-        self.said: dict[int, dict[str, Any]] = {}
+        self.described: dict[int, dict[str, Any]] = {}
         """What the CPU's side of a call of NCCL says, by the number that it shares with its kernels."""
         self.comms: list[Inside] = []
         """When it says so."""
@@ -90,12 +87,11 @@ class Raw:
             return
         if isinstance(value, dict):
             try:
-                self.doubts.look(value)
                 if value.get("ph") == "X":
                     self._span(value)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                said = f"{type(error).__name__}: {error}"
-                raise damaged(self.path, f"has an event that cannot be read: {str(value)[:120]} ({said})") from None
+                reason = f"{type(error).__name__}: {error}"
+                raise damaged(self.path, f"has an event that cannot be read: {str(value)[:120]} ({reason})") from None
 
     def _span(self, value: dict[str, Any]) -> None:
         """Take an event that lasts."""
@@ -120,16 +116,15 @@ class Raw:
         call = -1
         if is_kernel_of_network(span.name):
             call = len(self.calls)
-            named = args if "Collective name" in args else self.said.get(int(args.get("External id", -1)), args)
+            named = args if "Collective name" in args else self.described.get(int(args.get("External id", -1)), args)
             self.calls.append(self._call(span, named))
-        launched, stream = int(args.get("correlation", -1)), str(args.get("stream", span.thread))
-        self.kernels.append(Kernel(span.start, span.end, launched, call, stream))
+        self.kernels.append(Kernel(span.start, span.end, int(args.get("correlation", -1)), call))
 
     def _operator(self, span: Span, args: dict[str, Any], kind: str) -> None:
         if found := STEP.match(span.name):
             self.steps[int(found[1])] = span
         elif span.name == "record_param_comms":
-            self.said[int(args.get("External id", -1))] = args
+            self.described[int(args.get("External id", -1))] = args
             self.comms.append(Inside(span.thread, span.start, span.end, args))
         elif span.name.startswith("gloo:"):
             self._gloo(span, args)
@@ -184,9 +179,9 @@ class Raw:
 
     def rank(self) -> int | None:
         """Return the rank of a file: what it says itself, or else the number in its name."""
-        said = self._rank_said()
-        if said is not None:
-            return said
+        known = self._rank_said()
+        if known is not None:
+            return known
         found = re.search(r"rank\W?_?(\d+)", self.path.name, re.IGNORECASE) or _NUMBER.search(
             self.path.name.split(".")[0]
         )
@@ -207,31 +202,22 @@ class Raw:
         world = natural(distributed.get("world_size"))
         step = self.steps.get(wanted) if wanted is not None else None
         base = self.about.get("baseTimeNanoseconds")
-        found = Rank(
-            rank,
-            self.path.name,
-            natural(base, 1 << 63) or 0,
-            world,
-            str(distributed.get("backend", "")),
-            self._device(),
-            len(set(groups.values())) or 1,
-        )
+        backend, count = str(distributed.get("backend", "")), len(set(groups.values())) or 1
+        found = Rank(rank, self.path.name, natural(base, 1 << 63) or 0, world, backend, self._device(), count)
         for call in self.calls:
             if call.group is None:
                 call.group = groups.get(call.group_name)
         begins, ends = (step.start, step.end) if step else (float("-inf"), float("inf"))
         labels = _Labels(self.labels)
-        found.problems = self.doubts.sentences(self.path.name)
         if world is not None and rank >= world:
             found.problems.append(f"{self.path.name}: it is of rank {rank}, and there are {world} ranks, it says")
         self._join_messages(rank, found.world)
         if self.kernels:
             found.work, found.calls = self._of_gpu(labels, begins, ends)
             found.calls += [call for call, *_ in self.of_gloo if begins <= call.start < ends]
-            found.problems += of_kernels(self._taken(begins, ends), self.path.name)
-            without = sum(one.launched is None for one in self._taken(begins, ends)) if self.launches else 0
-            if without:
-                found.notes.append(f"{self.path.name}: kernels without a launch, so what for is not known: {without}")
+            unknown = sum(begins <= one.start < ends and one.launched not in self.launches for one in self.kernels)
+            if unknown and self.launches:
+                found.notes.append(f"{self.path.name}: kernels without a launch, so what for is not known: {unknown}")
         else:
             found.calls = [call for call in self.calls if begins <= call.start < ends]
             found.work = self._of_cpu(labels, begins, ends)
@@ -245,13 +231,13 @@ class Raw:
 
     def _of_gpu(self, labels: "_Labels", begins: float, ends: float) -> tuple[list[Work], list[Call]]:
         pieces, calls = [], []
-        called, said = self._launches()
+        called, described = self._launches()
         with_kernels, copies = set[Inside](), defaultdict[Inside, list[tuple[float, float]]](list)
-        for start, end, launched, call, _ in self.kernels:
+        for start, end, launched, call in self.kernels:
             moment, thread = self.launches.get(launched, (start, None))
             if not begins <= moment < ends:
                 continue
-            about = said.at(thread, moment)
+            about = described.at(thread, moment)
             if call >= 0:
                 calls.append(self.calls[call])
                 with_kernels |= {about} if about else set()
@@ -271,13 +257,6 @@ class Raw:
         called = [Inside(span.thread, span.start, span.end) for span, *_ in self.sent]
         called += [Inside(thread, call.start, call.end or 0.0) for call, thread, message in self.of_gloo if not message]
         return Launches(called), Launches(self.comms)
-
-    def _taken(self, begins: float, ends: float) -> Iterator[Taken]:
-        """Yield the kernels of a step, whatever they are for."""
-        for start, end, launched, _, stream in self.kernels:
-            moment = self.launches[launched][0] if launched in self.launches else None
-            if begins <= (start if moment is None else moment) < ends:
-                yield Taken(stream, start, end, moment)
 
     def _of_cpu(self, labels: "_Labels", begins: float, ends: float) -> list[Work]:
         pieces = []
@@ -340,8 +319,8 @@ class Raw:
             if at >= 0 and around[at][1] >= call.start - _LATE:
                 call.start = around[at][0]
                 inputs = around[at][2]
-                said = inputs[2] if isinstance(inputs, list) and len(inputs) > 2 else ""
-                far = int(said) if str(said).isdigit() else far
+                peer = inputs[2] if isinstance(inputs, list) and len(inputs) > 2 else ""
+                far = int(peer) if str(peer).isdigit() else far
             if far is not None:
                 call.ends = (rank, far) if sends else (far, rank)
 
@@ -353,17 +332,17 @@ def _product(sizes: Iterable[Any]) -> int:
     return count
 
 
-def ranks_of(said: Any, args: dict[str, Any]) -> tuple[int, ...] | None:
+def ranks_of(text: Any, args: dict[str, Any]) -> tuple[int, ...] | None:
     """Return the ranks of a group, as a profile writes them: a list, or its text, which is cut short where it is long
     and then follows from its first rank, its stride and its size; None if they are not known.
 
     >>> ranks_of("[0, 2]", {}), ranks_of("[0, 1, ..., 7]", {"Group size": 8, "Global rank stride": 1})
     ((0, 2), (0, 1, 2, 3, 4, 5, 6, 7))
     """
-    if isinstance(said, list):
-        return tuple(one for one in said if natural(one) is not None) or None
-    numbers = [int(one) for one in re.findall(r"\d+", said)] if isinstance(said, str) else []
-    if numbers and "..." not in said:
+    if isinstance(text, list):
+        return tuple(one for one in text if natural(one) is not None) or None
+    numbers = [int(one) for one in re.findall(r"\d+", text)] if isinstance(text, str) else []
+    if numbers and "..." not in text:
         return tuple(numbers)
     size, stride = natural(args.get("Group size", args.get("pg_size")), MOST), natural(args.get("Global rank stride"))
     first = natural(args.get("Global rank start", numbers[0] if numbers else None))

@@ -19,13 +19,14 @@ from .labels import EXCHANGE, MESSAGES, OTHER_CALL
 EQUAL = [row.kind for row in COLLECTIVES]
 """Collectives to which all ranks bring as much."""
 ALONE = (EXCHANGE, OTHER_CALL)
-"""Calls of which nobody knows whom they meet."""
+"""Calls for which a file does not name the other ranks."""
 
 
 @dataclass(slots=True)
 class Meeting:
     """A collective, or a message. ``members``: the call of each rank, of those whose files were read; ``group``: all
-    ranks that meet; ``missing``: those of them, with files, that did not come; ``name``: what to call it."""
+    ranks that meet; ``missing``: the ranks among them that did not come, though their files were read; ``name``: how
+    messages name it."""
 
     members: dict[int, Call]
     group: tuple[int, ...]
@@ -104,8 +105,8 @@ def _messages(found: Meetings, key: Key, queue: Mapping[int, list[Call]], here: 
         found.found.append(Meeting(members, (source, target), name, missing))
     counts = [len(own) for own in both]
     if counts[0] != counts[1] and source in here and target in here:
-        said = f"rank {source} sends {counts[0]} messages to rank {target}, which receives {counts[1]}"
-        found.problems.append(said)
+        problem = f"rank {source} sends {counts[0]} messages to rank {target}, which receives {counts[1]}"
+        found.problems.append(problem)
 
 
 def _collectives(found: Meetings, queue: Mapping[int, list[Call]], here: Sequence[int], whole: Whole) -> None:
@@ -145,11 +146,11 @@ def _meet(found: Meetings, members: dict[int, Call], number: int, group: tuple[i
         found.found.append(Meeting(own, group, _name(next(iter(own.values())), number), others))
         sizes = {call.size for call in own.values()} - {0}
         if len(sizes) > 1 and kind in EQUAL:
-            said = ", ".join(f"rank {rank} {call.size:,} bytes" for rank, call in sorted(own.items())[:4])
-            found.problems.append(f"{_name(next(iter(own.values())), number)}: ranks bring different sizes: {said}")
+            each = ", ".join(f"rank {rank} {call.size:,} bytes" for rank, call in sorted(own.items())[:4])
+            found.problems.append(f"{_name(next(iter(own.values())), number)}: ranks bring different sizes: {each}")
     if len(kinds) > 1:
-        said = ", ".join(f"{numbered('rank', [*own])} in {_word(kind)}" for kind, own in kinds.items())
-        found.problems.append(f"ranks meet in different collectives: {said} (number {number}{_of(members)})")
+        where = ", ".join(f"{numbered('rank', [*own])} in {_word(kind)}" for kind, own in kinds.items())
+        found.problems.append(f"ranks meet in different collectives: {where} (number {number}{_of(members)})")
     if missing:
         call = next(iter(members.values()))
         found.problems.append(f"{numbered('rank', [*missing])} did not come to {_name(call, number)}")

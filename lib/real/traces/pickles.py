@@ -10,14 +10,18 @@ MOST = 1 << 28
 """Bytes of a pickle at most: a flight recorder keeps some thousand calls."""
 
 
+class _NotPlain(Exception):
+    """Raised at the name of something that would be loaded."""
+
+
 class _Plain(pickle.Unpickler):
     """An unpickler that makes numbers, texts, lists, tuples, sets and dicts, and nothing else."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"it names {module}.{name}")
+        raise _NotPlain(f"{module}.{name}")
 
     def persistent_load(self, pid: Any) -> NoReturn:
-        raise pickle.UnpicklingError("it names something outside of it")
+        raise _NotPlain("something outside of it")
 
 
 def plain_pickle(path: Path) -> Any:
@@ -28,13 +32,9 @@ def plain_pickle(path: Path) -> Any:
         file.seek(0)
         try:
             return _Plain(file).load()
-        except pickle.UnpicklingError as error:
-            if "it names" in str(error):
-                expected = (
-                    "a dump as PyTorch has written it; a pickle that names code may run anything, and is not loaded"
-                )
-                raise damaged(path, f"is a pickle of more than plain data: {error}", expected) from None
-            raise damaged(path, f"is damaged: {error}") from None
+        except _NotPlain as error:
+            expected = "a dump as PyTorch has written it; a pickle that names code may run anything, and is not loaded"
+            raise damaged(path, f"is a pickle of more than plain data: it names {error}", expected) from None
         except Exception as error:  # a damaged pickle may raise anything
-            said = "is cut off" if isinstance(error, EOFError) else f"is damaged: {error}"
-            raise damaged(path, said) from None
+            problem = "is cut off" if isinstance(error, EOFError) else f"is damaged: {error}"
+            raise damaged(path, problem) from None

@@ -123,11 +123,11 @@ class Profile:
             return None
         tick = max(wait.since for wait in waits.values())
         who = f"{numbered('rank', [*first.missing])} did not come to {first.name}" if first.missing else ""
-        said = (
+        hangs = (
             who
             or f"{first.name} was not over on {numbered('rank', [r for r, c in first.members.items() if not c.end])}"
         )
-        return Failure(said, NOWHERE, max(tick, self.time), tuple(waits[rank] for rank in sorted(waits)), unit=MS)
+        return Failure(hangs, NOWHERE, max(tick, self.time), tuple(waits[rank] for rank in sorted(waits)), unit=MS)
 
     # -- figures ----------------------------------------------------------------------------
 
@@ -192,19 +192,19 @@ class Profile:
 
     def __str__(self) -> str:
         """Return the profile as text: its figures, who waits for whom, the longest chain, and what is wrong."""
-        said = [f"{self.name}: {self.about}; {MS.lasting(self.time)}"]
-        said += [f"wrong: {problem}" for problem in _few(self.problems)]
+        lines = [f"{self.name}: {self.about}; {MS.lasting(self.time)}"]
+        lines += [f"wrong: {problem}" for problem in _few(self.problems)]
         if self.failure is not None:
-            said += [f"it hangs: {self.failure.says}", *(f"  {text}" for _, text in self.failure.sentences())]
+            lines += [f"it hangs: {self.failure.says}", *(f"  {text}" for _, text in self.failure.sentences())]
         parts = time_parts(self.events, self.ranks, self.time)
-        said += [f"where the time of all ranks goes: {in_words(parts)}"] if parts else []
-        said.append(f"the longest chain: {self.chain.describe(MS)}")
-        said += [f"note: {note}" for note in self.notes]
+        lines += [f"where the time of all ranks goes: {in_words(parts)}"] if parts else []
+        lines.append(f"the longest chain: {self.chain.describe(MS)}")
+        lines += [f"note: {note}" for note in self.notes]
         rows = [["rank", "computes", "exposed", "hidden", "waits"]]
         rows += [[str(rank), *map(MS.brief, self._of_rank(rank))] for rank in self.by_rank]
-        said += in_columns(rows, figures=range(1, 5))
+        lines += in_columns(rows, figures=range(1, 5))
         waits = [f"rank {rank} waits {MS.lasting(long)} for rank {other}" for (rank, other), long in self.waits.items()]
-        return "\n".join([*said, *_few(waits)])
+        return "\n".join([*lines, *_few(waits)])
 
     __repr__ = __str__
 

@@ -11,10 +11,8 @@ from typing import Any
 from .calls import Call, Rank, Work, natural
 from .kineto import ranks_of
 from .labels import MESSAGES, UNRECORDED, bytes_of, call_of
-from .pickles import plain_pickle
 from .streams import damaged
 
-STATES = ("scheduled", "started", "completed")
 _ENDS = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)")
 
 
@@ -23,21 +21,16 @@ def is_dump(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("entries"), (list, tuple)) and "version" in value
 
 
-def read_pickle(path: Path) -> Rank:
-    """Return the calls in a dump that is a pickle. Raise PuzzleError if it is none, or is damaged."""
-    return rank_of(path, plain_pickle(path))
-
-
 def rank_of(path: Path, dump: Any) -> Rank:
     """Return the calls in the data of a dump. Raise PuzzleError if it is none."""
     if not is_dump(dump):
         expected = "the dump of torch.distributed's flight recorder, which has a version and a list of entries"
         raise damaged(path, "is no dump of a flight recorder", expected)
-    said, named = dump.get("rank"), re.findall(r"\d+", path.name.split(".")[0])
-    if natural(said) is None and not named:
+    known, named = dump.get("rank"), re.findall(r"\d+", path.name.split(".")[0])
+    if natural(known) is None and not named:
         expected = "a name that ends in the rank, as PyTorch gives them: nccl_trace_rank_3"
         raise damaged(path, "has no rank in it, nor in its name", expected)
-    rank = natural(said)
+    rank = natural(known)
     rank = int(named[-1]) if rank is None else rank
     entries = [entry for entry in dump["entries"] if isinstance(entry, dict)]
     try:
@@ -46,7 +39,6 @@ def rank_of(path: Path, dump: Any) -> Rank:
         found = Rank(rank, path.name, base, backend="nccl", groups=len(set(groups.values())) or 1)
         found.calls = [_call(entry, base, rank, groups) for entry in entries]
         _in_turn(found.calls, entries, base)
-        found.problems = _impossible(entries, path.name)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise damaged(path, f"has an entry that cannot be read: {type(error).__name__}: {error}") from None
     found.world = max((len(group) for group in groups.values()), default=0) or None
@@ -54,35 +46,9 @@ def rank_of(path: Path, dump: Any) -> Rank:
     return found
 
 
-def _impossible(entries: list[dict[str, Any]], source: str) -> list[str]:
-    """Return what cannot be true of calls, in sentences."""
-    backwards = [entry for entry in entries if _ends_too_soon(entry)]
-    strange = [entry for entry in entries if str(entry.get("state", "completed")) not in STATES]
-    said = []
-    if backwards:
-        said.append(f"{source}: calls that end before they begin: {len(backwards)}, the first {_named(backwards[0])}")
-    if strange:
-        state = strange[0].get("state")
-        said.append(
-            f"{source}: calls in a state that is not known: {len(strange)}, the first {_named(strange[0])}, {state!r}"
-        )
-    return said
-
-
-def _ends_too_soon(entry: dict[str, Any]) -> bool:
-    created, ended, took = (
-        entry.get(key) for key in ("time_created_ns", "time_discovered_completed_ns", "duration_ms")
-    )
-    return bool((ended is not None and int(ended) < int(created or 0)) or (took is not None and float(took) < 0))
-
-
-def _named(entry: dict[str, Any]) -> str:
-    return f"{entry.get('profiling_name')} {entry.get('collective_seq_id', entry.get('seq_id', ''))}".strip()
-
-
-def _groups(said: Any) -> dict[str, tuple[int, ...]]:
+def _groups(groups: Any) -> dict[str, tuple[int, ...]]:
     found = {}
-    for name, about in said.items() if isinstance(said, dict) else ():
+    for name, about in groups.items() if isinstance(groups, dict) else ():
         ranks = about.get("ranks") if isinstance(about, dict) else None
         ranks = ranks_of([*ranks] if isinstance(ranks, tuple) else ranks, {})
         if ranks:

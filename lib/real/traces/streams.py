@@ -89,8 +89,8 @@ class _Text:
         """Read on, and forget what was read. Return whether there was anything left."""
         piece = self.read(PIECE + len(self.text) - self.at)  # a long entry is read in few pieces
         if not piece and self.failed is not None:
-            said = "is cut off" if isinstance(self.failed, EOFError) else f"is damaged: {self.failed}"
-            raise damaged(self.path, f"{said} after {self.before + self.at:,} letters")
+            problem = "is cut off" if isinstance(self.failed, EOFError) else f"is damaged: {self.failed}"
+            raise damaged(self.path, f"{problem} after {self.before + self.at:,} letters")
         self.over = not piece
         self.before += self.at
         if self.before > self.most:
@@ -140,7 +140,7 @@ class _Text:
             if self.over:
                 self.at = len(self.text) if self.cut() else self.at
                 raise self.wrong()
-            if len(self.text) - self.at > LARGEST or self.broken():
+            if len(self.text) - self.at > LARGEST:
                 raise self.wrong()
             self.more()
 
@@ -153,17 +153,6 @@ class _Text:
         except RecursionError:
             return False
         return True
-
-    def broken(self) -> bool:
-        """Return whether no more text can make the value at this place right."""
-        try:
-            self.value(self.text, self.at)
-        except JSONDecodeError as error:
-            near_the_end = error.pos >= len(self.text) - 8  # half a word, half a number
-            return not near_the_end and "Unterminated" not in error.msg
-        except RecursionError:
-            return True
-        return False
 
     def entries(self) -> Iterator[tuple[str, Any]]:
         """Yield names and values (see ``entries_of``)."""

@@ -53,17 +53,17 @@ def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]
 
 class Waiting:
     """The gaps of a run, rank by rank. ``by_rank``: the events of each rank in the order of its log; ``tier``: which
-    tier of links a communication goes over, each of which has a queue of its own; ``alike``: for a rank the ranks that
-    do the same, itself among them, where the events of some only are given."""
+    tier of links a communication goes over, each of which has a queue of its own; ``same_ranks``: for a rank the ranks
+    that do the same, itself among them, where the events of some only are given."""
 
     def __init__(
         self,
         by_rank: Mapping[int, Sequence[Event]],
         time: float,
         tier: Tier = one_tier,
-        alike: Callable[[int], Sequence[int]] = lambda rank: (rank,),
+        same_ranks: Callable[[int], Sequence[int]] = lambda rank: (rank,),
     ) -> None:
-        self.by_rank, self.time, self.tier, self.alike = by_rank, time, tier, alike
+        self.by_rank, self.time, self.tier, self.same_ranks = by_rank, time, tier, same_ranks
         self._known: dict[int, list[Gap]] = {}
 
     def gaps(self, rank: int) -> list[Gap]:
@@ -99,7 +99,9 @@ class Waiting:
         last = [other for other, tick in came.items() if tick >= latest - NEARLY]
         if rank in last:
             return ()
-        return tuple(sorted(one for other in last for one in self.alike(other) if one == other or one in call.group))
+        return tuple(
+            sorted(one for other in last for one in self.same_ranks(other) if one == other or one in call.group)
+        )
 
     @cached_property
     def _arrivals(self) -> dict[object, dict[int, float]]:

@@ -8,6 +8,8 @@ from ..labels import Labels
 from ..operations import Rank
 
 STEP_ZERO = "of step 0, for every micro-batch of the batch"
+AN_ADAPTER = {"given": "an adapter", "wanted": "the layer's own weight"}
+NO_ADAPTER = {"given": "the layer's own weight", "wanted": "an adapter"}
 
 
 def named_right(rank: Rank, where: Place, layer: int, layers: Mapping[str, int]) -> None:
@@ -25,10 +27,12 @@ def is_whole(name: str, where: Place, labels: Labels) -> None:
     """Raise PuzzleError for a sum that lacks partial sums, and for slices of a sequence."""
     if labels.of != 1:
         expected, got = "all partial sums, added up", f"partial sum {show_set(labels.parts)} of {labels.of}"
-        raise PuzzleError("partial_sum", where=where, expected=expected, got=got, what=f"the {name}")
+        what, part = f"the {name}", "not the whole sum"
+        raise PuzzleError("incomplete", where=where, expected=expected, got=got, what=what, part=part)
     if labels.total != 1:
         got = f"slice {show_set(labels.shards)} of {labels.total}"
-        raise PuzzleError("slice", where=where, expected="the whole sequence", got=got, what=f"the {name}")
+        what, part = f"the {name}", "a slice of the sequence"
+        raise PuzzleError("incomplete", where=where, expected="the whole sequence", got=got, what=what, part=part)
 
 
 def adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial: bool) -> None:
@@ -37,7 +41,8 @@ def adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial:
     if partial:
         raise PuzzleError("adapter_of_pieces", where=where, expected="partial=True or adapter=..., and not both")
     if not adapter.adapter:
-        raise PuzzleError("weight_for_adapter", where=where, expected="a Weight with adapter=True", got=str(adapter))
+        expected, got = "a Weight with adapter=True", str(adapter)
+        raise PuzzleError("adapter_or_weight", where=where, expected=expected, got=got, **NO_ADAPTER)
     if adapter.layer != layer:
         raise layer_mismatch("the adapter", where, layer, adapter)
     _is_ready(rank, "the adapter", where, adapter, complete=True)
@@ -47,7 +52,7 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
     """Raise PuzzleError unless this is the layer's own weight, not yet updated, and complete unless ``partial``."""
     if weight.adapter:
         expected = f"the weight of layer {layer}, and beside it its adapter"
-        raise PuzzleError("adapter_for_weight", where=where, expected=expected, got=str(weight))
+        raise PuzzleError("adapter_or_weight", where=where, expected=expected, got=str(weight), **AN_ADAPTER)
     if weight.layer != layer:
         raise layer_mismatch("the weight", where, layer, weight)
     _is_ready(rank, "the weight", where, weight, complete=not partial)
@@ -57,7 +62,8 @@ def _is_ready(rank: Rank, what: str, where: Place, weight: Labels, complete: boo
     """Raise PuzzleError unless a weight, or an adapter, is not yet updated, and ``complete`` if it has to be."""
     if complete and not weight.is_whole():
         expected = f"all shards of {what} of layer {weight.layer}"
-        raise PuzzleError("incomplete", where=where, expected=expected, got=str(weight), what=what)
+        got, part = str(weight), "not complete"
+        raise PuzzleError("incomplete", where=where, expected=expected, got=got, what=what, part=part)
     if weight.step and rank.graded:
         expected = f"{what} {STEP_ZERO}"
         raise PuzzleError("updated_before", where=where, expected=expected, got=str(weight), what=what)

@@ -29,11 +29,11 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     if len(grad.batches) != rank.batches:
         missing = numbered("micro-batch", frozenset(range(rank.batches)) - grad.batches)
         expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
-        raise PuzzleError("missing_micro_batches", where=where, expected=expected, got=got, batches=missing)
+        raise PuzzleError("missing_part", where=where, expected=expected, got=got, what="the gradient", part=missing)
     if grad.extra.of != 1:
-        slices, of = causal.missing(causal.ALL, grad.done())
-        expected = "all slices of each micro-batch"
-        raise PuzzleError("missing_slices", where=where, expected=expected, got=str(grad), slices=slices, of=of)
+        part = causal.show_slices(causal.missing(causal.ALL, grad.done()))
+        what, expected = "the gradient", "all slices of each micro-batch"
+        raise PuzzleError("missing_part", where=where, expected=expected, got=str(grad), what=what, part=part)
     if weight.step != opt_state.step:
         raise PuzzleError("step_mismatch", where=where, expected=f"step {weight.step}", got=str(opt_state))
     part = show_part(weight.shards, weight.total)

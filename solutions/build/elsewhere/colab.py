@@ -42,7 +42,7 @@ def archive(root: Path) -> bytes:
     puzzles = [path for path in sources(root / "solutions") if is_puzzle(path)]
     with zipfile.ZipFile(packed, "w") as made:
         found = (p for name in ("lib", "drawing") for p in (root / name).rglob("*"))
-        shell = {"lab", "referee", "__main__.py"}
+        shell = {"lab", "referee", "__main__.py", "shell.py"}
         packages = (p for p in found if shell.isdisjoint(p.relative_to(root).parts))
         for path in [*sorted(packages), *puzzles]:
             if path.suffix in TAKEN:

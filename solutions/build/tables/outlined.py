@@ -46,4 +46,4 @@ def _of_the_star(course: Course, puzzle: Puzzle) -> Json:
 
 
 def _goal(played: Run) -> Json:
-    return {"outline": outline_of(played.events, played.time, played.beside)}
+    return {"outline": outline_of(played.events, played.time, played.devices_of)}

@@ -35,7 +35,7 @@ Numbers = dict[frozenset[int], int]
 """The number in the rows of the micro-batches that go through a pipeline together."""
 
 
-def written(events: Iterable[Event], ranks: int, layers: int) -> str:
+def exported(events: Iterable[Event], ranks: int, layers: int) -> str:
     """Return the work of a pipeline as PyTorch's CSV: a line a rank, actions between commas. Messages, gathers and sums
     are left out: PyTorch puts in its own. So is a forward that is done again: checkpointing is up to the stage there.
 
@@ -117,7 +117,7 @@ def _copies(part: Work) -> list[Work]:
         which = f"micro-batches {show_set(one.batches)} there and {show_set(other.batches)} here"
         problem = f"layer {layer} is on rank {one.rank} as well, with {which}, which meet on other ranks"
         raise _no_pipeline(other, f"{problem}: rows have no word for a second copy of a stage in one pipeline")
-    return [{alike[place]: part[alike[place]] for alike in ranks.values()} for place in range(several)]
+    return [{same[place]: part[same[place]] for same in ranks.values()} for place in range(several)]
 
 
 def _layers(work: Work) -> list[frozenset[int | None]]:
@@ -155,9 +155,9 @@ def _row(work: Sequence[Event], size: int, numbers: Mapping[frozenset[int], int]
         layers = [event.layer or 0 for event in of_stage]
         first, kind = min(layers), of_stage[0].kind
         wanted = [*range(first, first + size)]
-        alike = all((event.kind, event.batches) == (kind, of_stage[0].batches) for event in of_stage)
+        together = all((event.kind, event.batches) == (kind, of_stage[0].batches) for event in of_stage)
         in_order = layers == wanted if kind == FORWARD.kind else sorted(layers) == wanted
-        if first % size or not alike or not in_order:
+        if first % size or not together or not in_order:
             return None
         action = Action(first // size, LETTERS[kind], numbers[of_stage[0].batches])
         if BESIDE in of_stage[0].words and row and row[-1].kind == actions.FORWARD:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol
 
-from ..basics.arguments import either
 from ..real.prices import FEW_BITS, LORA_RANK, Cluster
 from ..real.transformer import MOMENTS, Transformer
 from .ways import MOST_GPUS
@@ -56,7 +55,7 @@ def around(number: int) -> Iterator[int]:
 
 def what_would_do(search: Search) -> str:
     """Return what ``plan`` could be given in the place of what this search was made of, as text."""
-    others = either([*islice(_each(search), MOST)]) or _both(search) or either([*_less(search)])
+    others = _either([*islice(_each(search), MOST)]) or _both(search) or _either([*_less(search)])
     return others or "a cluster of GPUs with more memory, or of more of them: no change that plan knows was enough"
 
 
@@ -142,3 +141,14 @@ def _any_numbers_of_gpus(search: Search) -> Iterator[int]:
 def _quoted(value: object) -> str:
     """Return a value as it is written in a call."""
     return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _either(choices: Sequence[str]) -> str:
+    """Return several things of which one is to be chosen, as text.
+
+    >>> _either(["one", "two"]), _either(["one", "two", "three"]), _either([])
+    ('one or two', 'one, two, or three', '')
+    """
+    if len(choices) < 3:
+        return " or ".join(choices)
+    return f"{', '.join(choices[:-1])}, or {choices[-1]}"
