@@ -415,8 +415,16 @@ MET = [
     ("allreduce", (complete, complete), "that activation is whole already"),
     ("scatterreduce", (complete, complete), "that activation is whole already"),
     ("allreduce", (own, complete), "that activation is whole already"),
-    ("allreduce", (lambda m: own(m, index=0), lambda m: own(m, index=0)), "a partial sum would be counted more than once"),
-    ("scatterreduce", (lambda m: own(m, index=1), lambda m: own(m, index=1)), "a partial sum would be counted more than once"),
+    (
+        "allreduce",
+        (lambda m: own(m, index=0), lambda m: own(m, index=0)),
+        "a partial sum would be counted more than once",
+    ),
+    (
+        "scatterreduce",
+        (lambda m: own(m, index=1), lambda m: own(m, index=1)),
+        "a partial sum would be counted more than once",
+    ),
     ("allreduce", (own, lambda m: own(m, batch=1)), "partial sums of different things do not add up"),
     ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "of different things do not add up"),
     ("allreduce", (lambda m: complete(m).shard(0, 2),) * 2, "that slice is added up already"),

@@ -331,12 +331,12 @@ def test_a_report_says_where_time_and_memory_go() -> None:
         (lambda: replace(A100_MEGATRON, reached=1.2), r"reached cannot be\n.*at most 1\n.*1.2"),
         (lambda: replace(A100_MEGATRON, nic=0), "nic cannot be"),
         (lambda: replace(A100_MEGATRON, memory="80 GB"), "memory cannot be"),
-        (lambda: replace(A100_MEGATRON, gpus=4).cost(SMALL, tensor=8), r"has 4 GPUs\n.*8 GPUs"),
+        (lambda: replace(A100_MEGATRON, gpus=4).cost(SMALL, tensor=8), r"has 4 GPUs\n.*\n.*8 GPUs"),
         (lambda: replace(RTX_4090, gpus=8).cost(GPT_175B), r"fits nowhere on RTX 4090(.|\n)*127 GPUs or more"),
         (lambda: replace(A100_40_P4D, gpus=16).cost(GPT_175B, tensor=8), r"fits nowhere"),
         (
             lambda: run(ddp, ranks=16, layers=12, batches=16, cost=replace(H100_DGX, gpus=8).cost(SMALL)),
-            r"has 8 GPUs\n.*16 GPUs",
+            r"has 8 GPUs\n.*\n.*16 GPUs",
         ),
         (
             lambda: run(ddp, ranks=2, layers=12, batches=2, cost=replace(H100_DGX, gpus=8).cost(SMALL, tensor=8)),

@@ -48,7 +48,9 @@ def test_an_error_keeps_rule_facts_and_operands_wherever_it_goes() -> None:
     error = PuzzleError(
         "counted_twice", where=Place(2, "+"), expected="once", got="twice", operands=[labels], what="micro-batch 3"
     )
-    assert str(error) == "rank 2, +: micro-batch 3 would be counted more than once\n  expected: once\n  got:      twice" + (
+    assert str(
+        error
+    ) == "rank 2, +: micro-batch 3 would be counted more than once\n  expected: once\n  got:      twice" + (
         f"\n  at:       {error.line}" if error.line else ""
     )
     again = pickle.loads(pickle.dumps(error))

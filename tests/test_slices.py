@@ -365,7 +365,10 @@ def of_weight(batches: set[int], slices: set[int]) -> WeightGrad:
 @pytest.mark.parametrize(
     ("parts", "says"),
     [
-        ([of_weight({0}, {1}), of_weight({0}, {1, 2})], "slice {1} of 4 of micro-batch 0 would be counted more than once"),
+        (
+            [of_weight({0}, {1}), of_weight({0}, {1, 2})],
+            "slice {1} of 4 of micro-batch 0 would be counted more than once",
+        ),
         ([of_weight({0}, {0}), of_weight({1}, {1})], "gradients of different slices of the sequence do not add up"),
         (
             [KeysValuesGrad(0, 2, {0}, 1, {1}, 4, {1}, 4), KeysValuesGrad(0, 2, {0}, 1, {2}, 4, {2}, 4)],

@@ -260,8 +260,7 @@ class Comparison:
                 yield say("again", call=own[-1], earlier=own[0], right_count=len(right))
 
     def repeated(self, call: Call) -> Iterator[Statement]:
-        """Yield the first computation that leads to a call and is made more often than in the right run, and what has
-        become of what is due in its place."""
+        """Yield the first computation on the way to a call that is made too often, and what is due in its place."""
         for one in _leading(call):
             own, right = self._same_calls(one) if one.stream == "compute" else ([], [])
             if 0 < len(right) < len(own):
@@ -488,10 +487,8 @@ def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
         yield say("stored_over", tensor=tensor, kept=over[0], over=over[1].tensor, line=over[1].line, unread=not last)
     elif there is not None:
         yield say("is_in", tensor=tensor, kept=there, read=bool(tensor.looked_up))
-    elif last is None and not tensor.readers:
-        yield say("unread", tensor=tensor, kept=kept)
-    elif last is None:
-        return  # the call that has failed reads it
+    elif last is None:  # or the call that has failed reads it
+        yield from () if tensor.readers else (say("unread", tensor=tensor, kept=kept),)
     elif last.kind == "pass_to":
         yield say("not_received", tensor=tensor, call=last)
     elif left or (last.stream == "collective" and last.fetched is None):

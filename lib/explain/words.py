@@ -52,7 +52,7 @@ SENTENCES: Mapping[str, Sentence] = {
         "[!over: , and nothing has read its result][{flying:}: it was not awaited by then]"),
     "read_last": Sentence(
         "{tensor}, made by {tensor:made}, was read last by {call} of {call:line}[; it {kept:how}]",
-        "[{kept:line}, where {tensor} goes from {kept:where}][!kept: {call:line}, which reads {tensor} of {tensor:line} last]"),
+        "[{kept:line}, where {tensor} goes from {kept:where}][!kept: {call:line}, reading that of {tensor:line} last]"),
     "not_received": Sentence("{tensor} went into {call:brief} of {call:line}, and was not received yet"),
     "key_gone": Sentence(
         "{tensor} was there: it {kept:how}[, before {reader} of {reader:line}]",

@@ -50,4 +50,5 @@ MISTAKES = [
     changed("context_parallel", "keys sent to the next rank", (PROJECT, PROJECT + RING), base="zigzag_and_ahead"),
     changed("context_parallel", "a weight in shards until it is needed", (BEGIN, BEGIN + "    model.weights[0] = model.weights[0].shard(r, n)\n"), (PROJECT, "if layer == 0:\n            model.weights[0] = weight = await model.allgather(model.weights[0], 0)\n            inp = acts[0]\n        " + PROJECT), base="zigzag_and_ahead"),
     changed("context_parallel", "queries made complete by hand", (ATTEND, '        from lib import Attended\n        acts["att", layer] = Attended(layer, model.LAYERS, [0], 1, [model.rank], model.RANKS, range(model.rank + 1), model.RANKS)\n')),
+    changed("context_parallel", "gradients made up for the other slices", (SUM, "model.grad_weights[layer] = model.fake_grad(layer, [0])"), ("await sums[layer]", "model.grad_weights.pop(layer)")),
 ]  # fmt: skip

@@ -17,6 +17,7 @@ HONEST = [
 ]  # fmt: skip
 
 MISTAKES = [
+    changed("two_batch_overlap", "only the last gradient counts", (ADD, "sums[layer] = grad")),
     changed("two_batch_overlap", "dense gradients not summed", (SUM, "None for layer in []}")),
     changed("two_batch_overlap", "gradients of experts summed over all ranks", ("for layer in dense}", "for layer in range(model.LAYERS)}")),
     changed("two_batch_overlap", "the input of the other micro-batch", ("acts.pop((turn, layer))", "acts.pop((1 - turn, layer))")),
