@@ -1,7 +1,7 @@
 """What takes long: `make test` runs a part of it, the same each time, and `make test-all` everything.
 
-A test that is marked ``slow`` is left out by `make test`, and of a test with many cases a fixed sixth is run. Whoever
-runs a file by itself runs all that is in it.
+A test that is marked ``slow`` is left out by `make test`, of a test with many cases a fixed sixth is run, and a test
+that goes through a long list takes every so many-th of it (``some``). Whoever runs a file by itself runs all of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EVERYTHING = os.environ.get("SLOW_TESTS") != "none"
 MANY = 8
 """A test that has more cases than so many is run with one of ``PART`` of them, by `make quick` of ``QUICK_PART``."""
 PART, QUICK_PART = 6, 12
-LEFT_OUT = "SLOW TESTS NOT RUN, and of a test with many cases a part is run: make test-all runs everything."
+LEFT_OUT = "SLOW TESTS NOT RUN, and of many cases and long lists a part is run: make test-all runs everything."
 
 
 def some(everything: Sequence[T], of: int = 10) -> Sequence[T]:

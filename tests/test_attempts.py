@@ -199,9 +199,18 @@ def test_utf_16_is_read_as_its_first_bytes_say(tmp_path: Path) -> None:
         assert read(tmp_path / "x.py", None).text == "x = '\xe4'\n"
 
 
-def test_other_texts_are_not_read(tmp_path: Path) -> None:
-    (tmp_path / "x.py").write_bytes("# -*- coding: latin-1 -*-\nx = '\xe4'\n".encode("latin-1"))
-    with pytest.raises(Unreadable, match=r"x.py is no text in UTF-8"):
+def test_a_file_may_say_in_what_it_is_encoded(tmp_path: Path) -> None:
+    for encoding in ("latin-1", "utf-8", "cp1252", "gbk", "shift_jis"):
+        letter = "\u4e2d" if encoding in ("gbk", "shift_jis") else "\xe4"
+        source = f"#!/usr/bin/python\n# -*- coding: {encoding} -*-\r\nx = '{letter}'\r\n"
+        (tmp_path / "x.py").write_bytes(source.encode(encoding))
+        assert read(tmp_path / "x.py", None).text == source.replace("\r", "")
+
+
+@pytest.mark.parametrize("encoding", ["punycode", "idna", "zip", "rot13", "unicode_escape", "no_such", "x" * 5000])
+def test_what_says_that_it_is_something_else_is_not_read(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "x.py").write_bytes(f"# coding: {encoding}\n".encode() + b"a" * 1000)
+    with pytest.raises(Unreadable, match=r"x.py is no text in UTF-8 or in the encoding that it names"):
         read(tmp_path / "x.py", None)
 
 

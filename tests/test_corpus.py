@@ -1,5 +1,5 @@
-"""The corpus: every program that ends is graded once, and its facts are those that are kept; a sample is graded in a
-notebook and at a shell, too, with the same facts; and programs that tamper or never end make no verdict.
+"""The corpus: programs that end have the facts that are kept, in this process, in a notebook and at a shell; programs
+that tamper or never end make no verdict. `make test` grades a fixed part of each list, `make test-all` every program.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ REACHES = [one for one in CHEATS if any(word in one.source[len(HEAD) :] for word
 TAMPER = some(CHEATS, 3)
 EVERYWHERE = [*some(REACHES), *some([one for one in CHEATS if one not in REACHES][::8])]
 """Programs that tamper with more than this library and its line to the grader, and some that do not: whether they
-get through may depend on the way in which workers are kept apart. In the best way all are tried every time."""
+get through may depend on the way in which workers are kept apart. In the best way ``TAMPER`` is tried, too."""
 
 END = {*HONEST, *MISTAKES}
 """Programs that end by themselves."""
@@ -184,13 +184,13 @@ AT_A_SHELL, UNENDED = SAMPLE[::2], some(ENDLESS, 3)
 
 @pytest.fixture(scope="module")
 def at_a_shell() -> dict[str, Verdict]:
-    """Programs that end, and all those without end, kept apart as well as this machine can."""
+    """Programs that end and programs without end, kept apart as well as this machine can."""
     return graded([*AT_A_SHELL, *UNENDED])
 
 
 @pytest.fixture(scope="module")
 def cheats() -> dict[str, dict[str, Verdict]]:
-    """Programs that tamper, by the way in which they are kept apart: all of them in the best that works here."""
+    """Programs that tamper, by the way in which they are kept apart: most of them in the best that works here."""
     ways = [mechanism for mechanism in MECHANISMS if not missing(mechanism)]
     found = {}
     with pytest.MonkeyPatch.context() as patch:

@@ -5,6 +5,7 @@ import io
 import os
 import re
 import stat
+import tokenize
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -20,6 +21,8 @@ from .loaded import Submission
 LARGEST = 10 << 20  # bytes of a file that is graded, at most
 MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
 """Files of one student and characters in them, at most: all of them are in memory while they are graded."""
+ENCODINGS = ("utf", "ascii", "iso8859", "cp", "koi8", "mac", "gb", "big5", "euc", "shift")
+"""How the names of the encodings begin that are read. Others may take a time that grows faster than the file."""
 NO_WORK = (
     "__pycache__", "__MACOSX", ".DS_Store", ".cache", ".git", ".hg", ".idea", ".ipynb_checkpoints", ".jupyter",
     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv", ".vscode",
@@ -78,12 +81,15 @@ def read(path: Path, folder: Path | None) -> Submission:
         if facts.st_size > LARGEST:
             raise Unreadable(f"{name} has {facts.st_size:,} bytes; at most {LARGEST:,} are read")
         data = path.read_bytes()
-        encoding = "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+        utf_16 = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        encoding = "utf-16" if utf_16 else tokenize.detect_encoding(io.BytesIO(data).readline)[0]  # as Python does
+        if not codecs.lookup(encoding).name.startswith(ENCODINGS):
+            raise UnicodeError(encoding)
         text = io.TextIOWrapper(io.BytesIO(data), encoding).read()
     except OSError as error:
         raise Unreadable(f"{name} cannot be read: {error.strerror}") from None
-    except UnicodeError:
-        raise Unreadable(f"{name} is no text in UTF-8") from None
+    except (UnicodeError, SyntaxError):
+        raise Unreadable(f"{name} is no text in UTF-8 or in the encoding that it names") from None
     return Submission(name, text, str(folder.resolve()) if folder else None)
 
 

@@ -56,8 +56,7 @@ def as_junit(reports: Sequence[Report]) -> str:
 
 
 def as_gradescope(report: Report) -> str:
-    """Return Gradescope's results.json: a point for each puzzle, or its points if given, and a leaderboard of times
-    and memory (less is better)."""
+    """Return Gradescope's results.json: points for each puzzle (1 unless given), and a leaderboard (less is better)."""
     tests, board = [], []
     for verdict in report.verdicts:
         puzzle = verdict.puzzle

@@ -29,7 +29,6 @@ AGAIN = 3
 GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late, and that a replay has
 TELLING = 5.0  # seconds in which a worker tells the diary of a run: an explanation is not worth more
 LATE = "the run did not end within {:g} seconds, and could not be interrupted"
-UNTAKEN = "these lines could not be taken"
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,9 @@ class Notes(NamedTuple):
 
     def about(self, raised: bool) -> str:
         """Return sentences on what the function may miss, more of them where Python has raised an error."""
-        changed = "the grader did not run these lines, which change what the function uses"
-        sentences = [(self.left_out, changed)]
-        sentences += [(self.failed, UNTAKEN)] * raised
-        return "\n".join(f"{sentence}: {lines}" for lines, sentence in sentences if lines)
+        found = [("the grader did not run these lines, which change what the function uses", self.left_out)]
+        found += [("these lines could not be taken", self.failed)] * raised
+        return "\n".join(f"{sentence}: {lines}" for sentence, lines in found if lines)
 
 
 LONGEST_LOADED = LONGEST + max(len(Notes._fields) * LONGEST_SUMMARY * CHARACTER, LONGEST_ERROR)
@@ -175,8 +173,7 @@ class Loaded:
             printed.append(self.worker.printed(self.begun) if self.worker else "")
 
     def _replayed(self, recorded: Recorded) -> Outcome:
-        """Return the outcome of a run by a replay of its calls. Raise PuzzleError if it fails, and Missing if there is
-        no function of its name."""
+        """Return the outcome of a run by a replay. Raise PuzzleError if it fails, and Missing without a function."""
         if (outcome := self.known.outcome(recorded)) is not None:
             return outcome
         name, size, shape = recorded.name, recorded.size, machine_of(recorded.size, recorded.cost)

@@ -185,8 +185,7 @@ class Worker:
         return ""
 
     def end(self) -> int:
-        """Hang up, and end the process and all that it started. Return its exit status, with 128 plus the number for a
-        signal."""
+        """End the process and all that it started. Return its exit status: for a signal 128 plus its number."""
         self.wire.close()
         if self.status is None:
             self.server.say(END)

@@ -105,8 +105,7 @@ class Examiners:
         self.isolation = ""  # how the code was kept apart, in a sentence
 
     def done(self, turns: Iterable[Turn]) -> Iterator[Turn]:
-        """Give each turn when it is over. Turns are taken when their time has come, so that a class need not be in
-        memory at once."""
+        """Yield each turn when it is over. Few turns are in memory at once, however large a class is."""
         waiting, taken = iter(turns), dict[Examiner, Turn]()
         while True:
             for examiner in self.examiners:

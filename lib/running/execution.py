@@ -29,7 +29,6 @@ from .loop import QuietLoop
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
 
-_OF_ASYNCIO = {asyncio.locks.__file__, asyncio.queues.__file__}
 MANY = 64  # with more ranks a run may take long because it is large
 TASK = ", a task that waits at "
 """What stands between the lines at which the tasks of a rank wait, first that of its function."""
