@@ -1,14 +1,18 @@
 # %% [markdown]
 # # Puzzle 0: Plain training
 #
-# Your GPU has {{CARD}} GB. How large a model can you train on it? A model of {{CARD / WEIGHT}} billion parameters
-# would just fit, at {{WEIGHT}} bytes for each weight. But training takes {{TRAINED}} bytes for each parameter:
-# {{WEIGHT}} for the weight, {{GRADIENT}} for the gradient, {{MASTER}} for a precise copy of the weight, and
-# {{AVERAGE}} + {{AVERAGE}} for the averages that the Adam optimizer keeps. That leaves room for {{CARD / TRAINED}}
-# billion parameters, and not for a single activation. So memory is what training runs out of first. Where does it go?
+# Every training step is this loop: up through the layers, then down again. What fills the memory on the way, and
+# what of it can go early?
 #
-# To see that, start with one rank, two layers and ordinary training: forward, loss, backward, update. Everything that
-# follows is this loop, spread over many GPUs.
+# | call | what goes in | what comes out |
+# |---|---|---|
+# | `forward(layer, inp, weight)` | input and weight of a layer | the input of the next layer |
+# | `loss(out)` | what the last layer gave | its gradient |
+# | `backward(layer, inp, grad, weight)` | the same input, the gradient of the output | gradients of weight and input |
+# | `update(layer, grad, weight, state)` | the gradient of the whole batch | weight and state, updated |
+# | `set_final_weight(layer, weight)` | the updated weight | |
+#
+# All are methods of `model`.
 
 # %%
 from drawing import draw
@@ -49,28 +53,22 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train all `LAYERS` layers for one step on all `BATCHES` micro-batches. Hand in the updated weights with
-# `set_final_weight`, and leave the updated optimizer states in `opt_states`.
+# Train all layers for one step on the whole batch. Loading, the input and the hand-in are given.
 #
-# Target, for 2 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements. It takes the idea of puzzle 1, so you may want to come back for it.
+# - Write `model.LAYERS`, not 2: the grader tries other sizes, too.
+# - Take out of memory what nothing reads again: `model.activations.pop(layer)`.
 #
-# - `model.get_activation(range(model.BATCHES))` is the input of all micro-batches at once.
-# - The time takes care of itself: 4 micro-batches through 2 layers, forward and backward, make {{computing}} ticks,
-#   and {{layers}} updates of {{cost.update}} make {{layers * cost.update}}.
-# - The memory does not. It is measured at the start of every operation: everything stored, plus whatever the
-#   operation reads that is not stored any more. Anything you delete before the next operation starts does not count.
-# - Write `model.LAYERS` and `model.BATCHES`, not 2 and 4: the grader tries other sizes as well.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 def basic(model: Model) -> Model:
     """One step of training on one rank."""
-    ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-
     model.activations[0] = model.get_activation(range(model.BATCHES))
+
+    ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
         model.activations[layer + 1] = model.forward(
             layer, model.activations[layer], model.weights[layer]
@@ -87,8 +85,10 @@ def basic(model: Model) -> Model:
         model.weights[layer], model.opt_states[layer] = model.update(
             layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
         )
-        model.set_final_weight(layer, model.weights[layer])
     ### END SOLUTION
+
+    for layer in range(model.LAYERS):
+        model.set_final_weight(layer, model.weights[layer])
     return model
 
 
@@ -96,11 +96,26 @@ def basic(model: Model) -> Model:
 draw(run(basic, ranks=1, layers=2, batches=4))
 
 # %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("basic")
+# Right? Fast and small enough? At other sizes, too?
 grade(basic)
 
 # %% [markdown]
-# ## Where real systems do this
+# ## When it passes
+#
+# Memory is measured at the start of every operation: all that is stored, and what the operation reads besides. What
+# you delete before it does not count.
+#
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It takes the idea of puzzle 1. Come back for it.
+#
+# ### How large a model fits?
+#
+# Your GPU has {{CARD}} GB. A model of {{CARD / WEIGHT}} billion parameters would just fit, at {{WEIGHT}} bytes for
+# each weight. But training takes {{TRAINED}} bytes for each parameter: {{WEIGHT}} for the weight, {{GRADIENT}} for the
+# gradient, {{MASTER}} for a precise copy of the weight, and {{AVERAGE}} + {{AVERAGE}} for the averages that the Adam
+# optimizer keeps. That leaves room for {{CARD / TRAINED}} billion parameters, and for not a single activation. So
+# memory is what training runs out of first.
+#
+# ### Where real systems do this
 #
 # Everywhere. And real training has a picture like yours: memory climbs during the forward pass, because each layer's
 # input has to be kept for the backward pass, and falls during the backward pass. In a transformer that hill is high.

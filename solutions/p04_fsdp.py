@@ -1,14 +1,19 @@
 # %% [markdown]
 # # Puzzle 4: Fully sharded data parallel
 #
-# Take {{GPUS}} GPUs and a model of {{LLAMA / BILLION}} billion parameters. Weights and optimizer states make up
-# {{kept}} of the {{TRAINED}} bytes for each parameter, and sharded as in puzzle 3 they come to {{LLAMA / BILLION}}
-# billion x {{kept}} / {{GPUS}} = {{LLAMA * kept / GPUS / BILLION:.0f}} GB on each GPU. But the gradients, the other
-# {{GRADIENT}} bytes, are still whole. If each GPU trains on two micro-batches, the gradients of the first have to be
-# kept until those of the second are added, and they take {{LLAMA * GRADIENT / BILLION}} GB on a GPU that has
-# {{CARD}}. And then a rank uses {{Fraction(1, GPUS):word}} of them for its update and throws the rest away.
+# In puzzle 3 every rank received the whole sum of each gradient, used the shard that it owns, and threw the rest away.
+# Can it receive just that shard?
 #
-# In puzzle 3, with four ranks, every rank used a quarter of each sum. Can it receive just that quarter?
+# ![before and after a reduce-scatter](picture:scatterreduce)
+#
+# A **reduce-scatter** sums the gradients of all ranks, and leaves piece i of the sum on rank i. It takes
+# {{cost.collective}} ticks:
+#
+# ```python
+# # before: grad is whole, and knows this rank's micro-batch alone
+# grad = await model.scatterreduce(grad, layer)
+# # after: grad is shard `model.rank`, and knows all micro-batches
+# ```
 
 # %%
 from drawing import beside_target, compare, draw, draw_group, play
@@ -51,57 +56,13 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## A new tool: reduce-scatter
-#
-# A *reduce-scatter*, here `await model.scatterreduce(v, layer)`, is a collective, too. It sums the gradients of all
-# ranks, and then **rank i keeps piece i of the sum**. It takes {{cost.collective}} ticks.
-#
-# ![before and after a reduce-scatter](picture:scatterreduce)
-#
-# Three ranks again. Each begins with the whole gradient of one micro-batch, and ends with a piece of the gradient of
-# all micro-batches.
-
-
-# %%
-async def sum_and_split(model: Model) -> Model:
-    """Each rank makes the gradient of its own micro-batch, then each gets a piece of the sum."""
-    model.weights[0], _ = model.load_weights(0)
-    model.activations[0] = model.get_activation([model.rank])
-    model.grad_activations[1] = model.loss(
-        model.forward(0, model.activations[0], model.weights[0])
-    )
-    model.grad_weights["before"], _ = model.backward(
-        0, model.activations[0], model.grad_activations[1], model.weights[0]
-    )
-    model.grad_weights["after"] = await model.scatterreduce(model.grad_weights["before"], 0)
-    return model
-
-
-draw_group(
-    {
-        f"rank {m.rank}": m.grad_weights
-        for m in run(sum_and_split, ranks=3, layers=1, batches=3).models
-    }
-)
-
-# %% [markdown]
 # ## Your task
 #
-# As in puzzle 3, rank `r` holds shard `r` of `RANKS` of every weight and state, trains on its own micro-batch, and ends
-# with its shards updated. How long it keeps a whole weight that it has gathered is up to you, as long as there is
-# memory for it. The new part: of a gradient, a rank receives only the piece of the sum that it needs.
+# Train one step. Rank `r` begins and ends with shard `r` of `RANKS` of every weight and optimizer state.
 #
-# A good program for puzzle 3 would meet the target below, in time and in memory. So there is a rule: **no rank ever
-# receives a whole summed gradient**, either in one call or by collecting its pieces. Once your program runs, you will
-# see below what that is good for.
+# - {{ideas}}
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
-# example of that, if you want it now.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -138,15 +99,20 @@ async def fsdp(model: Model) -> Model:
 draw(run(fsdp, ranks=4, layers=6, batches=4))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(fsdp, ranks=4, layers=6, batches=4))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("fsdp")
+# Right? Fast and small enough? At other sizes, too?
 grade(fsdp)
 
 # %% [markdown]
-# ## Where it pays
+# ## When it passes
+#
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants calls that are on their way while a rank
+# computes; [puzzle 12](p12_prefetch.ipynb) shows how. To watch your own run, with the line that each rank is at:
+
+# %%
+play(run(fsdp, ranks=4, layers=6, batches=4))
+
+# %% [markdown]
+# ### Where it pays
 #
 # With one micro-batch for each rank, a gradient is used as soon as it is summed, and it hardly matters whether it is
 # whole or a quarter. Now give every rank **two** micro-batches, one after the other. The summed gradients of the
@@ -201,7 +167,7 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # states.)
 
 # %% [markdown]
-# ## How much to gather at once
+# ### How much to gather at once
 #
 # You gathered one layer at a time. You don't have to. PyTorch calls layers that are gathered together a *unit*: one
 # call brings all their weights, and after their backward one call sums all their gradients. We ran this puzzle with

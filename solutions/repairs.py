@@ -25,7 +25,9 @@ from lib import Cost, ExpertRingCost, Model, RingCost, Uneven, grade, hint, run,
 #
 # Target, for 1 rank, 2 layers, 4 micro-batches: **{{R1.time}}** ticks, peak memory **{{R1.memory}}** elements.
 #
-# The grader holds you to this: {{R1.ideas}}
+# The grader holds you to this:
+#
+# - {{R1.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -105,7 +107,9 @@ grade(repair_local)
 #
 # Target, for 4 ranks, 2 layers, 8 micro-batches: **{{R2.time}}** ticks, peak memory **{{R2.memory}}** elements.
 #
-# The grader holds you to this: {{R2.ideas}}
+# The grader holds you to this:
+#
+# - {{R2.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -195,7 +199,9 @@ grade(repair_twice)
 #
 # Target, for 4 ranks, 2 layers, 8 micro-batches: **{{R3.time}}** ticks, peak memory **{{R3.memory}}** elements.
 #
-# The grader holds you to this: {{R3.ideas}}
+# The grader holds you to this:
+#
+# - {{R3.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -285,7 +291,9 @@ grade(repair_quiet)
 #
 # Target, for 4 ranks, 6 layers, 4 micro-batches: **{{R4.time}}** ticks, peak memory **{{R4.memory}}** elements, as in puzzle 4.
 #
-# The grader holds you to this: {{R4.ideas}}
+# The grader holds you to this:
+#
+# - {{R4.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -377,7 +385,9 @@ grade(repair_bargain)
 #
 # Target, for 2 ranks, 4 layers, 4 micro-batches: **{{R5.time}}** ticks, peak memory **{{R5.memory}}** elements.
 #
-# The grader holds you to this: {{R5.ideas}}
+# The grader holds you to this:
+#
+# - {{R5.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -464,7 +474,9 @@ grade(repair_deadlock)
 #
 # Target, for 4 ranks, 2 layers, 3 micro-batches: **{{R6.time}}** ticks, peak memory **{{R6.memory}}** elements.
 #
-# The grader holds you to this: {{R6.ideas}}
+# The grader holds you to this:
+#
+# - {{R6.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -553,7 +565,9 @@ grade(repair_skip)
 #
 # Target, for 8 ranks, mesh replica 2 x shard 4, 2 layers: **{{R7.time}}** ticks, peak memory **{{R7.memory}}** elements.
 #
-# The grader holds you to this: {{R7.ideas}}
+# The grader holds you to this:
+#
+# - {{R7.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -649,7 +663,9 @@ grade(repair_groups)
 #
 # Target, for 8 ranks, mesh replica 2 x shard 4, 4 layers, 32 micro-batches: **{{R8.time}}** ticks, peak memory **{{R8.memory}}** elements.
 #
-# The grader holds you to this: {{R8.ideas}}
+# The grader holds you to this:
+#
+# - {{R8.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -763,7 +779,9 @@ grade(repair_book)
 #
 # Target, for 4 ranks, 2 layers, 43 micro-batches: **{{R9.time}}** ticks, peak memory **{{R9.memory}}** elements.
 #
-# The grader holds you to this: {{R9.ideas}}
+# The grader holds you to this:
+#
+# - {{R9.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -859,7 +877,9 @@ grade(repair_straggler)
 #
 # Target, for 4 ranks, 4 layers, 4 micro-batches: **{{R10.time}}** ticks, peak memory **{{R10.memory}}** elements.
 #
-# The grader holds you to this: {{R10.ideas}}
+# The grader holds you to this:
+#
+# - {{R10.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -958,7 +978,9 @@ grade(repair_experts)
 #
 # Target, for 4 ranks, 2 layers, 1 micro-batch: **{{R11.time}}** ticks, peak memory **{{R11.memory}}** elements.
 #
-# The grader holds you to this: {{R11.ideas}}
+# The grader holds you to this:
+#
+# - {{R11.ideas}}
 
 # %% tags=["spec"]
 PUZZLE = {

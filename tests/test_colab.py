@@ -20,7 +20,7 @@ import nbformat
 import pytest
 
 from solutions.build.elsewhere import colab
-from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.notebooks.notebook import FIRST_CELL, notebook_of
 from solutions.build.sources.files import REPAIRS, ROOT, Json, as_text, is_puzzle, sources
 from solutions.build.sources.specs import specs_of
 from tests.kernels import Outputs, complaints, kernel_in, run_twice, shows_a_picture, text
@@ -105,7 +105,11 @@ def test_links_to_other_notebooks_work_in_colab(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(colab, "published", lambda root: "https://github.com/me/it")
     there = "https://colab.research.google.com/github/me/it/blob/colab/"
     assert "](" + there + "p04_fsdp.ipynb)" in texts(colab.notebook(path, ROOT, first=first))
-    assert f'NOTEBOOKS = "{there}"' in colab.first_cell(ROOT)
+    assert colab.first_cell(ROOT).splitlines() == [
+        "%pip install --quiet https://github.com/me/it/archive/HEAD.zip",
+        f"%env LLM_TRAINING_PUZZLES_NOTEBOOKS={there}",
+        FIRST_CELL,
+    ]
     overview = texts(colab.notebook(SOURCES[0], ROOT, first=first))
     for name in ("machine_tour", "repairs", "laboratory", "for_real"):  # the map leads to the puzzles
         assert f"]({there}{name}.ipynb)" in overview

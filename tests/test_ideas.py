@@ -61,7 +61,7 @@ def test_the_pages_say_them() -> None:
     for puzzle in puzzles().values():
         notebook = json.loads((ROOT / "puzzles" / f"{puzzle.file}.ipynb").read_text(encoding="utf-8"))
         text = " ".join(" ".join("".join(cell["source"]) for cell in notebook["cells"]).split())
-        assert " ".join(f"*{IDEAS[name].sentence}*" for name in puzzle.ideas) in text, puzzle.name
+        assert " ".join(f"- {IDEAS[name].sentence}" for name in puzzle.ideas) in text, puzzle.name
 
 
 def test_each_alone_rejects_a_program() -> None:

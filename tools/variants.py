@@ -221,7 +221,7 @@ def notebook(puzzle: Puzzle) -> Json:
     code = blank(puzzle).partition("\n\n\n")[2].strip()
     cells = [
         Cell("markdown", head),
-        Cell("code", FIRST_CELL, folded=True),
+        Cell("code", FIRST_CELL),
         Cell("code", "\n".join([*imports, "", 'use_variants("variants.json")  # it lies beside this notebook'])),
         Cell("code", code),
         Cell("code", f"draw(run({puzzle.name}, {size}{cost}))"),

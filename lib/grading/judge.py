@@ -48,7 +48,7 @@ def judge(
         assert outcome is not None
         if not outcome.attempted:
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
-            left = f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet"
+            left = "not attempted yet" + (f": {comes_next(outcome)}" if begun else "")
             known = reasons(size)
             seen = known.explanation(None, begun=False)
             return replace(verdict, status=TODO, message=left, explanation=seen, note=known.trouble)

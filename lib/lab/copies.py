@@ -13,7 +13,7 @@ COURSE = "llm-training-puzzles"
 """The folder of copies that an installed package makes, unless another is named. A clone's is MINE."""
 MINE = "puzzles/mine"
 SUFFIXES = (".ipynb", ".py")
-MARK = "LLM_TRAINING_PUZZLES"
+MARK = "llm_training_puzzles"
 """In the first cell of each notebook: by this one knows ours, however much a learner has changed them."""
 MOST_NAMED = 3  # notebooks that a message lists
 
@@ -78,7 +78,7 @@ def _is_ours(notebook: Path) -> bool:
     """Return whether it is one of the puzzles, or nothing at all: what cannot be read is taken for a learner's."""
     try:
         text = notebook.read_text(encoding="utf-8")
-        return not json.loads(text)["cells"] or MARK in text
+        return not json.loads(text)["cells"] or MARK in text.lower()
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return True
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import shorten
 
 from ..basics.errors import PuzzleError
-from ..basics.folders import BLANKS, INSTALLED
+from ..basics.folders import BLANKS
 from ..course.specs import Puzzle, find, puzzles
 from ..grading.answers import answer_of, renamed
 from ..grading.commandline import Usage
@@ -16,12 +16,6 @@ from ..lab.commands import called
 from ..lab.copies import home
 from .attempts import is_file, progress_here
 
-FINDS = """\
-import pathlib, sys  # this line and the next find lib and drawing in a folder around this one
-sys.path[:0] = [str(f) for f in pathlib.Path("here").absolute().parents if (f / "lib" / "specs.json").is_file()]
-"""  # in place of the notebook's folded cell
-IMPORTS = "import llm_training_puzzles  # from here on, Python finds lib and drawing"
-"""The same where the puzzles are installed, and no clone is around."""
 SAID = 120
 """So many characters of what a picture says stand in a script, where nobody sees it."""
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
@@ -47,10 +41,9 @@ def start(options: argparse.Namespace) -> int:
     mine = _mine(options.begin, puzzle, target.parent) if options.begin else ""
     others = [other for other in puzzles().values() if other.file == puzzle.file and other != puzzle]
     grades = f"{called()} watch {shlex.quote(str(target))}"
-    finds = IMPORTS if INSTALLED else FINDS.strip()
     texts = [f"# Run it cell by cell in an editor, or grade it whenever you save it: {grades}"]
     for cell in cells:
-        source = finds if "jupyter" in cell["metadata"] else "".join(cell["source"])
+        source = "".join(cell["source"])
         if "start" in cell["metadata"].get("tags", ()):
             continue  # at a shell, --from does that
         if mine and cell["cell_type"] == "code" and re.search(rf"def {puzzle.name}\(", source):

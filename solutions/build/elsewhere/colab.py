@@ -13,11 +13,12 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+from lib.basics.folders import NOTEBOOKS
 from lib.basics.saving import write_all
 
 from ..notebooks.address import in_colab, published
 from ..notebooks.around import onward
-from ..notebooks.notebook import notebook_of
+from ..notebooks.notebook import FIRST_CELL, notebook_of
 from ..sources.files import ROOT, BuildError, Json, as_text, is_puzzle, notebook_name, sources
 
 CELL = Path(__file__).with_name("colab_cell.py")
@@ -68,13 +69,15 @@ def requirements(root: Path) -> list[str]:
 
 
 def first_cell(root: Path) -> str:
-    """The source of the cell that brings the project along."""
+    """The source of the cell that brings the project along: of a published one, pip does."""
+    if where := published(root):
+        there = in_colab(where, "")  # so that a verdict links to the next one
+        return f"%pip install --quiet {where}/archive/HEAD.zip\n%env {NOTEBOOKS}={there}\n{FIRST_CELL}"
     packed = archive(root)
     source = CELL.read_text(encoding="utf-8").strip()
     filled = {
         "REQUIREMENTS = []  # filled in by the build": f"REQUIREMENTS = {requirements(root)}",
         'VERSION = ""': f'VERSION = "{hashlib.sha256(packed).hexdigest()[:12]}"',
-        'NOTEBOOKS = ""': f'NOTEBOOKS = "{in_colab(published(root), "")}"',
         'ARCHIVE = ""': f'ARCHIVE = "{base64.b85encode(packed).decode()}"',
     }
     for blank, text in filled.items():

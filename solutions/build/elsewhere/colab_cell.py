@@ -17,7 +17,6 @@ from pathlib import Path
 REQUIREMENTS = []  # filled in by the build
 VERSION = ""
 ARCHIVE = ""
-NOTEBOOKS = ""
 DRIVE = "/content/drive/MyDrive"
 
 if "lib" not in sys.modules:  # it is there when this runs again, and in the grader at a shell
@@ -62,10 +61,6 @@ if not hasattr(lib, "LLM_TRAINING_PUZZLES"):
     raise ImportError(
         f"`import lib` found something else: {lib.__file__}. Restart the runtime and run this "
         "cell first."
-    )
-if NOTEBOOKS:
-    os.environ["LLM_TRAINING_PUZZLES_NOTEBOOKS"] = (
-        NOTEBOOKS  # so that a verdict links to the next
     )
 kept = "Your progress and hints are kept in progress.json here."
 if Path(DRIVE).is_dir() and "LLM_TRAINING_PUZZLES_PROGRESS" not in os.environ:

@@ -72,8 +72,8 @@ def _of_puzzles(specs: Sequence[Json]) -> dict[str, Any]:
 
 
 def _ideas(spec: Json) -> str:
-    """Return the sentences of the ideas that a puzzle's spec names."""
-    return " ".join(f"*{IDEAS[name].sentence}*" for name in spec["ideas"])
+    """Return the sentences of the ideas that a puzzle's spec names, each a line of a list."""
+    return "\n- ".join(IDEAS[name].sentence for name in spec["ideas"])
 
 
 def runs_of(names: Mapping[str, Any]) -> Iterator[Run]:

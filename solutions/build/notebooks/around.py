@@ -13,22 +13,32 @@ from ..sources.specs import TAG, literal, specs_of
 from .address import links, published
 
 STUCK = """\
-# Stuck? Remove the # below and run this cell, once for each hint.
-# hint("{name}")"""
+# Stuck? Remove a # and run this cell: for a hint (again for the next one), or for all calls that you know by now.
+# hint("{name}")
+# from drawing import reference; reference()"""
 """Below each verdict. A comment, since all cells of a notebook are often run at once: that is to spoil nothing, and to
 use up no hint. (No tag keeps a cell from being run everywhere.)"""
 BEGIN = """\
 # Begin with your answer to puzzle {number}? Remove the # below and run this cell.
-# lib.start_from({names})"""
-"""Below each blank. With ``lib.``, since the first cell imports that in every notebook."""
+# from lib import start_from; start_from({names})"""
+"""Below each blank."""
 START = "start"
 """The tag of such a cell, which a script leaves out."""
+FAILS = "raises-exception"
+"""The tag of a cell that may fail: those below it are run all the same, when all cells are run at once."""
 
 
 def with_facts(path: Path) -> list[Cell]:
-    """The cells; below the heading over each puzzle's spec, how long it takes and how hard it is."""
+    """The cells; below the heading over each puzzle's spec, how long it takes and how hard it is. A cell that draws a
+    learner's run may fail: the verdict below it is to be seen all the same."""
     cells = read_cells(path)
     for at, cell in enumerate(cells):
+        if (
+            cell.kind == "code"
+            and re.search(r"^(draw|play)\(run\(", cell.source, re.MULTILINE)
+            and FAILS not in cell.tags
+        ):
+            cells[at] = cell._replace(tags=(*cell.tags, FAILS))
         if TAG in cell.tags:
             found = literal(path, cell.source)
             heading = max(i for i in range(at) if cells[i].kind == "markdown" and cells[i].source[0] == "#")

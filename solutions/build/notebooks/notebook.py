@@ -9,13 +9,16 @@ from ..figures.pages import with_figures
 from ..pictures.in_texts import with_pictures
 from ..sources.blanks import blank_cell
 from ..sources.files import Cell, Json
-from .around import START, onward, with_facts, with_help, with_links
+from .around import FAILS, START, onward, with_facts, with_help, with_links
 
-FIRST_CELL = Path(__file__).with_name("first_cell.py").read_text(encoding="utf-8").strip()
+FIRST_CELL = "import llm_training_puzzles  # Not found? Here: %pip install llm-training-puzzles. In a clone: make lab"
+"""Lets Python find lib and drawing. The comment is shown where it fails, with the line."""
+PASSES = "## When it passes"
+"""The heading below which stands what a learner reads after a pass: Jupyter and Colab show it folded."""
 MAP = "map"
 """The tag of a cell of the overview that shows the map of the course, and has it before it is run, too."""
-KEPT = ("raises-exception", START)
-"""Tags that are kept in notebooks: with the first, cells below one that fails are run all the same."""
+KEPT = (FAILS, START)
+"""Tags that are kept in notebooks."""
 
 
 def notebook_of(path: Path, solved: bool = False, first: str = "") -> Json:
@@ -34,15 +37,18 @@ def notebook_of(path: Path, solved: bool = False, first: str = "") -> Json:
     first_code = next((i for i, cell in enumerate(cells) if cell.kind == "code"), len(cells))
     if not first:
         cells.append(Cell("markdown", onward(path)))
-    cells.insert(first_code, Cell("code", first or FIRST_CELL, folded=True))
+    cells.insert(first_code, Cell("code", first or FIRST_CELL, folded=bool(first)))
     return of_cells(cells, path.stem)
 
 
 def of_cells(cells: Sequence[Cell], name: str) -> Json:
     """A notebook with these cells, with ids made of a name."""
+    made = [_as_json(cell, f"{name}-{i:02}") for i, cell in enumerate(cells)]
+    folded = [cell["id"] for cell in made if "heading_collapsed" in cell["metadata"]]
     return {
-        "cells": [_as_json(cell, f"{name}-{i:02}") for i, cell in enumerate(cells)],
+        "cells": made,
         "metadata": {
+            **({"colab": {"collapsed_sections": folded}} if folded else {}),
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
         },
@@ -61,4 +67,6 @@ def _as_json(cell: Cell, id: str) -> Json:
     metadata: Json = {"tags": tags} if tags else {}
     if cell.folded or MAP in cell.tags:
         metadata["jupyter"] = {"source_hidden": True}
+    if cell.kind == "markdown" and cell.source.startswith(PASSES):
+        metadata |= {"heading_collapsed": True, "id": id}  # JupyterLab reads the first, Colab the second
     return {"cell_type": cell.kind, "id": id, "metadata": metadata, **code, "source": source}
