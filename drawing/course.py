@@ -37,6 +37,9 @@ SMALL, LARGE = 160.0, WIDE + 2 * EDGE
 PLACE = f"{INLINE};width:19%;min-width:{SMALL:.0f}px;max-width:{LARGE:.0f}px;margin:0 4px 4px 0"
 SIGNS = INLINE + ";width:{:.0f}px;max-width:100%;margin:0 0 6px"
 """The looks of a card and of a line of signs on a page."""
+CARD = (WIDE + 2 * EDGE, TALL + 2 * EDGE)
+"""The size of a card's picture."""
+TOUR = "The tour of the machine: one step of training, in three minutes"
 REPAIRS = "What is wrong here? Programs to be repaired, when you like"
 TINT = 0.13
 """The opacity of the color of a card that is solved."""
@@ -120,24 +123,29 @@ def draw_course(
         *_colors(PAD, 48)[0],
         *_marks(WIDTH - PAD - (_marks(0, 0)[1]), 48)[0],
     ]
-    places, y = _places(course, 66)
+    [first, *places], y = _places(len(course) + 1, 66)
     if repairs:
         parts.append(label(PAD, y + HEAD / 2 - 4, REPAIRS, 13, style(theme.INK), "start", 650))
-        more, y = _places(repairs, y + HEAD - 10)
+        more, y = _places(len(repairs), y + HEAD - 10)
         places += more
-    cards: list[tuple[Figure, str]] = []
+    parts.append(_tour(*first, new=not solved))
+    cards = [(Figure([_tour(EDGE, EDGE, new=not solved)], *CARD, TOUR), _there("machine_tour", folder))]
     for at, (puzzle, (x, top)) in enumerate(zip([*course, *repairs], places, strict=True)):
         color = theme.STEP if puzzle.repair else theme.layer_color(at, len(course))
         parts.append(_card(puzzle, x, top, color, now[puzzle.name]))
         alone = [_card(puzzle, EDGE, EDGE, color, now[puzzle.name])]
-        there = link_to(f"{puzzle.file}.ipynb") or ("" if folder is None else f"{folder}{puzzle.file}.ipynb")
-        cards.append((Figure(alone, WIDE + 2 * EDGE, TALL + 2 * EDGE, _in_full(puzzle, now[puzzle.name])), there))
+        cards.append((Figure(alone, *CARD, _in_full(puzzle, now[puzzle.name])), _there(puzzle.file, folder)))
     back = box(0.5, 0.5, WIDTH - 1, y - GAP + PAD - 1, style(theme.CARD, theme.GRID, 1), 8)
     drawn = Course([back, *parts], WIDTH, y - GAP + PAD, _in_words(course, repairs, now), static, "The course")
     drawn.so_far = _so_far(course, now)
     drawn.signs = [_alone(_colors), _alone(_marks)]
-    drawn.cards = cards[: len(course)], cards[len(course) :]
+    drawn.cards = cards[: len(course) + 1], cards[len(course) + 1 :]
     return drawn
+
+
+def _there(file: str, folder: str | None) -> str:
+    """Return the address of a notebook, or nothing where it is not known."""
+    return link_to(f"{file}.ipynb") or ("" if folder is None else f"{folder}{file}.ipynb")
 
 
 def _so_far(course: Sequence[Puzzle], now: Mapping[str, Standing]) -> str:
@@ -174,10 +182,26 @@ def _alone(part: Callable[[float, float], tuple[list[Diagram], float]]) -> Figur
     return Figure([box(0, 0, end + 6, 22, style(theme.CARD), 4), *parts], end + 6, 22, "What colors and signs mean.")
 
 
-def _places(known: Sequence[Puzzle], y: float) -> tuple[list[tuple[float, float]], float]:
-    """Return the places of cards, from ``y`` down in lines from left to right, and the y below them."""
-    places = [(PAD + at % COLUMNS * (WIDE + GAP), y + at // COLUMNS * (TALL + GAP)) for at in range(len(known))]
-    return places, y + -(-len(known) // COLUMNS) * (TALL + GAP)
+def _places(count: int, y: float) -> tuple[list[tuple[float, float]], float]:
+    """Return the places of so many cards, from ``y`` down in lines from left to right, and the y below them."""
+    places = [(PAD + at % COLUMNS * (WIDE + GAP), y + at // COLUMNS * (TALL + GAP)) for at in range(count)]
+    return places, y + -(-count // COLUMNS) * (TALL + GAP)
+
+
+def _tour(x: float, y: float, new: bool) -> Diagram:
+    """Return the card of the tour, with a frame around it for whoever is new here."""
+    corners = [(x + INSIDE + 9, y + INSIDE + 7), (x + INSIDE + 20, y + INSIDE + 13.5), (x + INSIDE + 9, y + INSIDE + 20)]
+    left, low = x + INSIDE + TILE + 8, y + TALL - 8.5
+    parts = [
+        box(x, y, WIDE, TALL, style(theme.CARD), 8),
+        box(x, y, WIDE, TALL, style(None, theme.INK, 2.2) if new else style(None, theme.HATCH, 1), 8),
+        box(x + INSIDE, y + INSIDE, TILE, TILE, style(theme.INK), 6),
+        poly(corners, style(theme.CARD)),
+        label(left, y + INSIDE + TILE / 2 - 7, "Start here:", 11.5, style(theme.INK), "start", 650),
+        label(left, y + INSIDE + TILE / 2 + 7, "the tour", 11.5, style(theme.INK), "start", 650),
+        label(x + INSIDE, low, "one step of training, 3 min", 10, style(theme.MUTE), "start"),
+    ]
+    return Titled(TOUR, together(parts))
 
 
 def _card(puzzle: Puzzle, x: float, y: float, color: str, now: Standing) -> Diagram:

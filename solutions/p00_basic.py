@@ -1,8 +1,7 @@
 # %% [markdown]
 # # Puzzle 0: Plain training
 #
-# Every training step is this loop: up through the layers, then down again. What fills the memory on the way, and
-# what of it can go early?
+# A training step goes up through the layers, then down again. What fills the memory on the way, and what can go early?
 #
 # | call | what goes in | what comes out |
 # |---|---|---|
@@ -53,7 +52,7 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train all layers for one step on the whole batch. Loading, the input and the hand-in are given.
+# Train all layers on the whole batch. Loading, the input and the hand-in are given.
 #
 # - Write `model.LAYERS`, not 2: the grader tries other sizes, too.
 # - Take out of memory what nothing reads again: `model.activations.pop(layer)`.

@@ -184,11 +184,10 @@ def test_a_solved_notebook_has_the_solution_and_no_spec(tree: Path) -> None:
     assert not any("PUZZLE =" in cell for cell in cells)
 
 
-def test_the_first_cell_comes_folded_before_other_code_and_after_the_title(tree: Path) -> None:
+def test_the_first_cell_comes_before_other_code_and_after_the_title(tree: Path) -> None:
     cells = notebook_of(tree / "solutions" / "p04_fsdp.py")["cells"]
     assert [cell["cell_type"] for cell in cells] == ["markdown", *["code"] * 5, "markdown"]
-    folded = [at for at, cell in enumerate(cells) if cell["metadata"] == {"jupyter": {"source_hidden": True}}]
-    assert folded == [1] and cells[1]["source"][0].startswith("# Finds lib and drawing")
+    assert cells[1]["source"] == [FIRST_CELL]
 
 
 def test_specs_are_read_back(tree: Path) -> None:
@@ -605,66 +604,32 @@ def test_a_reset_on_a_full_disk_moves_nothing(
 # --- the first cell ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """A clone with our marker and table in its lib, and the folders in which a notebook may start."""
-    root = tmp_path / "my clone"
-    (root / "puzzles" / "mine" / "deeper").mkdir(parents=True)
-    (root / "lib").mkdir()
-    (root / "lib" / "__init__.py").write_text("LLM_TRAINING_PUZZLES = True\n", encoding="utf-8")
-    (root / "lib" / "specs.json").write_text("{}", encoding="utf-8")
-    return root
-
-
-def run_first_cell(folder: Path, before: str = "", times: int = 1) -> subprocess.CompletedProcess[str]:
-    """Run the cell as a kernel would, but without installed packages, and print which lib it found."""
-    program = "\n".join(["import sys; sys.path.insert(0, '')", before, *[FIRST_CELL] * times, "print(lib.__file__)"])
-    command = [sys.executable, "-I", "-S", "-c", program]
+def run_first_cell(folder: Path, *isolated: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the cell as a kernel would, twice, and print which lib it found."""
+    (folder / "cell.py").write_text(f"{before}\n{FIRST_CELL}\n{FIRST_CELL}\nimport lib\nprint(lib.__file__)")
+    command = [sys.executable, *isolated, "cell.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("folder", [".", "lib", "puzzles/mine/deeper"])
-def test_the_first_cell_finds_the_project_however_often_it_is_run(clone: Path, folder: str) -> None:
-    done = run_first_cell(clone / folder, times=2)
-    assert done.stderr == ""
-    assert Path(done.stdout.strip()) == clone / "lib" / "__init__.py"
-
-
-@pytest.mark.process
-def test_the_first_cell_prefers_our_lib_to_one_beside_the_notebook(clone: Path) -> None:
-    here = clone / "puzzles" / "mine"
-    (here / "lib").mkdir()
-    (here / "lib" / "__init__.py").write_text("", encoding="utf-8")
-    done = run_first_cell(here)
-    assert Path(done.stdout.strip()) == clone / "lib" / "__init__.py"
-
-
-@pytest.mark.process
-def test_the_first_cell_says_that_there_is_no_project(tmp_path: Path) -> None:
-    done = run_first_cell(tmp_path)
-    assert done.stderr.splitlines()[-1].startswith("ImportError: The project was not found: No module named")
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("file", ["lib.py", "lib/other.py"])
-def test_the_first_cell_says_that_it_found_another_lib(tmp_path: Path, file: str) -> None:
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text("", encoding="utf-8")
-    done = run_first_cell(tmp_path)
-    said = done.stderr.splitlines()[-1]
-    assert said.startswith(
-        "ImportError: The project was not found: cannot import name 'LLM_TRAINING_PUZZLES' from 'lib'"
-    )
-    assert file == "lib/other.py" or str(tmp_path / file) in said
-
-
-@pytest.mark.process
-def test_the_first_cell_says_that_another_lib_was_imported_before(clone: Path, tmp_path: Path) -> None:
+def test_the_first_cell_finds_our_lib_and_not_one_beside_the_notebook(tmp_path: Path) -> None:
     (tmp_path / "lib.py").write_text("", encoding="utf-8")
-    before = f"sys.path.insert(0, {str(tmp_path)!r}); import lib"
-    done = run_first_cell(clone / "puzzles", before)
-    assert "restart the kernel" in done.stderr.splitlines()[-1]
+    done = run_first_cell(tmp_path)
+    assert (done.stderr, Path(done.stdout.strip())) == ("", ROOT / "lib" / "__init__.py")
+
+
+@pytest.mark.process
+def test_the_first_cell_shows_what_to_do_where_the_package_is_not_installed(tmp_path: Path) -> None:
+    done = run_first_cell(tmp_path, "-S")
+    assert "%pip install llm-training-puzzles. In a clone: make lab" in done.stderr
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'llm_training_puzzles'"
+
+
+@pytest.mark.process
+def test_the_first_cell_says_that_another_lib_was_imported_before(tmp_path: Path) -> None:
+    (tmp_path / "lib.py").write_text("", encoding="utf-8")
+    done = run_first_cell(tmp_path, before="import lib")
+    assert str(tmp_path / "lib.py") in done.stderr and "restart the kernel" in done.stderr.splitlines()[-1]
 
 
 # --- the project around it -----------------------------------------------------------------------

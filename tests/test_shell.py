@@ -27,8 +27,7 @@ from lib.lab.commands import COMMANDS, called
 from lib.referee import examiner, shell
 from lib.referee.attempts import Attempt
 from lib.referee.loaded import Loaded, Submission
-from lib.referee.script import FINDS
-from solutions.build.notebooks.notebook import notebook_of
+from solutions.build.notebooks.notebook import FIRST_CELL, notebook_of
 from solutions.build.sources.files import ROOT
 from tests.corpus import function
 from tests.programs import COURSE, QUIET
@@ -723,9 +722,8 @@ def test_every_blank_can_be_a_script(puzzle: Puzzle, tmp_path: Path) -> None:
         assert text.split("\n\n")[1].startswith(f"# %% [markdown]\n# # Puzzle {puzzle.number}: ")
         assert "# Your code here." in text
     assert "base64" not in text
-    _, _, after = text.partition(f"\n\n# %%\n{FINDS}\n# %%\n")
+    _, _, after = text.partition(f"\n\n# %%\n{FIRST_CELL}\n\n# %%\n")
     assert re.match(r"(from (dataclasses|typing) import .+\n)*\n?from drawing import", after), after[:200]
-    assert len(FINDS.splitlines()) == 2
     assert len(text) < 14_000
     assert all(len(line) < 260 for line in text.splitlines() if line.startswith("# (A picture"))
 
