@@ -24,38 +24,58 @@ draw_course(done.solved, done.starred, done.trail)
 # %% [markdown] tags=["ideas"]
 # The sentences that the map, README and the gallery say of the puzzles.
 #
+# **From one GPU to many**
+#
 # 0. [Plain training](p00_basic.ipynb): one step, on one GPU
 # 1. [Gradient accumulation](p01_grad_accum.ipynb): the batch in pieces, one after the other
 # 2. [Distributed data parallel](p02_ddp.ipynb): the batch in pieces, side by side
 # 3. [Weight-sharded data parallel](p03_wsdp.ipynb): each GPU owns a shard of every weight
 # 4. [Fully sharded data parallel](p04_fsdp.ipynb): no GPU receives a whole summed gradient
+#
+# **Pipelines, and both**
+#
 # 5. [Pipeline parallel](p05_pipeline.ipynb): each GPU holds some of the layers
 # 6. [GPipe](p06_gpipe.ipynb): pieces of the batch follow one another through the pipeline
 # 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): both at once
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two nodes of GPUs, with slow links between them
-# 9. [ZeRO-1](p09_zero1.ipynb): only the optimizer states are sharded, with no more communication than in puzzle 2
+#
+# **What is kept, and when it travels**
+#
+# 9. [ZeRO-1](p09_zero1.ipynb): only the optimizer states are sharded
 # 10. [ZeRO-2](p10_zero2.ipynb): the gradients are sharded as well
 # 11. [Activation checkpointing](p11_checkpointing.ipynb): what is inside a layer is computed again instead of kept
 # 12. [Prefetching](p12_prefetch.ipynb): the next weights are gathered while this layer computes
-# 13. [1F1B](p13_one_f_one_b.ipynb): a pipeline that keeps few micro-batches in memory, however many there are
-# 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half of the idle time (the
-#    *bubble*)
+#
+# **Pipelines without gaps**
+#
+# 13. [1F1B](p13_one_f_one_b.ipynb): a pipeline that keeps few micro-batches
+# 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half of the *bubble*
 # 15. [Breadth-first pipeline](p15_breadth_first.ipynb): a pipeline with FSDP, where every gather costs time
 # 16. [Zero bubble](p16_zero_bubble.ipynb): a backward in two halves, one of which can wait
+#
+# **Layers in pieces**
+#
 # 17. [Tensor parallel](p17_tensor_parallel.ipynb): every layer in pieces, so that all ranks work on one sequence
 # 18. [Sequence parallel](p18_sequence_parallel.ipynb): and each rank keeps only a slice of the sequence
+#
+# **Networks, hosts, whole clusters**
+#
 # 19. [Buckets](p19_buckets.ipynb): one call for several layers, since every call pays for its hops
-# 20. [Hierarchical all-reduce](p20_hierarchical.ipynb): first in the node, then between nodes, then in the node again
+# 20. [Hierarchical all-reduce](p20_hierarchical.ipynb): a sum over two nodes
 # 21. [hpZ](p21_hpz.ipynb): FSDP over two nodes, and a slow cable between them
-# 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor, which updates while the GPU
-#     computes
-# 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?
-# 24. [Compose](p24_compose.ipynb): GPT-3 on some hundred GPUs, in seconds and bytes; you choose what the axes of the mesh
-#     are for
-# 25. [Context parallel](p25_context_parallel.ipynb): one very long sequence, of which each rank has slices in every layer
+# 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor
+# 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what is still needed?
+# 24. [Compose](p24_compose.ipynb): GPT-3 on some hundred GPUs, your way
+#
+# **Long texts and experts**
+#
+# 25. [Context parallel](p25_context_parallel.ipynb): one very long sequence, in slices
 # 26. [Ring attention](p26_ring_attention.ipynb): keys and values of a long sequence, without a gather
-# 27. [Expert parallel](p27_expert_parallel.ipynb): experts are large and tokens are small, so which of them should travel?
+# 27. [Expert parallel](p27_expert_parallel.ipynb): experts are large, tokens are small: which should travel?
 # 28. [Two batches overlapped](p28_two_batch_overlap.ipynb): what could a GPU do while its tokens travel?
+#
+# **Pipelines from both ends**
+#
 # 29. [ZB-V](p29_zbv.ipynb): what if the second half of the model came back up the ranks?
 # 30. [DualPipe](p30_dualpipe.ipynb): what if a pipeline were filled from both ends?
 

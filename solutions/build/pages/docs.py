@@ -11,7 +11,7 @@ from lib.course.specs import Puzzle
 from ..figures import facts
 from ..figures.writing import FigureError, shown
 from ..sources.files import BuildError
-from ..sources.overview import sentences
+from ..sources.overview import parts, sentences
 
 PLACE = re.compile(r"(<!-- puzzles[^>]*-->\n).*?(<!-- end of puzzles -->)", re.DOTALL)
 """The place that the build fills."""
@@ -20,10 +20,12 @@ HEAD = "| # | puzzle | idea |\n|---|---|---|"
 
 def with_puzzles(readme: str, puzzles: Sequence[Puzzle], solutions: Path) -> str:
     """The text of README.md with a row for each puzzle, in the words of the overview."""
-    said = sentences(solutions)
+    said, begins = sentences(solutions), parts(solutions)
     table = [HEAD]
     for puzzle in puzzles:
         if not puzzle.repair:
+            if puzzle.file in begins:
+                table.append(f"| | **{begins[puzzle.file]}** | |")
             link = f"[`{puzzle.name}`](puzzles/{puzzle.file}.ipynb)"
             table.append(f"| {puzzle.number} | {link} | {said[puzzle.name]} |")
     return PLACE.sub(lambda place: "\n".join([place[1].rstrip(), *table, place[2]]), readme)

@@ -12,6 +12,8 @@ IDEAS = "ideas"
 is in no notebook."""
 LINE = re.compile(r"\[[^\]]*\]\((p\d\d_\w+)\.ipynb\): ([^\n]*(?:\n#  +\S[^\n]*)*)")
 """A line of the overview: a link to a notebook, and a sentence, which may go on in the next line."""
+PART = re.compile(r"\*\*([^*\n]+)\*\*\n#\n# \d+\. \[[^\]]*\]\((p\d\d_\w+)\.ipynb\)")
+"""The heading of a part of the course, above the first of its puzzles."""
 TAKEN_AFTER = re.compile(r"## (R\d+)\..*?\*Take it after puzzle (\d+)", re.DOTALL)
 
 
@@ -34,6 +36,11 @@ def sentences(folder: Path) -> dict[str, str]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 found.setdefault(node.name, (ast.get_docstring(node) or "").partition("\n")[0])
     return found
+
+
+def parts(folder: Path) -> dict[str, str]:
+    """The heading of each part of the course, by the file of its first puzzle."""
+    return {file: heading for heading, file in PART.findall((folder / "index.py").read_text(encoding="utf-8"))}
 
 
 def opened(folder: Path) -> Iterator[tuple[str, int]]:
