@@ -87,7 +87,7 @@ def repair_local(model: Model) -> Model:
     return model
 
 
-# %% tags=["raises-exception"]
+# %%
 draw(run(repair_local, ranks=1, layers=2, batches=4))
 
 # %%
@@ -177,7 +177,7 @@ async def repair_twice(model: Model) -> Model:
     return model
 
 
-# %% tags=["raises-exception"]
+# %%
 draw(run(repair_twice, ranks=4, layers=2, batches=8))
 
 # %%
@@ -453,7 +453,7 @@ async def repair_deadlock(model: Model) -> Model:
     return model
 
 
-# %% tags=["raises-exception"]
+# %%
 draw(run(repair_deadlock, ranks=2, layers=4, batches=4))
 
 # %%
@@ -542,7 +542,7 @@ async def repair_skip(model: Model) -> Model:
     return model
 
 
-# %% tags=["raises-exception"]
+# %%
 draw(run(repair_skip, ranks=4, layers=2, batches=3))
 
 # %%
@@ -632,7 +632,7 @@ async def repair_groups(model: Model) -> Model:
     return model
 
 
-# %% tags=["raises-exception"]
+# %%
 draw(
     run(
         repair_groups,
@@ -954,7 +954,7 @@ async def repair_experts(model: Model) -> Model:
     return model
 
 
-# %% tags=["raises-exception"]
+# %%
 uneven = ExpertRingCost(
     backward=2, loads=(4, 2, 2, 2, 2, 2, 1, 1), chosen=2, latency=0.02, bandwidth=1_310_720
 )
@@ -1053,7 +1053,7 @@ async def repair_zigzag(model: Model) -> Model:
     return model
 
 
-# %% tags=["raises-exception"]
+# %%
 long_context = RingCost(
     forward=4,
     project=0.5,

@@ -76,7 +76,7 @@ def test_it_has_one_picture_or_two_and_the_cells_that_draw_may_fail(name: str) -
     above = before_the_blank(name)
     assert name == "p00_basic" or 1 <= sum(len(PICTURE.findall(text(cell))) for cell in above) <= 2
     for cell in cells_of(name):
-        if cell["cell_type"] == "code" and re.search(r"^(draw|play)\(run\(", text(cell), re.MULTILINE):
+        if cell["cell_type"] == "code" and re.search(r"^(draw|play)\(\s*run\(", text(cell), re.MULTILINE):
             assert "raises-exception" in cell["metadata"]["tags"]
 
 

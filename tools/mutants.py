@@ -1,6 +1,6 @@
 """How much the tests notice: small random mistakes are put into the modules that decide, one at a time.
 
-    python -m tools.mutants [--count 200] [--seed 0] [--only lib.machine.network] [--tests tests/test_network.py ...]
+    python -m tools.mutants [--count 200] [--seed 0] [--only lib.machine lib.explain.notes] [--tests tests/test_network.py ...]
                             [--near] [--workers 1]
 
 Each mutant is a copy of the project, elsewhere, with one change. Its tests run until the first that fails: files that
@@ -89,6 +89,12 @@ DECIDE = {
     "lib.course.ideas": ("ideas", "whole_gradient", "grading", "corpus"),
     "lib.course.bounds": ("bounds", "verdict_fields"),
     "lib.course.points": ("points",),
+    "lib.machine.outcome": ("simulator", "grading", "failed_run"),
+    "lib.machine.mesh": ("axes",),
+    "lib.grading.judge": ("grading", "passes", "verdict_fields", "corpus"),
+    "lib.grading.verdict": ("verdict_fields", "grading"),
+    "lib.grading.progress": ("nothing_lost", "grading"),
+    "lib.grading.hints": ("hints", "grading"),
 }
 """The modules that decide, and the files of tests that know each best. A new module is a row here."""
 TESTS = [  # those that are quick and notice much first
@@ -348,12 +354,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", metavar="MODULE", choices=DECIDE)
+    parser.add_argument("--only", metavar="MODULE", nargs="+", default=["lib"], help="modules, or packages of them")
     parser.add_argument("--tests", nargs="+", help="instead of those that are known to notice most")
     parser.add_argument("--near", action="store_true", help="only the tests that know a module best: a first look")
     parser.add_argument("--workers", type=int, default=2, help="how many mutants are tried at a time")
     options = parser.parse_args()
-    paths = [path_of(module) for module in ([options.only] if options.only else DECIDE)]
+    paths = [path_of(name) for name in DECIDE if any(f"{name}.".startswith(f"{one}.") for one in options.only)]
+    if not paths:
+        parser.error(f"--only {' '.join(options.only)}: none of these is among {', '.join(DECIDE)}")
     found = [mutant for path in paths for mutant in mutants(path)]
     chosen = random.Random(options.seed).sample(found, min(options.count, len(found)))
     known = json.loads(EQUIVALENT.read_text("utf-8"))

@@ -35,7 +35,7 @@ def with_facts(path: Path) -> list[Cell]:
     for at, cell in enumerate(cells):
         if (
             cell.kind == "code"
-            and re.search(r"^(draw|play)\(run\(", cell.source, re.MULTILINE)
+            and re.search(r"^(draw|play)\(\s*run\(", cell.source, re.MULTILINE)
             and FAILS not in cell.tags
         ):
             cells[at] = cell._replace(tags=(*cell.tags, FAILS))
