@@ -190,7 +190,11 @@ def _places(count: int, y: float) -> tuple[list[tuple[float, float]], float]:
 
 def _tour(x: float, y: float, new: bool) -> Diagram:
     """Return the card of the tour, with a frame around it for whoever is new here."""
-    corners = [(x + INSIDE + 9, y + INSIDE + 7), (x + INSIDE + 20, y + INSIDE + 13.5), (x + INSIDE + 9, y + INSIDE + 20)]
+    corners = [
+        (x + INSIDE + 9, y + INSIDE + 7),
+        (x + INSIDE + 20, y + INSIDE + 13.5),
+        (x + INSIDE + 9, y + INSIDE + 20),
+    ]
     left, low = x + INSIDE + TILE + 8, y + TALL - 8.5
     parts = [
         box(x, y, WIDE, TALL, style(theme.CARD), 8),
