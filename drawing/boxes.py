@@ -26,9 +26,8 @@ from .marks import (
     together,
     unseen,
 )
-from .numbering import NumberPlan, NumberPlans, fits, joined, over_runs
+from .numbering import NumberPlan, NumberPlans, fits, joined, number_of, over_runs
 from .operations import carried, color_of, hover, lower, notches, operation, operation_in_words, stripes, when
-from .texts import ranges
 
 NO_NUMBERS = NumberPlan()
 MOMENT = 6.0
@@ -87,7 +86,8 @@ class Boxes:
         """Return the micro-batches that are written into a box, if there is room."""
         row, event = self.layout.rows[place.row], self.layout.event(place)
         numbers = self.plans.get(event.kind, NO_NUMBERS)
-        text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
+        shown = numbers.size and numbers.each and (row.same_batches or self.layout.trace.by_layer)
+        text = number_of(self.layout, event) if shown else ""
         return text if fits(self.layout, text, event.length, numbers.size) else ""
 
     def _number_on_faded(self, place: Place) -> Iterator[Diagram]:
@@ -102,12 +102,12 @@ class Boxes:
         trace, event = self.layout.trace, self.layout.event(place)
         plan, row = self.plans.get(event.kind, NO_NUMBERS), self.layout.rows[place.row]
         shape = self.layout.shape(place)
-        body = operation(event.kind, shape, color_of(event, trace), text, plan.size, trace.by_operation, plan.most)
+        body = operation(event.kind, shape, color_of(event, trace), text, plan.size, plan.most)
         return self._with_chunk(row, event, shape, [body])
 
     def _with_chunk(self, row: Row, event: Event, place: Rect, parts: list[Diagram]) -> Diagram:
-        """Return a box with the stripes of its chunk, if colors do not tell layers."""
-        if self.layout.trace.by_operation and theme.in_layer_color(event.kind) and event.length:
+        """Return a box with the stripes of its chunk."""
+        if theme.is_pass(event.kind) and event.length:
             edge = lower(event.kind, place[3])
             x, y, width, height = place
             parts = [*parts, *stripes(row.chunks.get(event.layer, 0), (x, y + edge, width, height - 2 * edge))]
@@ -126,7 +126,7 @@ class Boxes:
         layout, kind = self.layout, run[0].kind
         area = layout.x(run[0].start), row.y, (run[-1].end - run[0].start) * layout.per_tick, layout.height
         inside, edge = [layout.x(event.end) for event in run[:-1]], lower(kind, layout.height)
-        body = operation(kind, area, color_of(run[0], layout.trace), full=True)
+        body = operation(kind, area, color_of(run[0], layout.trace))
         cuts = notches(inside, row.y + edge, layout.height - 2 * edge)
         return [self._with_chunk(row, run[0], area, [body, cuts])]
 

@@ -31,8 +31,8 @@ HIDDEN = 0.4
 NARROW, SEVERAL, STEPS, DIVIDED = 2.5, 8, 8, 4.0
 """Where operations are usually narrower than so many pixels, a column is as wide as several of them, and its height is
 divided in so many steps, if the row has so many pixels."""
-Look = tuple[str, float | None, bool]
-"""(color, opacity, whether it is a thin bar)"""
+Look = tuple[str, bool]
+"""(color, whether it is a thin bar)"""
 Cells = Sequence[dict[Look, float] | None]
 """For how long each look fills each cell of a row, in parts of the cell."""
 
@@ -62,12 +62,11 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
         whole.append(unseen(said, (layout.x0, row.y, width, layout.height)))
         numbers += over_runs(layout, row, plans)
     shapes = [
-        leaf(Bars(items, layout.height * (MESSAGE if thin else 1.0)), style(color, None, 0, opacity))
-        for (color, opacity, thin), items in filled.items()
+        leaf(Bars(items, layout.height * (MESSAGE if thin else 1.0)), style(color))
+        for (color, thin), items in filled.items()
     ]
     shapes += [
-        leaf(Bars(items, layout.height * thick / STEPS), style(color, None, 0, opacity))
-        for ((color, opacity, _), thick), items in stacked.items()
+        leaf(Bars(items, layout.height * thick / STEPS), style(color)) for ((color, _), thick), items in stacked.items()
     ]
     texts = _hover_texts(layout)
     return [
@@ -178,7 +177,7 @@ def _run_text(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]
         own = [event for event in run if event.kind == kind]
         batches = frozenset().union(*(event.batches for event in own)) if row.same_batches else ()
         layers = {event.layer for event in own if event.layer is not None} if len(row.layers) > 1 else set()
-        of = [f"layer{plural(layers)} {ranges(layers, 4)}"] if layers and theme.in_layer_color(kind) else []
+        of = [f"layer{plural(layers)} {ranges(layers, 4)}"] if layers and theme.is_pass(kind) else []
         of += [f"micro-batch{plural(batches, 'es')} {ranges(batches, 4)}"] if batches else []
         found.append(theme.name_of(kind) + (f" of {', '.join(of)}" if of else ""))
     when = unit.at(f"{unit.show(start)} to {unit.show(end)}")
@@ -191,10 +190,10 @@ def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object]
     per_tick, trace = layout.per_tick / cell, layout.trace
     cells: list[dict[Look, float] | None] = [None] * (int((layout.x1 - layout.x0) / cell) + 2)
     for event in row.operations:
-        kind, hue = event.kind, event.batches if trace.by_operation else event.layer
+        kind, hue = event.kind, event.batches
         look = looks.get((kind, hue))
         if look is None:
-            look = looks[kind, hue] = _look(kind, color_of(event, trace), trace.by_operation)
+            look = looks[kind, hue] = _look(kind, color_of(event, trace))
         start, end = event.start * per_tick, event.end * per_tick
         first, last = int(start), int(end)
         if first == last:  # the usual case, and three times as fast
@@ -261,12 +260,9 @@ def _shares(
         start = end
 
 
-def _look(kind: str, layer_color: str, full: bool) -> Look:
-    """Return the look of an operation, as similar to its box as possible. ``full``: backwards are not tinted."""
-    if theme.outlined(kind):
-        return layer_color, None if full else theme.STRONG_TINT, False
-    thin = stream_of(kind) == "message"
-    return layer_color if theme.in_layer_color(kind) else theme.kind_color(kind), None, thin
+def _look(kind: str, color: str) -> Look:
+    """Return the look of an operation, as similar to its box as possible."""
+    return color, stream_of(kind) == "message"
 
 
 def _runs(looks: Sequence[Look | None]) -> Iterator[tuple[Look, int, int]]:

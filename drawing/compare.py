@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from lib.basics.arguments import describe
@@ -102,9 +101,6 @@ def compare(
 
 
 def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rough: int) -> Figure:
-    # A layer has one color in all of them, or an operation.
-    layers = max(trace.layers for trace in traces)
-    color = "operation" if all(trace.by_operation for trace in traces if trace.attempted) else "layer"
     until = max(trace.until for trace in traces)
     y, most = PAD, most_memory(traces)
     parts: list[Diagram] = []
@@ -123,7 +119,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
             change, y = _change(before, trace, width, y)
             parts += change
         if trace.attempted:
-            layout = Layout(replace(trace, layers=layers, color=color), width, y, until, rough, beside=traces)
+            layout = Layout(trace, width, y, until, rough, beside=traces)
             layouts.append(layout)
             plans.append(plan_numbers(layout))
             parts += [*draw_timeline(layout, links, plans[-1]), *_end(layout, until)]

@@ -184,6 +184,6 @@ def _part(trace: Trace, part: str, place: Rect) -> Diagram:
     if part in WAITS:
         x, y, width, height = place
         return box(x + 0.25, y + 0.25, max(width - 0.5, 0.1), height - 0.5, style(theme.GAP, theme.WAITS, 0.5), 2)
-    if not theme.in_layer_color(part):
+    if not theme.is_pass(part):
         return box(*place, style(theme.TALK if part == TALK else theme.kind_color(part)), 2)
-    return operation(part, place, sample_color(part, trace), full=trace.by_operation)
+    return operation(part, place, sample_color(part, trace))

@@ -101,7 +101,7 @@ class Row:
     @cached_property
     def layers(self) -> set[int]:
         """The layers that its operations work on."""
-        return {one.layer for one in self.operations if one.layer is not None and theme.in_layer_color(one.kind)}
+        return {one.layer for one in self.operations if one.layer is not None and theme.is_pass(one.kind)}
 
     @cached_property
     def chunks(self) -> dict[int | None, int]:

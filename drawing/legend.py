@@ -21,13 +21,10 @@ from .links import TIE, arrows, links_of, ties_of
 from .marks import Diagram, box, boxes, label, lines, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
-from .operations import STRIPPED, notches, operation, sample_color, stripes
-from .texts import plural
+from .operations import notches, operation, sample_color, stripes
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
-NUMBERED = 12
-"""Up to so many layers, each has a numbered sample."""
 
 
 class Entry(NamedTuple):
@@ -72,17 +69,16 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
         if kind not in happened:
             continue
         text, color = theme.name_of(kind), sample_color(kind, trace)
-        if stream_of(kind) == "collective" and not any(map(_has_strips, layouts)):
-            color = theme.kind_color(kind)  # its foot is not seen, as in the rows
         if kind == min(numbered, default="", key=known.index):
-            text += " (number: micro-batch)"
+            told = {"layer" if layout.trace.by_layer else "micro-batch" for layout in layouts}
+            text += f" (number: {' or '.join(sorted(told))})"
         if kind in moments:
             yield Entry(operation(kind, (4, 4.5, 0, TALL), color), 8, text)
         else:
             wide = WIDE if stream_of(kind) == "compute" else 13.0
             number = "0" if kind in numbered else ""
             place = (0.0, TALL * 0.3, wide, TALL * 0.4) if stream_of(kind) == "message" else (0.0, 0.0, wide, TALL)
-            yield Entry(operation(kind, place, color, number, full=trace.by_operation), wide, text)
+            yield Entry(operation(kind, place, color, number), wide, text)
 
 
 def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
@@ -90,17 +86,10 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
     if any(joined(layout, row) for layout in layouts for row in layout.rows):
         notched = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), notches([WIDE / 2], 0, TALL)])
         yield Entry(notched, WIDE, "notch: the next layer")
-    striped = [layout for layout in layouts if layout.fine and layout.trace.by_operation]
+    striped = [layout for layout in layouts if layout.fine]
     if any(chunk for layout in striped for row in layout.rows for chunk in row.chunks.values()):
         sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *stripes(1, (0, 0, WIDE, TALL))])
         yield Entry(sample, WIDE, "foot: the rank's next chunk of layers")
-    if any(map(_has_strips, layouts)):
-        layers = layouts[0].trace.layers
-        wide = WIDE / min(layers, 3)  # the colors of the first layers
-        colors = [theme.layer_color(layer, layers) for layer in range(min(layers, 3))]
-        feet = [box(wide * at, TALL * 0.7, wide, TALL * 0.3, style(color)) for at, color in enumerate(colors)]
-        sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *feet])
-        yield Entry(sample, WIDE, "foot: the layer of a collective")
     ties = [kind for layout in layouts for kind in ties_of(layout, links)]
     if ties:
         color, middle = theme.kind_color(ties[0]), WIDE / 2
@@ -137,18 +126,6 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         yield Entry(line, WIDE, "the longest chain (all else is pale)")
 
 
-def _has_strips(layout: Layout) -> bool:
-    """Return whether collectives have strips in the color of their layer."""
-    trace = layout.trace
-    if not layout.fine or trace.by_operation:
-        return False
-    return any(
-        event.stream == "collective" and event.length and (layout.thin - 1 if track else layout.height) >= STRIPPED
-        for row in layout.rows
-        for event, track in zip(row.events, row.tracks, strict=True)
-    )
-
-
 def _memory(layout: Layout) -> Iterator[Entry]:
     for slot, kind in enumerate(MEMORY_KINDS):
         if any(event.held[slot] for event in layout.trace.events):
@@ -160,33 +137,12 @@ def _memory(layout: Layout) -> Iterator[Entry]:
 
 
 def _colors(layouts: Sequence[Layout]) -> list[Entry]:
-    """Return the meaning of colors: layers, or micro-batches if several of their shades occur."""
+    """Return the meaning of shades: micro-batches, if several occur."""
     trace = layouts[0].trace
-    if not trace.by_operation:
-        return [_layers(trace.layers)]
     passes = (event for layout in layouts for row in layout.rows for event in row.events if event.batches)
-    if len({min(event.batches) for event in passes if theme.in_layer_color(event.kind)}) < 2:
+    if len({min(event.batches) for event in passes if theme.is_pass(event.kind)}) < 2:
         return []
     steps = min(trace.order[1], 16)
     colors = [theme.work_color(FORWARD.kind, step, steps) for step in range(steps)]
     band = [box(40 * step / steps, 0, 40 / steps + 0.3, TALL, style(color)) for step, color in enumerate(colors)]
     return [Entry(together(band), 40, "micro-batches, from the first to the last")]
-
-
-def _layers(layers: int) -> Entry:
-    """Return the colors of the layers: a numbered sample of each, or a band from the first to the last."""
-    if layers <= NUMBERED:
-        samples: list[Diagram] = []
-        for layer in range(layers):
-            x, color = 17 * layer, theme.layer_color(layer, layers)
-            number = label(x + WIDE / 2, 7, str(layer), 9.5, style(theme.text_on(color)), weight=600)
-            samples += [box(x, 0, WIDE, TALL, style(color), 2), number]
-        return Entry(together(samples), 17.0 * layers - 1, f"layer{plural(layers)}")
-    steps = min(layers, 64)
-    wide, ink = 140.0 / steps, style(theme.INK)
-    band: list[Diagram] = [
-        box(12 + step * wide, 0, wide + 0.3, TALL, style(theme.layer_color(step, steps))) for step in range(steps)
-    ]
-    last = str(layers - 1)
-    ends = [label(4, 7, "0", 9.5, ink), label(156, 7, last, 9.5, ink, "start")]
-    return Entry(together([*band, *ends]), 158 + text_width(last, 9.5), "layers")

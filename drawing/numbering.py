@@ -1,5 +1,5 @@
-"""Micro-batch numbers, planned for the whole picture: in every box of a kind, once over consecutive boxes of the same
-micro-batch, or not at all. If every box decided by itself they would look random."""
+"""Numbers of micro-batches or layers, planned for the whole picture: in every box of a kind, once over consecutive
+boxes of the same micro-batch, or not at all. If every box decided by itself they would look random."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ def plan_numbers(layout: Layout, cut: float | None = None) -> NumberPlans:
 
 
 def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
-    rows = [row for row in layout.rows if row.same_batches] if layout.roomy else []
+    rows = [row for row in layout.rows if row.same_batches or layout.trace.by_layer] if layout.roomy else []
     runs = [run for row in rows for run in runs_of(row, kind) if run[0].batches]
-    boxes = {(ranges(event.batches), event.length) for run in runs for event in run if event.end != cut}
-    apart = layout.fine and not layout.trace.by_operation  # else a run of layers is read as one box
-    for size in SIZES if apart else ():
+    boxes = {(number_of(layout, event), event.length) for run in runs for event in run if event.end != cut}
+    for size in SIZES if layout.fine and layout.trace.by_layer else ():  # else a run of layers is read as one box
         if boxes and layout.height >= size + 3 and all(fits(layout, *box, size) for box in boxes):
             return NumberPlan(size, most=_most(layout, boxes))
+    if layout.trace.by_layer:
+        return NumberPlan()
     spans = {(ranges(run[0].batches), run[-1].end - run[0].start) for run in runs}
     for size in SIZES:
         if runs and layout.height >= size + 3 and all(fits(layout, *span, size) for span in spans):
@@ -74,6 +75,11 @@ def over_runs(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int]
                 yield label(x, row.y + layout.height / 2, text, size, how, weight=600, passive=True, most=most)
 
 
+def number_of(layout: Layout, event: Event) -> str:
+    """Return the number of an event: of its layer, or of its micro-batches."""
+    return str(event.layer) if layout.trace.by_layer else ranges(event.batches)
+
+
 def fits(layout: Layout, text: str, length: float, size: float) -> bool:
     """Return whether a text fits into a box that is so many ticks long."""
     return text_width(text, size) + APART * size <= length * layout.per_tick
@@ -97,7 +103,8 @@ def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
 def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
     """Return the runs of boxes that are drawn as one, by the id of each event in them: a micro-batch on its way through
     the layers of a stage. With a longest chain all boxes stay separate."""
-    if not layout.fine or not layout.trace.by_operation or layout.trace.chain is not None or not row.same_batches:
+    trace = layout.trace
+    if not layout.fine or trace.by_layer or trace.chain is not None or not row.same_batches:
         return {}
     runs = [tuple(run) for kind in training() for run in runs_of(row, kind) if len(run) > 1]
     return {id(event): run for run in runs for event in run}
@@ -107,7 +114,7 @@ def _ink(layout: Layout, run: Sequence[Event], size: float) -> tuple[str, float]
     """Return the color of a number in the middle of a run, and its least contrast to the boxes behind it. On boxes that
     are pale it has the color of other texts."""
     kind = run[0].kind
-    if theme.outlined(kind) and (not layout.trace.by_operation or kind in theme.BANDS):
+    if kind in theme.BANDS:
         return theme.INK, theme.contrast(theme.INK, theme.CARD)
     middle = (run[0].start + run[-1].end) / 2
     half = (text_width(ranges(run[0].batches), size) / 2 + 1) / layout.per_tick

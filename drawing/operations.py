@@ -22,8 +22,6 @@ from .trace import Trace
 
 LEGIBLE_SIGN = 4.5
 """The least width of a box with a sign, in pixels."""
-STRIPPED = 11.0
-"""The least height of a row with strips in the colors of layers, in pixels."""
 NOTCH = 1.2
 """The width of a notch, in pixels."""
 STRIPE = 0.55
@@ -39,48 +37,41 @@ FEATURES = {
 def operation(
     kind: str,
     place: Rect,
-    layer_color: str,
+    color: str,
     text: str = "",
     size: float = 9.5,
-    full: bool = False,
     most: float = 0.0,
 ) -> Diagram:
     """Return a box of an operation. ``text`` is written on a forward or backward, in ``size`` pixels; there is room for
     ``most``.
 
-    A forward is filled with the color of its layer, a backward is outlined and tinted, so that the two differ without
-    hue. Where colors mean the operation, a backward is ``full``, too, and a little lower. All other operations have a
-    color and a sign of their own. One that takes no time is a diamond.
+    A pass has this ``color``; one that goes backwards is a little lower, so that the two differ without hue. All other
+    operations have a color and a sign of their own. One that takes no time is a diamond.
     """
     x, y, width, height = place
     if not width:
-        opacity = theme.STRONG_TINT if theme.outlined(kind) else None
-        color = layer_color if theme.in_layer_color(kind) else theme.kind_color(kind)
-        return poly([(x, y - 1.5), (x + 3, y + 2.5), (x, y + 6.5), (x - 3, y + 2.5)], style(color, None, 0, opacity))
+        color = color if theme.is_pass(kind) else theme.kind_color(kind)
+        return poly([(x, y - 1.5), (x + 3, y + 2.5), (x, y + 6.5), (x - 3, y + 2.5)], style(color))
     pad = min(0.5, width * 0.06)
     x, width = x + pad, max(width - 2 * pad, 0.3)
-    if theme.in_layer_color(kind):
-        return _pass(kind, (x, y, width, height), layer_color, text, size, full, most)
+    if theme.is_pass(kind):
+        return _pass(kind, (x, y, width, height), color, text, size, most)
     inset = 0.0 if stream_of(kind) == "compute" or height < 9 else height * 0.1
-    strip = stream_of(kind) == "collective" and height >= STRIPPED
-    return _signed(kind, (x, y + inset, width, height - 2 * inset), layer_color if strip else "")
+    return _signed(kind, (x, y + inset, width, height - 2 * inset))
 
 
 def color_of(event: Event, trace: Trace) -> str:
-    """Return the color of an event that works on a layer, or of the strip of a collective: the color of the layer, or
-    of operation and micro-batch. In the latter case a strip has the color of its box."""
-    return _color(event.kind, trace, event.layer or 0, trace.order[0].get(min(event.batches, default=0), 0))
+    """Return the color of an event: of a pass that of operation and micro-batch."""
+    return _color(event.kind, trace, trace.order[0].get(min(event.batches, default=0), 0))
 
 
 def sample_color(kind: str, trace: Trace) -> str:
-    """Return the color of an operation in a legend: of a layer, or of a micro-batch, in the middle."""
-    return _color(kind, trace, trace.layers // 2, trace.order[1] // 2)
+    """Return the color of an operation in a legend: of a micro-batch in the middle."""
+    return _color(kind, trace, trace.order[1] // 2)
 
 
-def _color(kind: str, trace: Trace, layer: int, batch: int) -> str:
-    if not trace.by_operation:
-        return theme.layer_color(layer, trace.layers)
-    return theme.work_color(kind, batch, trace.order[1]) if theme.in_layer_color(kind) else theme.kind_color(kind)
+def _color(kind: str, trace: Trace, batch: int) -> str:
+    return theme.work_color(kind, batch, trace.order[1]) if theme.is_pass(kind) else theme.kind_color(kind)
 
 
 def stripes(chunk: int, place: Rect) -> list[Diagram]:
@@ -92,8 +83,8 @@ def stripes(chunk: int, place: Rect) -> list[Diagram]:
 
 
 def lower(kind: str, height: float) -> float:
-    """Return the distance of the full box of a pass from the edges of its row."""
-    return height * theme.LOWER if theme.outlined(kind) and height >= theme.OUTLINED else 0.0
+    """Return the distance of the box of a pass from the edges of its row."""
+    return height * theme.LOWER if theme.goes_back(kind) and height >= theme.INSET else 0.0
 
 
 def notches(at: Sequence[float], y: float, height: float) -> Diagram:
@@ -115,19 +106,14 @@ def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
     }[name]
 
 
-def _pass(kind: str, place: Rect, color: str, text: str, size: float, full: bool, most: float) -> Diagram:
+def _pass(kind: str, place: Rect, color: str, text: str, size: float, most: float) -> Diagram:
     x, y, width, height = place
     radius = min(2.5, height / 5, width / 5)
-    if full and theme.outlined(kind):
-        y, height = y + lower(kind, height), height - 2 * lower(kind, height)
-    if full and kind in theme.BANDS:
+    y, height = y + lower(kind, height), height - 2 * lower(kind, height)
+    if kind in theme.BANDS:
         body, ink = box(x, y, width, height, style(color, None, 0, theme.HALF), radius), theme.INK
-    elif full or not theme.outlined(kind):
-        body, ink = box(x, y, width, height, style(color), radius), theme.text_on(color)
     else:
-        line = 0.75 if width >= 8 and height >= theme.OUTLINED else 0.0
-        how = style(color, color, 2 * line, theme.TINT if line else theme.STRONG_TINT)
-        body, ink = box(x + line, y + line, width - 2 * line, height - 2 * line, how, radius), theme.INK
+        body, ink = box(x, y, width, height, style(color), radius), theme.text_on(color)
     parts: list[Diagram] = [body]
     if kind in theme.BANDS:
         band = height * theme.BAND
@@ -138,19 +124,16 @@ def _pass(kind: str, place: Rect, color: str, text: str, size: float, full: bool
     return together(parts) if len(parts) > 1 else body
 
 
-def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
-    """Return a box with a sign, and a strip at its foot if the color of its layer is given."""
+def _signed(kind: str, place: Rect) -> Diagram:
+    """Return a box with a sign."""
     x, y, width, height = place
     color = theme.kind_color(kind)
     parts: list[Diagram] = [box(x, y, width, height, style(color), min(2.5, height / 5, width / 5))]
-    strip = max(2.0, height * 0.14) if layer_color not in ("", color) else 0.0
-    if strip:
-        parts.append(box(x, y + height - strip, width, strip, style(layer_color)))
     if stream_of(kind) == "compute" and width >= 9 and height >= 11 and (letters := letters_of(kind)):
         size = min(10, height * 0.62)
         parts.append(label(x + width / 2, y + height / 2, letters, size, style(theme.CARD), weight=600))
     if (sign := theme.glyph_of(kind)) and width >= LEGIBLE_SIGN and height >= 4:
-        middle, k = y + (height - strip) / 2, min(width * 0.32, height * 0.28, 4.0)
+        middle, k = y + height / 2, min(width * 0.32, height * 0.28, 4.0)
         parts.append(poly(glyph(sign, x + width / 2, middle, k), style(theme.text_on(color))))
     return together(parts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
+from inspect import signature
 from typing import Any, TypeVar
 
 from lib.basics.arguments import describe
@@ -25,7 +26,7 @@ from .numbering import NumberPlans, plan_numbers
 from .peak import why_highest
 from .texts import summary
 from .timeline import axis, draw_timeline
-from .trace import COLORS, Trace, trace_of, with_chain
+from .trace import Trace, trace_of, with_chain
 
 WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
 """Width of a picture in pixels: that of a notebook's cell, the least, and the largest."""
@@ -49,7 +50,7 @@ def draw(
     width: float = WIDTH,
     static: bool = False,
     chain: bool | None = None,
-    color: str = "auto",
+    **unknown: object,
 ) -> Figure:
     """A picture (a Diagram of the chalk library) of the schedule of a Run, of one model, or of the models of all ranks;
     or of the profile of a real run (``trace``).
@@ -60,18 +61,18 @@ def draw(
     ``width``: in pixels; ``static=True``: an image without hover texts, for notebooks that are saved with their
     outputs; ``chain=True``: why it takes so long, the longest chain of operations that wait for each other, as a line
     through their boxes (the others are pale) and as a sum. Without a wish it is shown of a run that is right and over
-    its target in time; ``color``: what colors tell, the "layer", or the "operation", forward or backward, with the
-    first micro-batches dark and the last ones light ("auto": the operation, where each rank has some of the layers
-    only). Raises PuzzleError for anything that is not a run, and for a chain where times were measured or ranks are
-    missing.
+    its target in time. Colors tell the operation, forward or backward, with the first micro-batches dark and the last
+    ones light; the layer is a number, or in the row's name. Raises PuzzleError for anything that is not a run, for an
+    option that there is not, and for a chain where times were measured or ranks are missing.
     """
+    for name in unknown:
+        known = [name for name, one in signature(draw).parameters.items() if one.kind is one.KEYWORD_ONLY]
+        raise PuzzleError(f"no option {name}", where="draw", expected=f"one of {', '.join(known)}", got=name)
     check_choice("links", links, LINKS, "draw")
-    check_choice("color", color, COLORS, "draw")
     check_width(width, "draw")
     if not (chain is None or isinstance(chain, bool)):
         raise PuzzleError("no such chain", where="draw", expected="True, False or None", got=describe(chain))
     trace = with_chain(trace_of(source, title, time_target, memory_target, few=True), chain)
-    trace = trace if color == "auto" else replace(trace, color=color)
     if not trace.attempted:
         words = label(PAD, 26, fit(summary(trace), 13, NARROWEST - 2 * PAD), 13, style(theme.MUTE), "start")
         return card([words], min(width, NARROWEST), 52, summary(trace), static, trace.title)

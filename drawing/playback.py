@@ -124,11 +124,8 @@ def _row(
     ops: list[list[float]] = []
     for event, line in zip(row.events, trace.lines[row.ranks[0]], strict=True):
         if event.kind not in MARKS and event.length:
-            opacity = theme.STRONG_TINT if theme.outlined(event.kind) and not trace.by_operation else 1
-            own = theme.in_layer_color(event.kind)
-            color = color_of(event, trace) if own else theme.kind_color(event.kind)
             when = [round(time, 6) for time in (event.start - event.issued, event.start, event.length)]
-            what = [looks[color, opacity], words[_words(event, row)], code.place(line)]
+            what = [looks[color_of(event, trace)], words[_words(event, row)], code.place(line)]
             ops.append([*when, *what, int(event.stream != "compute")])
     ops.sort(key=lambda op: op[1])
     fullest = max(row.ranks, key=lambda rank: max((e.memory for e in trace.by_rank[rank]), default=0))

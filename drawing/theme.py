@@ -12,17 +12,17 @@ ROLES = {
     "card": ("#ffffff", "#16191f"),
     "ink": ("#1a1d23", "#eceef2"),
     "mute": ("#5c6470", "#9aa3b2"),
-    "lane": ("#eceef2", "#262b34"),
+    "lane": ("#eceef2", "#20252d"),
     "grid": ("#dfe3e9", "#2f3641"),
     "hatch": ("#c3c9d3", "#4a5261"),
     "bad": ("#c4273b", "#ff6b7a"),
     "good": ("#1a7f4b", "#4cc38a"),
     "step": ("#2b3239", "#d3cfdc"),
     "chain": ("#d8002b", "#ff5470"),
-    "gap": ("#ffccd3", "#613f43"),
-    "waits": ("#a03a22", "#f0a898"),
-    "talk": ("#590090", "#bc48fe"),
-    "scatter": ("#36095e", "#851ee3"),
+    "gap": ("#f3c4c9", "#52373f"),
+    "waits": ("#8f2c16", "#f0a898"),
+    "talk": ("#3e005d", "#8925c7"),
+    "scatter": ("#4e3f64", "#9a19ff"),
 }
 """The color of each role on a light and on a dark page. The light ones are unique: ``svg`` knows roles by them."""
 
@@ -31,15 +31,13 @@ CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN, GAP, WAITS, TALK, SC
 )
 GOLD = "#b07a00"
 """Of a star, on light and on dark pages."""
-TINT, STRONG_TINT = 0.22, 0.4
-"""Opacity of the layer's color in a backward, inside an outline and without one."""
 BAND = 0.26
 """Height of the band of a half of a backward, as a part of its box."""
-OUTLINED = 8.0
-"""Boxes lower than so many pixels have no outline."""
+INSET = 8.0
+"""The least height of a box of what goes backwards that is lower than its row, in pixels."""
 LOWER, HALF = 0.11, 0.45
-"""Where colors tell the operation, what goes backwards is full, too: so much lower than its row at the top and at the
-bottom, as parts of the row. The opacity of a half of a backward there, beside its band."""
+"""What goes backwards is so much lower than its row at the top and at the bottom, as parts of the row. The opacity of a
+half of a backward, beside its band."""
 
 ARROW = TALK
 """The color of all communication: of messages and their arrows, of ranks that only communicate, and of collectives that
@@ -47,8 +45,8 @@ have no color of their own."""
 OPERATION_COLORS = {
     "update": STEP,
     "loss": INK,
-    "allreduce": "#9e6d82",
-    "allgather": "#9c0c67",
+    "allreduce": "#9c0b90",
+    "allgather": "#b13e86",
     "scatterreduce": SCATTER,
 }
 """Communication is purple and magenta, which nothing else is. Signs on them can be read."""
@@ -62,38 +60,38 @@ FAMILY_GLYPH = "bow"
 BANDS = {"backward_input": 0.0, "backward_weight": 1.0}
 """Halves of a backward have a band at the top of their box, or at its bottom: so they differ without color, too."""
 TENSOR_COLORS = {
-    "Weight": "#573c00",
-    "OptState": "#a04b5e",
-    "WeightGrad": "#790800",
-    "Activation": "#f6bf00",
-    "ActivationGrad": "#f1edb2",
+    "Weight": "#594700",
+    "OptState": "#c4576d",
+    "WeightGrad": "#90484f",
+    "Activation": "#f0be0b",
+    "ActivationGrad": "#eff4a5",
 }
 """Memory is yellow, brown, rose and dark red, which no operation is. Any two colors that can meet in one picture,
-these and those of operations, differ by at least 8 (OKLab, times 100), for readers who are blind to green, too."""
+these and those of operations, differ by at least 8 (OKLab, times 100), for readers who are blind to red or to green,
+too. They were searched together: to change one is to run the test of the palette."""
 MEMORY = {
     **{row.memory: (f"{row.word}s", TENSOR_COLORS[name]) for name, row in KINDS.items() if name in TENSOR_COLORS},
-    "in_flight": ("in flight", "#a7ad00"),
-    "inbox": ("inbox", "#fdeb0e"),
+    "in_flight": ("in flight", "#b6bd7e"),
+    "inbox": ("inbox", "#fee408"),
 }
 """The name and the color of each kind of memory."""
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.
 RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
 
+ON, BACK = (247.8, 0.115, 0.566, 0.716), (47.7, 0.139, 0.546, 0.696)
+"""Blue of what goes forward, and orange of what goes backwards: hue in degrees and chroma, in OKLCH, and the lightness
+of the first micro-batch and of the last."""
+HALF_LATER = (195.2, 0.091, 0.652, 0.652)
+"""Teal, of the half of a backward that can wait, and of operations that are added: no other differs from all of these,
+so the number alone tells the micro-batch. The same goes for the next two."""
 HUES = {
-    "forward": (255, 0.125, 0.52, 0.74),
-    "backward": (50, 0.125, 0.5, 0.74),
-    "backward_input": (50, 0.125, 0.5, 0.74),
-    "backward_weight": (195, 0.085, 0.54, 0.7),
-    "project": (255, 0.125, 0.52, 0.74),
-    "rest": (255, 0.125, 0.52, 0.74),
-    "backward_rest": (50, 0.125, 0.5, 0.74),
-    "backward_project": (50, 0.125, 0.5, 0.74),
-    "backward_attend": (195, 0.085, 0.54, 0.7),
+    **dict.fromkeys(("forward", "project", "rest"), ON),
+    **dict.fromkeys(("backward", "backward_input", "backward_rest", "backward_project"), BACK),
+    "backward_weight": HALF_LATER,
+    **dict.fromkeys(("attend", "expert"), (278.5, 0.181, 0.332, 0.332)),
+    **dict.fromkeys(("backward_attend", "backward_expert"), (55.0, 0.07, 0.27, 0.27)),
 }
-"""Blue, orange and teal, which differ for everybody: hue in degrees and chroma, in OKLCH, and the lightness of the
-first micro-batch and of the last."""
-OTHER_HUE = (140, 0.125, 0.5, 0.74)
-"""Of operations that are added."""
+"""The color of each operation that carries micro-batches: attention and experts are dark blue, and dark brown."""
 
 
 def name_of(kind: str) -> str:
@@ -102,15 +100,15 @@ def name_of(kind: str) -> str:
     return row.word if row else kind
 
 
-def in_layer_color(kind: str) -> bool:
-    """Return whether an operation is drawn in the color of its layer, as those that carry micro-batches are."""
+def is_pass(kind: str) -> bool:
+    """Return whether an operation carries micro-batches through a layer."""
     row = OPERATIONS.get(kind)
     return row is not None and row.trains
 
 
-def outlined(kind: str) -> bool:
-    """Return whether an operation is drawn as an outline with a tint, as those that go backwards are."""
-    return in_layer_color(kind) and OPERATIONS[kind].backward
+def goes_back(kind: str) -> bool:
+    """Return whether an operation is a pass that goes backwards."""
+    return is_pass(kind) and OPERATIONS[kind].backward
 
 
 def kind_color(kind: str) -> str:
@@ -139,7 +137,7 @@ def layer_color(layer: int, layers: int) -> str:
 def work_color(kind: str, batch: int, batches: int) -> str:
     """Return the color of a pass through layers: its hue tells forward from backward, its lightness the micro-batch,
     the first one dark and the last one light."""
-    hue, chroma, first, last = HUES.get(kind, OTHER_HUE)
+    hue, chroma, first, last = HUES.get(kind, HALF_LATER)
     place = 0.4 if batches == 1 else batch / (batches - 1)
     return _oklch(first + (last - first) * place, chroma, hue)
 

@@ -116,7 +116,7 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
         free = middle - large >= LARGE * svg.KEPT  # where the picture is shown much smaller, for some of the rows
         large = middle if free else large
         layers = f"layer{plural(row.layers)} {ranges(row.layers)}"  # if colors do not show them and there is room
-        listed = layout.trace.by_operation and layout.height >= 20 and bool(row.layers)
+        listed = not layout.trace.by_layer and layout.height >= 20 and bool(row.layers)
         listed = listed and text_width(layers, 8.5) <= layout.names - 8
         named = row_name(layout, row, middle - 5 * listed, size, svg.KEPT if free else 0.0)
         yield Titled(row.full_name, named)

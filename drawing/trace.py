@@ -41,8 +41,6 @@ SEVERAL = 4
 """Where every rank has so many micro-batches, colors show the order among those of a rank."""
 FEW = 16
 """Up to so many ranks, each may have a row of its own in a picture, and its events are needed."""
-COLORS = ("auto", "layer", "operation")
-"""The possible meanings of colors."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,6 @@ class Trace:
     """The models of the events, rank by rank, if known. Of a run of which few ranks were run, these."""
     writers: Callable[[], Sequence[Model]] | None = field(default=None, repr=False)
     """What gives the models of all events, if ``models`` are not these."""
-    color: str = "auto"
-    """The meaning of colors: the "layer", the "operation", or what suits the run ("auto")."""
     unit: Unit = TICKS
     size_unit: SizeUnit = ELEMENTS
     tick: float | None = None
@@ -232,23 +228,17 @@ class Trace:
         return {rank: own.get(rank, [None] * len(events)) for rank, events in self.by_rank.items()}
 
     @cached_property
-    def by_operation(self) -> bool:
-        """Whether colors mean operation and micro-batch. That suits a pipeline, where a row tells the layer already."""
-        if self.color != "auto":
-            return self.color == "operation"
-        trained = [
-            {event.layer for event in events if theme.in_layer_color(event.kind)}
-            for rank, events in self.by_rank.items()
-            if rank not in self.hosts
-        ]
-        everything = set[int | None]().union(*trained)
-        return len(trained) > 1 and all(layers != everything for layers in trained)
+    def by_layer(self) -> bool:
+        """Whether numbers in boxes are those of layers: where no rank works on several micro-batches in turn."""
+        passes = [[event for event in own if theme.is_pass(event.kind)] for own in self.by_rank.values()]
+        in_turn = any(len({event.batches for event in own}) > 1 for own in passes)
+        return not in_turn and any(len({event.layer for event in own}) > 1 for own in passes)
 
     @cached_property
     def order(self) -> tuple[Mapping[int, int], int]:
         """The place of each micro-batch in the order that colors show, and the number of places: the order of all, or
         where every rank has several of its own, that among those of a rank."""
-        passes = [[event for event in own if theme.in_layer_color(event.kind)] for own in self.by_rank.values()]
+        passes = [[event for event in own if theme.is_pass(event.kind)] for own in self.by_rank.values()]
         sets = {frozenset(batch for event in own for batch in event.batches) for own in passes} - {frozenset()}
         if min(map(len, sets), default=0) < SEVERAL:
             return {batch: batch for batch in range(self.batches)}, self.batches
@@ -330,7 +320,6 @@ def _of_profile(profile: Profile, title: str, time_target: float | None) -> Trac
         time_target=time_target,
         fault="" if more < 0 else profile.problems[0] + (f" (and {more} more like this)" if more else ""),
         failure=profile.failure,
-        color="operation",
         unit=profile.unit,
         size_unit=profile.size_unit,
         note="; ".join(profile.notes),

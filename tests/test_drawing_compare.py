@@ -114,14 +114,6 @@ def test_what_is_not_attempted_is_said() -> None:
     assert "2 ranks · 2 layers · 1 micro-batch · not attempted yet" in texts(both)
 
 
-def test_layers_have_one_color_in_all() -> None:
-    two, eight = trace(chain(0, 4, layers=2), layers=2), trace(chain(0, 16, layers=8), layers=8)
-    found = re.findall(
-        r"<title>rank 0: forward, layer 0[^<]*</title><rect[^>]* fill=\"(#\w+)\"", compare(two, eight).svg()
-    )
-    assert len(set(found)) == 1
-
-
 def test_long_titles_are_cut_and_iterables_taken() -> None:
     run_ = staged_run(2, 2)
     figure = compare(run_, run_, titles=(word * 60 for word in ("abc", "xyz")))

@@ -177,8 +177,6 @@ RUNS: dict[str, Any] = {
     **{f"{name}, chain": (lambda name=name: draw(solved(name), chain=True)) for name in ("gpipe", "fsdp", "ddp")},
     **{f"{name}, all": (lambda name=name: draw(solved(name), links="all")) for name in ("gpipe", "pipeline_fsdp")},
     **{f"{name}, none": (lambda name=name: draw(solved(name), links="none")) for name in ("gpipe", "fsdp")},
-    "by layer": lambda: draw(solved("pipeline_fsdp"), color="layer"),
-    "fsdp by operation": lambda: draw(solved("fsdp"), color="operation"),
     "32 ranks": lambda: draw(sharded_run(32, 2)),
     "crowded": lambda: draw(solved("gpipe", ranks=16, layers=16, batches=16)),
     "coarse": lambda: draw(solved("gpipe", ranks=16, layers=32, batches=64)),
@@ -189,7 +187,6 @@ RUNS: dict[str, Any] = {
 def signs(figure: Figure, end: float) -> set[str]:
     """The signs that are seen above ``end``, told from the shapes."""
     ties = {theme.kind_color(kind) for kind in theme.GLYPHS if stream_of(kind) == "collective"}
-    layers = {theme.layer_color(layer, count) for count in range(1, 33) for layer in range(count)}
     found = set()
     for one in parse(figure).iter():
         fill, stroke, width = one.get("fill"), one.get("stroke"), one.get("stroke-width")
@@ -207,9 +204,6 @@ def signs(figure: Figure, end: float) -> set[str]:
             found.add("notch: the next layer")
         if stroke == theme.CHAIN:
             found.add("the longest chain (all else is pale)")
-        thin = float(one.get("height") or (width if fill == "none" and stroke in layers else None) or 99) < 5
-        if thin and (fill in layers or stroke in layers):
-            found.add("foot: the layer of a collective")
     return found
 
 
@@ -222,7 +216,6 @@ def test_every_sign_of_a_picture_is_in_its_legend_and_no_other(name: str) -> Non
         "from send to receive",
         "joins the ranks of a collective",
         "notch: the next layer",
-        "foot: the layer of a collective",
         "the longest chain (all else is pale)",
     }
     axis = min(y for y, text in shown if text in ("ticks", "s") and y > 90)
@@ -361,7 +354,7 @@ def test_many_narrow_operations_are_shares_of_a_column() -> None:
         for at in range(2000)
         for kind, start, end in (("forward", 0, 1), ("backward", 1, 3))
     ]
-    layout = Layout(made := trace(events, color="operation"), 980, 74)
+    layout = Layout(made := trace(events), 980, 74)
     assert not layout.fine
     figure = draw(made, memory=False)
     for kind, share in (("forward", 0.25), ("backward", 0.5)):

@@ -18,12 +18,11 @@ from lib.record.table import OPERATIONS, in_stream, training
 from tests.drawing_events import SVG, parse, sharded_run, staged_run
 from tests.failures import CASES, failed
 from tests.programs import COURSE, solved
-from tests.test_drawing_color import linear, without_green
+from tests.test_drawing_color import WITHOUT_GREEN, WITHOUT_RED, limited, linear
 
 LEAST = 8.0
 """How much two colors differ at least: their distance in OKLab, times 100."""
 RAMPS = {kind: {theme.work_color(kind, at, of) for of in range(1, 65) for at in range(of)} for kind in training()}
-LAYERS = {theme.layer_color(at, of) for of in range(1, 130) for at in range(of)}
 GROUND = {theme.CARD, theme.LANE, theme.GRID, theme.HATCH, theme.MUTE}
 """What is behind everything, and axes: colors without a meaning of their own."""
 SIGNS = {theme.INK, theme.BAD, theme.GOOD, theme.CHAIN, theme.WAITS, *map(theme.text_on, ("#000000", "#ffffff"))}
@@ -43,18 +42,18 @@ def lab(red: float, green: float, blue: float) -> tuple[float, float, float]:
 
 
 @cache
-def seen(color: str) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-    """A color as most people see it, and as those do who are blind to green."""
-    limited = [min(1.0, max(0.0, part)) for part in without_green(color)]
-    return lab(*linear(color)), lab(*limited)
+def seen(color: str) -> list[tuple[float, float, float]]:
+    """A color as most people see it, and as those do who are blind to red or to green."""
+    others = ([min(1.0, max(0.0, part)) for part in limited(color, by)] for by in (WITHOUT_RED, WITHOUT_GREEN))
+    return [lab(*linear(color)), *(lab(*other) for other in others)]
 
 
 def distance(one: str, other: str) -> float:
-    """How much two colors differ at least, for either of them."""
+    """How much two colors differ at least, for any of them."""
     return 100 * min(math.dist(a, b) for a, b in zip(seen(one), seen(other), strict=True))
 
 
-def meaning(color: str, layered: bool) -> str:
+def meaning(color: str) -> str:
     """What a color says; an empty text for grounds and signs."""
     if color in GROUND | SIGNS:
         return ""
@@ -65,14 +64,12 @@ def meaning(color: str, layered: bool) -> str:
     named[theme.TALK] = "communication"
     if color in named:
         return named[color]
-    if layered and color in LAYERS:
-        return "layers"
     found = [kind for kind, colors in RAMPS.items() if color in colors]
     assert found, f"{color} means nothing"
     return f"operation {found[0]}"
 
 
-def areas(figure: Figure, layered: bool) -> dict[str, set[str]]:
+def areas(figure: Figure) -> dict[str, set[str]]:
     """The colors of all areas of a picture, by their meaning. Tints of a color are not looked at."""
     found: dict[str, set[str]] = {}
     for one in parse(figure).iter():
@@ -80,7 +77,7 @@ def areas(figure: Figure, layered: bool) -> dict[str, set[str]]:
         color = one.get("stroke") if bar else one.get("fill")
         if one.tag == SVG + "text" or one.get("fill-opacity") or not color or not color.startswith("#"):
             continue
-        if said := meaning(color, layered):
+        if said := meaning(color):
             found.setdefault(said, set()).add(color)
     return found
 
@@ -98,8 +95,6 @@ def collisions(found: dict[str, set[str]]) -> Iterator[tuple[str, str, str, str,
 
 PICTURES = {
     **{name: (lambda name=name: draw(solved(name, small=True))) for name in COURSE},
-    **{f"{name} by layer": (lambda name=name: draw(solved(name), color="layer")) for name in ("gpipe", "zero_bubble")},
-    **{f"{name} by operation": (lambda name=name: draw(solved(name), color="operation")) for name in ("fsdp", "ddp")},
     "coarse": lambda: draw(staged_run(32, 64)),
     "large": lambda: draw(sharded_run(64, 60)),
     "failed": lambda: draw(failed(CASES[-1]).run),
@@ -112,8 +107,7 @@ PICTURES = {
 @pytest.mark.parametrize("name", PICTURES)
 def test_all_colors_that_meet_in_a_picture_can_be_told_apart(name: str) -> None:
     figure = PICTURES[name]()
-    layered = "layers" in [one.text for one in parse(figure).iter(SVG + "text")] or name == "failed"
-    found = areas(figure, layered)
+    found = areas(figure)
     assert len(found) > 4
     assert list(collisions(found)) == []
 
@@ -140,7 +134,7 @@ def chroma(color: str) -> float:
 def test_communication_is_one_family_of_hues_and_memory_another() -> None:
     talk = {theme.kind_color(kind) for kind in in_stream("collective", "message")}
     memory = {theme.MEMORY[kind][1] for kind in MEMORY_KINDS}
-    works = {*LAYERS, *(color for colors in RAMPS.values() for color in colors)}
+    works = {color for colors in RAMPS.values() for color in colors}
     assert all(300 < hue(color) < 355 for color in talk)
     assert all(hue(color) < 45 or 75 < hue(color) < 115 for color in memory if chroma(color) > 0.02)
     assert all(45 <= hue(color) <= 75 or 115 <= hue(color) <= 300 for color in works)

@@ -62,7 +62,7 @@ def ways(done: Run) -> Iterator[tuple[str, str]]:
     if done.unit.name == "s":
         yield "report", report(done)
     yield "draw", draw(done)._repr_html_()
-    yield "draw, 400 pixels a rank", draw(done.models, width=600, color="layer", links="all")._repr_html_()
+    yield "draw, 400 pixels a rank", draw(done.models, width=600, links="all")._repr_html_()
     yield "draw, a target", draw(done, time_target=0.001, memory_target=1e6)._repr_html_()
     yield "draw, a rank", draw(done.models[0])._repr_html_()
     yield "compare", compare(done, done, titles=["one", "two"])._repr_html_()

@@ -1,7 +1,7 @@
 """How much the tests notice: small random mistakes are put into the modules that decide, one at a time.
 
-    python -m tools.mutants [--count 200] [--seed 0] [--only lib.machine lib.explain.notes] [--tests tests/test_network.py ...]
-                            [--near] [--workers 1]
+    python -m tools.mutants [--count 200] [--seed 0] [--only lib.machine lib.explain.notes] [--near] [--workers 1]
+                            [--tests tests/test_network.py ...]
 
 Each mutant is a copy of the project, elsewhere, with one change. Its tests run until the first that fails: files that
 know the changed module first, then those that are quick and notice much. What no test notices is listed as a

@@ -14,9 +14,6 @@ from drawing.timeline import axis, draw_timeline
 from drawing.total_memory import draw_total, most_memory
 from drawing.trace import Trace, trace_of
 
-COLOR = "operation"
-"""The meaning of colors in all of them."""
-
 
 def draw_schedule(source: object, rough: int = 0, family: Sequence[object] = (), *, alone: bool = False) -> Figure:
     """Return a schedule without head and legend, and the memory of the rank with the highest peak. ``rough``: 0 draws a
@@ -49,7 +46,7 @@ def _shared_legend(sources: Sequence[object], width: float) -> Figure:
 
 
 def _trace(source: object) -> Trace:
-    return replace(trace_of(source), color=COLOR, memory_target=None, time_target=None)
+    return replace(trace_of(source), memory_target=None, time_target=None)
 
 
 def _legend(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
