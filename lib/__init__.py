@@ -17,8 +17,8 @@ course     what the puzzles ask for
 recording  the calls of a run, as plain data: recorded there, replayed here
 explain    why a run is wrong, slow or large, from its recording alone
 grading    from a function to a verdict
-lib        this file: what a learner imports
 lab        a learner's own notebooks, and JupyterLab on them
+lib        this file: what a learner imports
 referee    untrusted code, whole classes, the shell
 engines    the same functions on real tensors, if torch is there
 __main__   python -m lib
@@ -29,6 +29,7 @@ from .basics.errors import Deadlock, PuzzleError
 from .basics.units import HIDDEN, LENGTH
 from .grading.notebook import attempt, grade, hint, progress, solution, start_from, why
 from .grading.seal import seal
+from .lab.notebook import reset
 from .learner import tensors
 from .learner.dist import Dist
 from .learner.model import Model
@@ -61,7 +62,7 @@ __all__ = [
     "run",
 ]
 __all__ += ["Plan", "Plans", "Sweep", "allow_nested_loops", "attempt", "grade", "hint", "plan", "progress", "solution"]
-__all__ += ["Profile", "Schedule", "Search", "schedule", "search", "start_from", "sweep", "trace", "why"]
+__all__ += ["Profile", "Schedule", "Search", "reset", "schedule", "search", "start_from", "sweep", "trace", "why"]
 __all__ += tensors.__all__
 
 seal()

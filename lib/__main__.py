@@ -10,7 +10,7 @@ from lib.basics.streams import open_closed, print_to_stderr, send_nowhere
 def main() -> int:
     """Pass the command line to the module that carries it out, and return the exit status."""
     open_closed()
-    if sys.argv[1:2] in ([], ["-h"], ["--help"], ["lab"], ["reset"], ["gallery"]):
+    if sys.argv[1:2] in ([], ["-h"], ["--help"], ["--version"], ["lab"], ["reset"], ["gallery"]):
         from .lab.shell import main as notebooks
 
         return notebooks(sys.argv[1:])

@@ -113,6 +113,7 @@ EXPERIMENTS_OF_A_HELPER = [
     "draw(run(fsdp, ranks=2, layers=2, batches=2))",
     "assert grade(fsdp).status == 'PASS'", "hint('fsdp')", "sweep(fsdp, ranks=[2, 4], layers=4, batches=4)",
     "def tried():\n    return grade(fsdp).time + 1\ntried()", "import lib\nlib.grade(fsdp)",
+    "from lib import reset\nreset('fsdp')",
 ]  # fmt: skip
 
 

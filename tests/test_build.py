@@ -19,6 +19,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import lib
+from lib import PuzzleError
 from lib.basics import saving
 from lib.course import specs
 from lib.course.ideas import IDEAS
@@ -27,7 +29,6 @@ from lib.lab import copies
 from lib.lab import shell as front
 from solutions.build import products
 from solutions.build.__main__ import main
-from solutions.build.elsewhere import colab
 from solutions.build.notebooks.around import BEGIN as BEGIN_CELL
 from solutions.build.notebooks.notebook import FIRST_CELL, notebook_of
 from solutions.build.pictures.in_texts import check_pictures, with_pictures
@@ -536,6 +537,45 @@ def test_reset_keeps_every_old_file(tree: Path) -> None:
     assert len(list(own.parent.iterdir())) == 3
 
 
+def test_reset_in_a_notebook_keeps_ones_work_and_says_to_load_the_blank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies.copy_blanks(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for wanted in ("fsdp", 4):
+        (tmp_path / "p04_fsdp.ipynb").write_text(f"my work on {wanted}", encoding="utf-8")
+        said = str(lib.reset(wanted))
+    assert said.splitlines() == [
+        "Your work, as it was last saved, is kept in p04_fsdp.old2.ipynb.",
+        "p04_fsdp.ipynb is blank again. If it is open in JupyterLab: File, Reload Notebook from Disk.",
+    ]
+    kept = [(tmp_path / f"p04_fsdp.old{n}.ipynb").read_text(encoding="utf-8") for n in (1, 2)]
+    assert kept == ["my work on fsdp", "my work on 4"]
+    assert (tmp_path / "p04_fsdp.ipynb").read_bytes() == (ROOT / "puzzles" / "p04_fsdp.ipynb").read_bytes()
+    assert str(lib.reset("R1")).startswith("repairs.ipynb is blank again, all of it.")
+
+
+@pytest.mark.parametrize(
+    ("folder", "wanted", "says"),
+    [
+        (".", "fsdp", "there is no p04_fsdp.ipynb of yours in this folder"),
+        (".", "fsd", "there is no puzzle 'fsd'"),
+        (ROOT / "puzzles", "fsdp", "p04_fsdp.ipynb here is the blank itself, and git restores it"),
+    ],
+)
+def test_where_a_notebook_cannot_be_reset(
+    folder: Path, wanted: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p05_pipeline.ipynb").write_text("my work", encoding="utf-8")
+    monkeypatch.chdir(tmp_path / folder)
+    with pytest.raises(PuzzleError, match=re.escape(says)):
+        lib.reset(wanted)
+    monkeypatch.setattr("lib.lab.notebook.BLANKS", tmp_path / "missing")  # as in Colab
+    with pytest.raises(PuzzleError, match="the blank notebooks are not here"):
+        lib.reset("pipeline")
+    assert [path.name for path in tmp_path.iterdir()] == ["p05_pipeline.ipynb"]
+
+
 @pytest.mark.parametrize("wanted", ["4", "04", "p04", "fsdp", "p04_fsdp", "p04_fsdp.ipynb"])
 def test_a_puzzle_is_found_by_what_people_call_it(tree: Path, wanted: str) -> None:
     assert copies.find_blank(wanted, tree / "puzzles").name == "p04_fsdp.ipynb"
@@ -662,7 +702,7 @@ def test_every_package_that_is_asked_for_has_a_tested_version_that_will_do() -> 
     extras = project["optional-dependencies"]
     asked = [
         *project["dependencies"],
-        *(one for name in ("lab", "notebooks", "watch", "dev", "lite", "site") for one in extras[name]),
+        *(one for name in ("lab", "notebooks", "dev", "lite", "site") for one in extras[name]),
     ]
     for one in map(Requirement, asked):
         assert one.name == project["name"] or tested[canonicalize_name(one.name)] in one.specifier, one.name
@@ -672,14 +712,6 @@ def test_the_commands_that_people_type_are_among_what_is_installed() -> None:
     """``jupyter lab`` comes with JupyterLab, ``jupyter notebook`` with the package that is called jupyter only."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert {"jupyter", "jupyterlab"} <= {Requirement(one).name for one in [*extras["lab"], *extras["notebooks"]]}
-
-
-def test_what_the_plain_package_asks_for_is_told_apart_by_its_extras() -> None:
-    """JupyterLab comes with it; a notebook for Colab, say, takes the rest alone."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    assert {*extras["lab"], *extras["watch"]} < {*project["dependencies"]}
-    assert [Requirement(one).name for one in colab.requirements(ROOT)] == ["chalk-diagrams", "colour", "nest-asyncio"]
 
 
 def test_a_source_may_draw_a_picture_of_its_own(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_devcontainer_opens_on_the_overview() -> None:
 
 def test_binder_installs_the_project() -> None:
     script = ROOT / ".binder" / "postBuild"
-    assert script.stat().st_mode & 0o100 and "--editable ." in script.read_text(encoding="utf-8")
+    assert script.stat().st_mode & 0o100 and '--editable ".[lab]"' in script.read_text(encoding="utf-8")
     version = (ROOT / ".binder" / "runtime.txt").read_text(encoding="utf-8").strip()
     assert re.fullmatch(r"python-3\.1[1-4]", version)
 

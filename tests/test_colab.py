@@ -12,12 +12,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from solutions.build.elsewhere import colab
 from solutions.build.notebooks.notebook import FIRST_CELL, notebook_of
@@ -28,6 +32,8 @@ from tests.slow import some
 from tools.pythons import python_of
 
 PINS = Path(__file__).parent / "pins" / "colab.txt"
+NEW = {"chalk-diagrams", "chalk-planar", "colour", "loguru", "svgwrite"}
+"""What the package brings to Colab."""
 THERE = (
     "ipykernel",
     "ipython",
@@ -81,7 +87,7 @@ def test_all_of_lib_and_drawing_that_a_notebook_needs_is_taken_along_and_nothing
     names = packed.namelist()
     tracked = ["git", "ls-files", "lib", "drawing", "solutions/p[0-9][0-9]_*.py", "solutions/repairs.py"]
     there = subprocess.run(tracked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    shell = re.compile("lib/(lab|referee)/|lib/__main__.py|.*/shell.py")
+    shell = re.compile("lib/referee/|lib/lab/(settings/|server|commands)|lib/__main__.py|.*/shell.py")
     left = [name for name in there if not shell.match(name)]
     assert sorted(names) == sorted(left) and len(left) > 100
     packed.extractall(tmp_path)
@@ -156,6 +162,80 @@ def test_the_command_writes_notebooks_and_an_archive(
     assert len(list((tmp_path / "dist" / "colab").glob("*.ipynb"))) == len(some)
     assert f"{len(some)} notebooks in dist/colab" in capsys.readouterr().out
     assert (tmp_path / "dist" / "llm-training-puzzles-colab.zip").stat().st_size < 740_000 * len(some)
+
+
+# -- what the package asks for ----------------------------------------------------------------------------------------
+
+ON_COLAB = {"python_version": "3.13", "python_full_version": "3.13.0", "extra": ""}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def brought(wanted: list[str]) -> tuple[set[str], set[str]]:
+    """The packages that requirements bring to Colab, with all that these ask for, and those of Colab's that do not
+    meet them."""
+    lines = [Requirement(line) for line in PINS.read_text(encoding="utf-8").splitlines()[1:]]
+    there = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in lines}
+    new, replaced, todo = set(), set(), [*wanted]
+    while todo:
+        one = Requirement(todo.pop())
+        name = canonicalize_name(one.name)
+        if one.marker is not None and not one.marker.evaluate(ON_COLAB):
+            continue
+        if name not in there and name not in new:
+            new.add(name)
+            todo += metadata.requires(name) or []
+        elif name in there and there[name] not in one.specifier:
+            replaced.add(name)
+    return new, replaced
+
+
+def test_the_package_brings_a_few_packages_to_colab_and_replaces_none() -> None:
+    assert brought(PROJECT["dependencies"]) == (NEW, set())
+    assert {Requirement(one).name for one in colab.requirements(ROOT)} == {"chalk-diagrams", "colour"}
+    assert brought(PROJECT["optional-dependencies"]["lab"])[1] >= {"ipykernel", "ipywidgets"}  # it can be told
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_pip_installs_the_package_beside_colabs_own_versions(machine: Machine, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    [wheel] = tmp_path.glob("*.whl")
+    pip = [str(machine.folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    dry = [*pip, "--dry-run", "--ignore-installed", "--report", "-", "-c", str(PINS), str(wheel)]
+    done = subprocess.run(dry, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    chosen = {canonicalize_name(one["metadata"]["name"]) for one in json.loads(done.stdout)["install"]}
+    pinned = {canonicalize_name(line.split("==")[0]) for line in PINS.read_text(encoding="utf-8").splitlines()[1:]}
+    assert chosen - pinned == NEW | {"llm-training-puzzles"} and not chosen & {"ipykernel", "tornado", "ipywidgets"}
+
+
+SLIDES = """
+import ipykernel, ipywidgets
+from drawing import explore
+
+def basic(model):
+    model.activations[0] = model.get_activation([0])
+    model.weights[0], _ = model.load_weights(0)
+    model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+
+sliders = explore(basic, ranks=1)
+before = sliders.children[-1].value
+sliders.children[0].value = 3
+print(ipykernel.__version__, ipywidgets.__version__, len(sliders.children), before != sliders.children[-1].value)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_sliders_move_with_colabs_own_widgets(machine: Machine, tmp_path: Path) -> None:
+    pip = [str(machine.folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    more = [*NEW, "ipywidgets", "ipython-genutils"]
+    subprocess.run([*pip, "--no-deps", "-c", str(PINS), "--target", str(tmp_path), *more], check=True)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [str(machine.folder / "bin" / "python"), "-c", SLIDES]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].endswith("6.17.1 7.7.1 5 True"), done.stdout
 
 
 # -- at a shell ----------------------------------------------------------------------------------------------------
@@ -277,7 +357,5 @@ def test_nothing_that_was_there_is_changed(machine: Machine, executed: dict[str,
     assert executed
     after = freeze(machine.folder)
     assert machine.before - after == set()
-    assert {line.split("==")[0] for line in after - machine.before} == {
-        "chalk-diagrams", "chalk-planar", "colour", "loguru", "svgwrite",
-    }  # fmt: skip
+    assert {line.split("==")[0] for line in after - machine.before} == NEW
     subprocess.run([str(machine.folder / "bin" / "python"), "-m", "pip", "check"], check=True, capture_output=True)

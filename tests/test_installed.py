@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -201,6 +202,7 @@ def test_a_grader_needs_neither_dependencies_nor_solutions(bare: Installed, desk
     assert "Traceback" not in refused.stderr
     missing = bare(desk, "training-puzzles", "lab")
     assert missing.returncode == 2 and "JupyterLab is not installed beside this Python" in missing.stderr
+    assert 'pip install "llm-training-puzzles[lab]"' in missing.stderr
     assert not (desk / "llm-training-puzzles").exists()
 
 
@@ -232,6 +234,9 @@ def test_code_that_is_graded_sees_no_solution_of_the_installed_package(installed
 def test_without_arguments_it_says_what_there_is_and_how_to_begin(installed: Installed, desk: Path) -> None:
     said = {installed(desk, *command).stdout for command in ((PROGRAMS[0],), (PROGRAMS[0], "--help"))}
     [overview] = said
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    for command in ((PROGRAMS[0],), ("python", "-m", "llm_training_puzzles")):
+        assert installed(desk, *command, "--version").stdout == f"llm-training-puzzles {version}\n"
     assert f"{PROGRAMS[0]} lab " in overview and all(f"\n  {name} " in overview for name in COMMANDS)
     piped = f"{installed.program(PROGRAMS[0])} | head -1"  # which reads no further
     done = subprocess.run(

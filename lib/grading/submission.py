@@ -27,7 +27,7 @@ from ..basics.folders import PACKAGE
 from ..course.specs import puzzles
 from ..recording.safe import shown
 
-EXPERIMENTS = ("run", "sweep", "plan", "grade", "hint", "progress", "solution", "attempt", "start_from")
+EXPERIMENTS = ("run", "sweep", "plan", "grade", "hint", "progress", "solution", "attempt", "start_from", "reset")
 """What a file imports of lib to try its functions. All of drawing is of that kind, too."""
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # their bodies run only when called
 READS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")

@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..basics.folders import INSTALLED, PACKAGE
@@ -35,7 +36,8 @@ def called() -> str:
     if program.stem not in PROGRAMS:
         return f"{_typed(Path(sys.executable))} -m {MODULE}"
     if "UV" in os.environ and os.environ.get("VIRTUAL_ENV") != sys.prefix:
-        return f"uvx {program.stem}"  # which has put it on the path of this process only
+        extra = "[lab]" if find_spec("jupyterlab") else ""
+        return f'uvx --from "{PROGRAMS[0]}{extra}" {program.stem}'  # which is on the path of this process only
     return _typed(program)
 
 

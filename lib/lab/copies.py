@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 from pathlib import Path
 
 from ..basics.folders import BLANKS, INSTALLED, ROOT
@@ -96,23 +97,14 @@ def copy_blanks(folder: Path, originals: Path = BLANKS) -> list[Path]:
 def find_blank(wanted: str, originals: Path = BLANKS) -> Path:
     """Return the blank for what a learner calls it: ``4``, ``fsdp``, ``p04_fsdp``, ``R1`` or ``tour``. Raise NotDone
     for anything else."""
-    found = blanks(originals)
+    found = {blank.stem: blank for blank in blanks(originals)}
     called = wanted.removesuffix(".ipynb").lower()
-    called = _shared().get(called, called)
-    for blank in found:
-        number, _, name = blank.stem.partition("_")
-        if called and called in (blank.stem, name, number):
-            return blank
-        if called.isdecimal() and number == f"p{int(called):02}":
-            return blank
-    known = ", ".join(blank.stem for blank in found)
-    raise NotDone(f"there is no puzzle {wanted!r}. A number or one of these names: {known}")
-
-
-def _shared() -> dict[str, str]:
-    """Return names and numbers of the puzzles that share a notebook, and its name."""
-    shared = [puzzle for puzzle in puzzles().values() if not puzzle.file.endswith(puzzle.name)]
-    return {key: puzzle.file for puzzle in shared for key in (puzzle.name, str(puzzle.number).lower())}
+    number = re.sub(r"^p?0?(?=\d)", "", called)
+    files = [puzzle.file for puzzle in puzzles().values() if puzzle.is_called(number)]
+    for stem in (called, f"machine_{called}", *files):
+        if stem in found:
+            return found[stem]
+    raise NotDone(f"there is no puzzle {wanted!r}. A number or one of these names: {', '.join(found)}")
 
 
 def reset(folder: Path, wanted: str, originals: Path = BLANKS) -> tuple[Path, Path | None]:
@@ -129,11 +121,15 @@ def reset(folder: Path, wanted: str, originals: Path = BLANKS) -> tuple[Path, Pa
 
 def _keep(file: Path) -> Path:
     """Give the file the next free numbered name."""
-    for number in itertools.count(1):
-        name = file.with_name(f"{file.stem}.old{number}{file.suffix}")
-        if give_name(file, name):
-            return name
-    raise AssertionError("unreachable")
+    names = (file.with_name(f"{file.stem}.old{number}{file.suffix}") for number in itertools.count(1))
+    return next(name for name in names if give_name(file, name))
+
+
+def told(fresh: Path, kept: Path | None) -> str:
+    """Return what to say after a reset."""
+    whole = "" if fresh.stem[:1] == "p" else ", all of it"
+    said = f"{short(fresh)} is blank again{whole}. If it is open in JupyterLab: File, Reload Notebook from Disk."
+    return f"Your work, as it was last saved, is kept in {short(kept)}.\n{said}" if kept else said
 
 
 def short(path: Path) -> str:

@@ -12,20 +12,22 @@ from .copies import NotDone, short
 
 NEEDED = (4, 4)
 """The oldest JupyterLab with which the notebooks are tried."""
+INSTALL = """To have it: python -m pip install "llm-training-puzzles[lab]"
+  without installing: uvx --from "llm-training-puzzles[lab]" llm-training-puzzles lab
+  in a clone: make lab"""
 SETTINGS = Path(__file__).resolve().with_name("settings")
 NO_BROWSER, ALLOW_ROOT = "--no-browser", "--allow-root"
 
 
 def check_jupyter() -> None:
     """Raise NotDone where JupyterLab is missing, or too old."""
-    install = f'python -m pip install "jupyterlab>={NEEDED[0]}.{NEEDED[1]}"'
     try:
         found = version("jupyterlab")
     except PackageNotFoundError:
-        raise NotDone(f"JupyterLab is not installed beside this Python. To have it: {install}") from None
+        raise NotDone(f"JupyterLab is not installed beside this Python. {INSTALL}") from None
     if tuple(map(int, re.findall(r"\d+", found)[:2])) < NEEDED:
         needed = ".".join(map(str, NEEDED))
-        raise NotDone(f"JupyterLab {found} is too old: {needed} or later is needed. To have it: {install}")
+        raise NotDone(f"JupyterLab {found} is too old: {needed} or later is needed. {INSTALL}")
 
 
 def address_of(folder: Path) -> str:

@@ -14,7 +14,7 @@ from ..basics.folders import BLANKS, ROOT
 from ..basics.streams import print_to_stderr, send_nowhere
 from ..course.specs import puzzles
 from .commands import COMMANDS, called
-from .copies import COURSE, NotDone, check_folder, copy_blanks, folder_for_copies, reset, short
+from .copies import COURSE, NotDone, check_folder, copy_blanks, folder_for_copies, reset, short, told
 from .server import NO_BROWSER, check_jupyter, open_lab
 
 DONE, NOT_DONE = 0, 2
@@ -25,24 +25,20 @@ OWN = (COPY_ONLY, "-h", "--help")
 
 def main(arguments: Sequence[str]) -> int:
     """Carry out a command line, or say what there is and how to begin. Return the exit status."""
-    if arguments[:1] not in (["lab"], ["reset"], ["gallery"]):
-        try:
-            print(overview(), flush=True)
-        except BrokenPipeError:
-            send_nowhere(sys.stdout)
-        return DONE
-    ours, others = _shared_out(arguments)
-    options = _parser().parse_args(ours)
-    options.others = others
     try:
+        if arguments[:1] not in (["lab"], ["reset"], ["gallery"]):
+            print(numbered() if arguments == ["--version"] else overview(), flush=True)
+            return DONE
+        ours, others = _shared_out(arguments)
+        options = _parser().parse_args(ours, argparse.Namespace(others=others))
         return int(options.do(options))
     except BrokenPipeError:
         send_nowhere(sys.stdout)
     except NotDone as error:
-        print_to_stderr(f"{called()} {options.command}: {error}")
+        print_to_stderr(f"{called()} {arguments[0]}: {error}")
     except OSError as error:
         why, where = error.strerror or error, f"{short(Path(error.filename))}: " if error.filename else ""
-        print_to_stderr(f"{called()} {options.command}: {where}{why}")
+        print_to_stderr(f"{called()} {arguments[0]}: {where}{why}")
     return NOT_DONE
 
 
@@ -87,10 +83,8 @@ def _lab(options: argparse.Namespace) -> int:
     try:
         new = copy_blanks(folder)
     except OSError as error:
-        why = error.strerror or error
-        raise NotDone(
-            f"your notebooks cannot be written to {short(folder)}: {why}. Name a folder of yours: {command} FOLDER"
-        ) from None
+        why = f"{error.strerror or error}. Name a folder of yours: {command} FOLDER"
+        raise NotDone(f"your notebooks cannot be written to {short(folder)}: {why}") from None
     print(f"{len(new)} new notebooks in {short(folder)}; yours are as you left them.", flush=True)
     if options.copy_only:
         return DONE
@@ -98,11 +92,7 @@ def _lab(options: argparse.Namespace) -> int:
 
 
 def _reset(options: argparse.Namespace) -> int:
-    fresh, kept = reset(options.folder or folder_for_copies(), options.puzzle)
-    if kept:
-        print(f"Your work is kept in {short(kept)}.")
-    whole = "" if fresh.stem[:1] == "p" else ", all of it"
-    print(f"{short(fresh)} is blank again{whole}. If it is open in JupyterLab: File, Reload Notebook from Disk.")
+    print(told(*reset(options.folder or folder_for_copies(), options.puzzle)))
     return DONE
 
 
@@ -122,12 +112,16 @@ def _gallery(options: argparse.Namespace) -> int:
     return DONE
 
 
+def numbered() -> str:
+    """Return the name of the package with its version."""
+    try:
+        return f"{COURSE} {version(COURSE)}"
+    except PackageNotFoundError:  # a clone
+        return f"{COURSE}, which is not installed"
+
+
 def overview() -> str:
     """Return what there is, and how to begin."""
-    try:
-        number = f" {version('llm-training-puzzles')}"
-    except PackageNotFoundError:  # a clone that is not installed
-        number = ""
     program = called()
     count = sum(not puzzle.repair for puzzle in puzzles().values())
     begin = {
@@ -137,7 +131,7 @@ def overview() -> str:
     }
     return "\n".join(
         [
-            f"LLM training puzzles{number}: how many GPUs train one model, in {count} puzzles.",
+            f"LLM training puzzles: how many GPUs train one model, in {count} puzzles ({numbered()}).",
             *("", "To begin:", *_columns({f"{program} {what}": says for what, says in begin.items()})),
             *("", "All commands:", *_columns(COMMANDS)),
             *("", f"More about each: {program} lab --help, and so on. All of it is in {ROOT}"),

@@ -43,7 +43,7 @@ def archive(root: Path) -> bytes:
     puzzles = [path for path in sources(root / "solutions") if is_puzzle(path)]
     with zipfile.ZipFile(packed, "w") as made:
         found = (p for name in ("lib", "drawing") for p in (root / name).rglob("*"))
-        shell = {"lab", "referee", "__main__.py", "shell.py"}
+        shell = {"commands.py", "referee", "server.py", "settings", "__main__.py", "shell.py"}
         packages = (p for p in found if shell.isdisjoint(p.relative_to(root).parts))
         for path in [*sorted(packages), *puzzles]:
             if path.suffix in TAKEN:
@@ -62,10 +62,9 @@ def solved(source: str) -> str:
 
 
 def requirements(root: Path) -> list[str]:
-    """What pyproject.toml says that the packages need, without what opens notebooks and watches files."""
+    """What pyproject.toml says that the packages need, without what hangs on the Python: a kernel brings that along."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    return [one for one in project["dependencies"] if one not in [*extras["lab"], *extras["watch"]]]
+    return [one for one in project["dependencies"] if ";" not in one]
 
 
 def first_cell(root: Path) -> str:
