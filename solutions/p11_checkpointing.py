@@ -1,18 +1,29 @@
 # %% [markdown]
 # # Puzzle 11: Activation checkpointing
 #
-# One layer of GPT-3 leaves {{KEPT / BILLION:.1f}} GB of activations behind for a single sequence of {{GPT_SEQUENCE}}
-# tokens, and there are {{GPT_LAYERS}} layers. That makes {{GPT_LAYERS * KEPT / BILLION:.0f}} GB, on a GPU that has
-# {{CARD}}. FSDP does not help: it divides weights, gradients and optimizer states. And a micro-batch cannot well be
-# smaller than one sequence.
+# One layer of GPT-3 leaves {{KEPT / BILLION:.1f}} GB of activations behind for a single sequence. With {{GPT_LAYERS}}
+# layers that is {{GPT_LAYERS * KEPT / BILLION:.0f}} GB, on a GPU that has {{CARD}}. Nearly all of it is made *inside*
+# the layers, and could be computed again from their inputs. What is worth keeping?
 #
-# But nearly all of these {{GPT_LAYERS * KEPT / BILLION:.0f}} GB are made *inside* the layers: queries, keys and
-# values, the scores of attention, what goes into each matrix product. From the input of a layer they can be computed
-# again at any time, and the inputs of all {{GPT_LAYERS}} layers are only {{GPT_LAYERS * INPUT / BILLION:.0f}} GB. So
-# throw the rest away, and compute it again when the backward pass needs it. Then it fits. But every layer goes
-# forward twice, and a step takes {{Fraction(cost.forward, cost.forward + cost.backward):word}} longer.
+# So far the machine has counted the input of each layer. Here it also counts what is inside, and you decide what
+# stays:
 #
-# How much of that third can you get back, if there is a little room left?
+# ```python
+# out = model.forward(layer, inp, weight)                     # keeps nothing, as before
+# out, saved = model.forward(layer, inp, weight, keep="all")  # store it: model.activations["any key"] = saved
+# grad, grad_in = model.backward(layer, inp, grad_out, weight, saved=saved)
+# ```
+#
+# ![One layer three times: nothing is kept of it, a part, and all](picture:three_ways_to_keep)
+#
+# | `keep` | takes the room of | a backward takes | all layers alike: ticks | elements |
+# |---|---|---|---|---|
+# | nothing | 0 inputs | {{cost.backward + cost.recompute}} ticks | {{nothing.time:.2f}} | {{nothing.memory}} |
+# | `"selective"` | {{part}} inputs | {{cost.backward + cost.recompute_selective}} ticks | {{selective.time:.2f}} | {{selective.memory}} |
+# | `"all"` | {{whole}} inputs | {{cost.backward}} ticks | {{everything.time:.2f}} | {{everything.memory}} |
+#
+# `"selective"` keeps what is slow to make again, and leaves out what is large and quick to make. While a backward
+# runs, everything inside its layer is in memory, whether it was kept or made again.
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -57,77 +68,14 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: what a forward leaves behind
-#
-# So far the machine has counted the input of each layer, and nothing that is inside. Here it counts both. Inside a
-# layer there is {{whole}} times as much as in its input, and you decide how much of it is kept:
-#
-# - `model.forward(layer, inp, weight)` keeps nothing, as ever.
-# - `out, saved = model.forward(layer, inp, weight, keep="all")` gives the output and, as a second tensor, everything
-#   inside the layer. Store it in `model.activations`, under any key. It takes the room of **{{whole}}** inputs.
-# - `keep="selective"` keeps only what is slow to make again, the results of the large matrix products, and leaves out
-#   the scores of attention, which are large and quick to make. That takes the room of **{{part}}** inputs.
-# - `model.backward(layer, inp, grad, weight, saved=saved)` uses what was kept.
-#
-# A backward takes {{cost.backward}} ticks, which is more like a real one than the one tick of the first puzzles. If
-# it gets nothing it has to make everything again, and takes **{{cost.recompute}}** tick more, a whole forward. If it
-# gets a selective `saved`, it takes **{{cost.recompute_selective}}** ticks more. In either case the inside of the
-# layer is complete while its backward runs: what it makes again is in memory, too, from the beginning of this
-# backward to its end.
-#
-# Here is one layer in all three ways. Look at the length of the three backwards, and at what is in memory meanwhile.
-
-
-# %%
-def three_ways(model: Model) -> Model:
-    """One layer that is trained on three micro-batches, and keeps more each time."""
-    model.weights[0], model.opt_states[0] = model.load_weights(0)
-    for mb, keep in enumerate([None, "selective", "all"]):
-        inp = model.activations["in"] = model.get_activation([mb])
-        if keep is None:
-            out = model.forward(0, inp, model.weights[0])
-        else:
-            out, model.activations["saved"] = model.forward(0, inp, model.weights[0], keep=keep)
-        model.grad_activations["out"] = model.loss(out)
-        model.grad_weights[mb], _ = model.backward(
-            0,
-            model.activations.pop("in"),
-            model.grad_activations.pop("out"),
-            model.weights[0],
-            saved=model.activations.pop("saved", None),
-        )
-    return model
-
-
-prices = Cost(
-    backward=2,
-    saved_elements=56 * HIDDEN * LENGTH,
-    saved_selective_elements=16 * HIDDEN * LENGTH,
-    recompute=1,
-    recompute_selective=0.03,
-)
-draw(run(three_ways, layers=1, batches=3, cost=prices))
-
-# %% [markdown]
 # ## Your task
 #
-# Train plainly, on one rank, as in puzzle 0, with these prices. This is what happens if you treat all layers alike:
+# Train plainly, as in puzzle 0, at these prices.
 #
-# | kept of every layer | ticks | elements |
-# |---|---|---|
-# | nothing | {{nothing.time:.2f}} | {{nothing.memory}} |
-# | `"selective"` | {{selective.time:.2f}} | {{selective.memory}} |
-# | `"all"` | {{everything.time:.2f}} | {{everything.memory}} |
+# - One rank begins and ends with all weights and all optimizer states.
+# - `keep=` and `saved=` are allowed. The grader tries other sizes, too.
 #
-# (These update each layer as soon as its gradient is there. An answer to puzzle 0 that updates when the backward pass
-# is over keeps all gradients until then, and takes {{late.memory}} elements.)
-#
-# Your GPU has room for something in between: the weights, the optimizer states and the gradients, the input of every
-# layer, the inside of the one layer that is in its backward, and beyond that, what `"selective"` keeps of **half of
-# the layers** (rounded down).
-#
-# Target, for 12 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -165,43 +113,56 @@ def checkpointing(model: Model) -> Model:
 
 
 # %%
+prices = Cost(
+    backward=2,
+    saved_elements=56 * HIDDEN * LENGTH,
+    saved_selective_elements=16 * HIDDEN * LENGTH,
+    recompute=1,
+    recompute_selective=0.03,
+)
 draw(run(checkpointing, layers=12, cost=prices))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(checkpointing, layers=12, cost=prices))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("checkpointing")
+# Right? Fast and small enough? At other sizes, too?
 grade(checkpointing)
 
 # %% [markdown]
-# ## What memory buys
+# ## When it passes
 #
-# Kept whole, a layer saves {{cost.recompute}} tick for the room of {{whole}} inputs. Kept selectively, it saves
-# {{saves}} ticks for {{part}}. For each element that is {{saves / part * whole:.1f}} times as much, so in the memory
-# of the target no layer should be kept whole, with perhaps one exception.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Memory is highest at one moment. What is in memory
+# then, whatever you keep? To watch your own run, with the line that the rank is at:
+
+# %%
+play(run(checkpointing, layers=12, cost=prices))
+
+# %% [markdown]
+# ### What memory buys
+#
+# A layer that is kept whole saves {{cost.recompute}} tick, and takes the room of {{whole}} inputs. One that is kept
+# selectively saves {{saves}} ticks for {{part}} inputs. That is {{saves / part * whole:.1f}} times as much for each
+# element. So the target's memory is best spent on selective layers, with perhaps one exception.
 #
 # ![Nothing is kept](picture:nothing_kept)
 #
 # ![Half of the layers keep a little](picture:half_kept)
 #
-# In the second picture six backwards are shorter, and the hill of activations is higher by what makes them so.
+# In the second picture six backwards are shorter. What makes them so is in memory meanwhile: the hill is higher.
 #
-# The figures are those of GPT-3. In 16 bits the input of its layers takes {{WEIGHT}} bytes for each number; with the
-# usual letters, s for the tokens, b for the sequences and h for the width, that is 2sbh. With everything inside, a
-# layer takes {{sbh}}sbh: {{sbh // 2}} times as much. Without what belongs to the scores of attention it is
-# {{linear}}sbh: {{linear // 2}} times as much. For all {{GPT_LAYERS}} layers and one sequence, with `selective` they
-# are {{GPT_LAYERS * linear * GPT_SEQUENCE * GPT_HIDDEN / BILLION:.0f}} GB. That is still too much for one GPU, and
-# the other layers have to be computed again, or other GPUs have to help. And making these again takes s/(6h) of a
-# forward, {{Fraction(GPT_SEQUENCE, 6 * GPT_HIDDEN)}} for s = {{GPT_SEQUENCE}} and h = {{GPT_HIDDEN}} (Korthikanti et
-# al., arXiv 2205.05198).
+# ### The figures are those of GPT-3
 #
-# ## Across layers
+# In 16 bits the input of its layers takes {{WEIGHT}} bytes for each number: 2sbh, with s tokens, b sequences and
+# width h. With everything inside, a layer takes {{sbh}}sbh, {{sbh // 2}} times as much. Without what belongs to the
+# scores of attention it is {{linear}}sbh, {{linear // 2}} times as much. If all {{GPT_LAYERS}} layers keep
+# selectively, one sequence takes {{GPT_LAYERS * linear * GPT_SEQUENCE * GPT_HIDDEN / BILLION:.0f}} GB. That is still
+# too much for one GPU: some layers have to be computed again, or other GPUs have to help. The scores are quick to
+# make: they take s/(6h) of a forward, which is {{Fraction(GPT_SEQUENCE, 6 * GPT_HIDDEN)}} for s = {{GPT_SEQUENCE}}
+# and h = {{GPT_HIDDEN}} (Korthikanti et al., arXiv 2205.05198).
+#
+# ### Across layers
 #
 # Now let the inside of a layer be small, and the model very deep. Then the inputs themselves are too much. Keep only
-# every fourth of them, the *checkpoints*. When the backward pass comes to four layers whose inputs are gone, run them
-# forward again from their checkpoint, and go back through them. Nothing new is needed for that, only `forward`:
+# every fourth of them, the *checkpoints*. In the backward pass, run the three layers behind a checkpoint forward
+# again, and go back through all four. That needs no new call:
 
 
 # %%
@@ -245,16 +206,16 @@ wide = Cost(backward=2, activation_elements=16 * HIDDEN * LENGTH)
 draw(run(partial(across_layers, every=4), layers=16, cost=wide))
 
 # %% [markdown]
-# The triangle of activations has turned into a saw. Here are both, for {{deep}} layers whose inputs are large:
+# The same layers without checkpoints, and with them. The triangle of activations has turned into a saw.
 #
 # ![Every input is kept](picture:triangle)
 #
 # ![Every fourth input is kept](picture:saw)
 #
-# With L layers and a checkpoint every k layers there are L/k checkpoints, and, while the last k layers are worked on,
-# the k - 1 inputs between and a gradient: L/k + k in all. That is least where both are equal, at k = √L: then it is
-# 2√L, here {{at_peak[3]}} instead of {{at_peak[0]}}. (Near it, where k does not divide L, it can be as little.) What
-# it costs is L - L/k forwards, less than one forward pass, whatever k is:
+# Let there be L layers and a checkpoint every k layers. Then L/k checkpoints are in memory. While the last k layers
+# are worked on, there are also the k - 1 inputs between, and a gradient. Together that is L/k + k. It is least where
+# both are equal, at k = √L: then it is 2√L, here {{at_peak[3]}} instead of {{at_peak[0]}}. (Near it, where k does not
+# divide L, it can be as little.) The price is L - L/k forwards. That is less than one forward pass, whatever k is:
 #
 # | `every` | {{every[0]}} | {{every[1]}} | {{every[2]}} | {{every[3]}} | {{every[4]}} | {{every[5]}} | {{every[6]}} |
 # |---|---|---|---|---|---|---|---|
@@ -280,13 +241,13 @@ praise = ": there is none better!" if (memory, time) == best else ""
 print(f"every={guess}: {memory:,} elements, {time:g} ticks{praise}")
 
 # %% [markdown] tags=["solution"]
-# ## The last layer is free
+# ### The last layer is free
 #
-# Memory is highest as the backward pass begins: all that was kept is still there. Then the first backward is that of
-# the *last* layer. It holds everything inside that layer in any case, kept or just made again. So to keep all of the
-# last layer costs no memory at the peak, and saves a whole tick: {{free.time}} ticks and {{free.memory}} elements, if
-# the lower layers keep selectively what the target allows. In 1F1B the last layer of the last stage has the same luck
-# with every micro-batch.
+# Memory is highest as the backward pass begins: all that was kept is still there. The first backward is that of the
+# *last* layer, and it holds everything inside that layer in any case, kept or just made again. So keeping all of the
+# last layer costs no memory at the peak, and saves a whole tick. If the lower layers keep selectively what the target
+# allows, that is {{free.time}} ticks and {{free.memory}} elements. In 1F1B the last layer of the last stage has the
+# same luck with every micro-batch.
 
 # %% tags=["solution"]
 from collections.abc import Callable, Collection
@@ -362,8 +323,28 @@ def last_one_free(model: Model) -> Model:
     )
 
 
-def at_these_prices(fn: Callable[[Model], object]) -> Run:
-    """A run at the puzzle's size."""
+def three_ways(model: Model) -> Model:
+    """One layer that is trained on three micro-batches, and keeps more each time."""
+    model.weights[0], model.opt_states[0] = model.load_weights(0)
+    for mb, keep in enumerate([None, "selective", "all"]):
+        inp = model.activations["in"] = model.get_activation([mb])
+        if keep is None:
+            out = model.forward(0, inp, model.weights[0])
+        else:
+            out, model.activations["saved"] = model.forward(0, inp, model.weights[0], keep=keep)
+        model.grad_activations["out"] = model.loss(out)
+        model.grad_weights[mb], _ = model.backward(
+            0,
+            model.activations.pop("in"),
+            model.grad_activations.pop("out"),
+            model.weights[0],
+            saved=model.activations.pop("saved", None),
+        )
+    return model
+
+
+def at_these_prices(fn: Callable[[Model], object], layers: int = 12, batches: int = 1) -> Run:
+    """A run at the puzzle's size, or at another."""
     size = HIDDEN * LENGTH
     cost = Cost(
         backward=2,
@@ -372,7 +353,13 @@ def at_these_prices(fn: Callable[[Model], object]) -> Run:
         recompute=1,
         recompute_selective=0.03,
     )
-    return run(fn, layers=12, cost=cost)
+    return run(fn, layers=layers, batches=batches, cost=cost)
+
+
+def three_ways_to_keep(static: bool = False) -> Figure:
+    """One layer with nothing kept, a part, and all."""
+    done = at_these_prices(three_ways, layers=1, batches=3)
+    return draw(done, title='keep nothing, "selective", "all"', static=static)
 
 
 def nothing_kept(static: bool = False) -> Figure:
@@ -398,15 +385,15 @@ def half_kept(static: bool = False) -> Figure:
 compare(*map(at_these_prices, (keep_nothing, checkpointing, last_one_free)))
 
 # %% [markdown] tags=["solution"]
-# ## Inputs that will be made again anyway
+# ### Inputs that will be made again anyway
 #
-# There is one more thing to give away. If layer 4 keeps nothing, it goes forward again in the backward pass, and so it
-# gives the input of layer 5 a second time. So why keep that? Throw it away, too. Before the backward of layer 5 let
-# layer 4 go forward again with `keep="all"`, which is the forward that its own backward would have to pay for. It
-# takes no more time, and an input less of memory at the peak. But now the insides of two layers are in memory at once,
-# so it is for the lower layers only, when much of the rest is gone: {{again.time}} ticks and {{again.memory}} elements.
+# There is one more thing to give away. If layer 4 keeps nothing, it goes forward again in the backward pass, and so
+# makes the input of layer 5 a second time. Why keep that input, then? Throw it away, too. Before the backward of
+# layer 5, let layer 4 go forward again with `keep="all"`: that is the forward that its own backward would pay for. It
+# takes no more time, and saves an input at the peak. But now the insides of two layers are in memory at once. So it
+# is for the lower layers, when much of the rest is gone: {{again.time}} ticks and {{again.memory}} elements.
 #
-# With one selective layer fewer you are at {{fewer.time}} ticks and {{fewer.memory}} elements.
+# With one selective layer fewer it is {{fewer.time}} ticks and {{fewer.memory}} elements.
 
 
 # %% tags=["solution"]
@@ -438,14 +425,14 @@ def checkpointing_in_48_15(model: Model) -> Model:
 draw(at_these_prices(checkpointing_in_47_18))
 
 # %% [markdown] tags=["solution"]
-# ## The last ones again
+# ### The last segment is not needed twice
 #
 # With {{try_it}} layers, every {{best[0]}}, {{best[1]}}, {{best[2]}} and {{best[3]}} take {{least}} activations. The
 # fastest of these is {{best[0]}}, which has the most checkpoints.
 #
-# And the last checkpoint is not needed for much: the backward pass begins with the layers behind it, when their
-# inputs have only just been made. Keep these, and no forward is done twice there. In the picture of {{deep}} layers
-# that saves {{saws[3].time - kept_again.time}} ticks of the {{saws[3].time - saws[0].time}}, in the same memory.
+# The backward pass begins with the layers behind the last checkpoint, and their inputs have only just been made. Keep
+# these, and no forward is done twice there. With {{deep}} layers that saves {{saws[3].time - kept_again.time}} of the
+# {{saws[3].time - saws[0].time}} ticks, in the same memory.
 
 
 # %% tags=["solution"]
@@ -506,33 +493,31 @@ compare(
 )
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# In PyTorch, `torch.utils.checkpoint` is the first row of the table above: whatever you call through it keeps its
-# input, and runs again in the backward pass. With a policy (`create_selective_checkpoint_contexts`) you say for each
-# kind of operation whether to keep its result. In Megatron-LM, `--recompute-granularity selective` recomputes the
-# core of attention in every layer, and `full`, with `--recompute-num-layers`, whole layers, some or all. It takes one
-# layer at a time or several, and then keeps the input of the first, as you have just done. The large models of that
-# paper would take {{dearer[0]}} to {{dearer[1]}} percent more time if everything was recomputed. With the selective
-# kind, and with the activations cut along the sequence as well, more than {{came_back}} percent of that time came
-# back (arXiv 2205.05198).
+# In PyTorch, `torch.utils.checkpoint` keeps the input of whatever you call through it, and runs it again in the
+# backward pass. With a policy (`create_selective_checkpoint_contexts`) you say for each kind of operation whether its
+# result is kept. In Megatron-LM, `--recompute-granularity selective` recomputes the core of attention in every layer,
+# and `full`, with `--recompute-num-layers`, whole layers: one at a time, or several behind one checkpoint. The large
+# models of the paper by Korthikanti et al. would take {{dearer[0]}} to {{dearer[1]}} percent more time if everything
+# was recomputed. The selective kind, with activations cut along the sequence as well, brought back more than
+# {{came_back}} percent of that time (arXiv 2205.05198).
 #
-# FlashAttention (arXiv 2205.14135) has made the scores of attention again in its backward ever since it was written,
-# and never stores them at all. So the selective kind is built in now, and what people choose today is which of the
-# other results to keep. The square root is from Chen et al., *Training Deep Nets with Sublinear Memory Cost* (arXiv
-# 1604.06174).
+# FlashAttention (arXiv 2205.14135) never stores the scores of attention: it makes them again in its backward. So this
+# selective kind is built in now, and people choose which of the other results to keep. The square root is from Chen
+# et al., *Training Deep Nets with Sublinear Memory Cost* (arXiv 1604.06174).
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
-# {{MEGATRON_22B.size / BILLION:.0f}} billion parameters on one node of A100, whose {{priced.cost.tensor}} GPUs are
-# one rank here: they share each layer among them. What forward leaves behind, and what it takes to make it again,
-# follow from the model's sizes: `recompute="full"` says that nothing is kept but what the program keeps.
+# {{MEGATRON_22B.size / BILLION:.0f}} billion parameters on one node of A100. Its {{priced.cost.tensor}} GPUs are one
+# rank here, and share each layer. What a forward leaves behind, and how long it takes to make again, follow from the
+# model's sizes. `recompute="full"` says that nothing is kept but what the program keeps.
 #
 # ![What a step takes](picture:priced)
 #
 # Half of the layers keep all but the scores. On this machine Megatron-LM took {{full:.2f}} s with nothing kept of any
-# layer, and {{present:.2f}} s with all but the scores of every layer and sequence parallelism, as here (arXiv
+# layer. With all but the scores of every layer, and sequence parallelism as here, it took {{present:.2f}} s (arXiv
 # 2205.05198, table 5).
 
 # %% tags=["priced"]
@@ -557,14 +542,11 @@ inputs = cost.activation_elements
 whole, part = cost.saved_elements // inputs, cost.saved_selective_elements // inputs
 saves = cost.recompute - cost.recompute_selective
 
-from solutions.p00_basic import basic
-
 nothing, selective, everything = map(
     at_these_prices, (keep_nothing, keep_selectively, keep_everything)
 )
-late = at_these_prices(basic)
 ours = at_these_prices(checkpointing)
-assert late.memory > nothing.memory
+three = at_these_prices(three_ways, layers=1, batches=3)
 free, again, fewer = map(
     at_these_prices, (last_one_free, checkpointing_in_47_18, checkpointing_in_48_15)
 )

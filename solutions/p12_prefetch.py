@@ -1,16 +1,26 @@
 # %% [markdown]
 # # Puzzle 12: Prefetching
 #
-# Fully sharded data parallel gathers each weight twice in a step, and every time the GPU waits for it. How bad is
-# that between nodes, where a GPU receives {{BETWEEN}} GB a second? A layer of our model with {{LLAMA / BILLION}}
-# billion parameters has {{LAYER / MILLION}} million weights, {{WEIGHT * LAYER / BILLION:.2f}} GB:
-# {{gather * 1000:.0f}} ms to gather. Its forward pass on {{tokens}} tokens takes {{forward * 1000:.0f}} ms. So before
-# every piece of work a GPU waits nearly as long as the work takes, and after every backward pass it waits for a sum,
-# too. At these prices a plain answer to puzzle 4 takes {{plain.time}} ticks, and for {{waiting}} of them,
-# {{waiting / plain.time:percent}}, nobody computes.
+# FSDP gathers each weight twice in a step, and every time the GPU waits for it. Everybody knows which weight will be
+# needed next, and when. Why ask for it so late?
 #
-# {{of_weights.capitalize()}} of this time go to weights that everybody knew would be needed, and when. Why ask for
-# them so late?
+# ![Puzzle 4 at the prices of this page: the network waits while the rank computes, and the rank while the network works](picture:one_after_the_other)
+#
+# This is rank 0 with an answer to puzzle 4, between nodes, where a gather takes nearly as long as a forward. Of
+# {{plain.time}} ticks nobody computes for {{waiting}}.
+#
+# As in puzzle 2, a collective begins when you call it. Only its `await` waits:
+#
+# ```python
+# ahead = model.allgather(model.weights[layer], layer)  # begins now
+# ...                                                   # compute something else
+# weight = await ahead                                  # waits only if it is not there yet
+# ```
+#
+# Two things about calls that are on their way:
+#
+# - The network of a rank makes one call at a time, in the order in which you start them.
+# - They take up memory: a whole weight from the call of `allgather` on, a gradient until its sum is there.
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -56,15 +66,125 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## A skill: several chains at once
+# ## Your task
 #
-# From here on, most stars want the same skill. What is done for a layer is a *chain* of stages, each of which needs the
-# one before it. In data parallel a chain is a backward, a sum and an update. One chain after the other makes a rank wait
-# in each of them. So have several under way, and **in each turn of a loop let each go on by one stage**: start what can
-# be started, compute, and take what has arrived meanwhile. Calls that are under way are kept in a dictionary, by layer.
+# Train as in puzzle 4. Now a collective takes {{cost.collective}} ticks, and a backward {{cost.backward}}, twice as
+# long as a forward.
 #
-# In each turn below, the chain of this layer does its backward and starts its sum, and the chain of the layer above,
-# whose sum was started one turn ago, does its update. After the loop, the last chain is brought to its end.
+# - Rank `r` begins and ends with shard `r` of `RANKS` of every weight and optimizer state.
+# - {{ideas}}
+#
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+
+
+# %%
+async def prefetch(model: Model) -> Model:
+    """Fully sharded data parallel, with the next weight on its way while this layer computes."""
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([model.rank])
+    ahead = model.allgather(model.weights[0], 0)
+    for layer in range(model.LAYERS):
+        model.weights["whole"] = await ahead
+        if layer + 1 < model.LAYERS:
+            ahead = model.allgather(model.weights[layer + 1], layer + 1)
+        inp, weight = model.activations[layer], model.weights.pop("whole")
+        model.activations[layer + 1] = model.forward(layer, inp, weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    sums = {}
+    ahead = model.allgather(model.weights[model.LAYERS - 1], model.LAYERS - 1)
+    for layer in reversed(range(model.LAYERS)):
+        model.weights["whole"] = await ahead
+        if layer > 0:
+            ahead = model.allgather(model.weights[layer - 1], layer - 1)
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        weight = model.weights.pop("whole")
+        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+        sums[layer] = model.scatterreduce(grad, layer)
+        if layer + 1 in sums:
+            model.grad_weights[layer + 1] = await sums.pop(layer + 1)
+    model.grad_weights[0] = await sums.pop(0)
+
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+prices = Cost(backward=2, collective=0.8)
+draw(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
+
+# %%
+# Right? Fast and small enough? At other sizes, too?
+grade(prefetch)
+
+# %% [markdown]
+# ## When it passes
+#
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. In your picture, where does the rank still wait? To
+# watch it, with the line that each rank is at:
+
+# %%
+play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
+
+# %% [markdown]
+# ### What fits is hidden
+#
+# Here is rank 0 in a program that passes. It makes the same {{calls}} calls as the one at the top of this page, and
+# all but {{len(seen):word}} lie under something that is computed. The three are the first gather of each pass, which
+# nothing can hide, and the last sum.
+#
+# ![The next gather ahead](picture:one_ahead)
+#
+# The price is memory: {{ours.memory}} elements instead of {{plain.memory}}. What is on its way is the gray band. In
+# the backward pass two whole weights are in memory at a time, the one in use and the next, and beside them the
+# gradient of the layer above, which is being summed. If you gather two ahead, there are three whole weights, for
+# nothing: the network is not done any earlier.
+#
+# How far does this go? Here are both programs at other prices of a collective:
+#
+# | a collective takes | {{dear[0]}} | {{dear[1]}} | {{dear[2]}} | {{dear[3]}} | {{dear[4]}} | {{dear[5]}} |
+# |---|---|---|---|---|---|---|
+# | each call awaited | {{awaited[0]}} | {{awaited[1]}} | {{awaited[2]}} | {{awaited[3]}} | {{awaited[4]}} | {{awaited[5]}} |
+# | the next gather ahead | {{gone[0]}} | {{gone[1]}} | {{gone[2]}} | {{gone[3]}} | {{gone[4]}} | {{gone[5]}} |
+#
+# Up to {{dear[3]}} the second program pays for {{len(seen):word}} calls instead of {{calls}}. A forward of
+# {{cost.forward}} tick hides one gather, and a backward of {{cost.backward}} ticks hides a gather and a sum. Beyond
+# that, a rank waits for what does not fit. From {{dear[3]}} to {{dear[5]}} ticks for a collective, the second program
+# loses {{gone[5] - gone[3]}} ticks, and the first {{awaited[5] - awaited[3]}}. Then no order of calls helps, only
+# fewer calls, or more work for each of them.
+#
+# ### How many tokens hide a gather
+#
+# A layer of a model with {{LLAMA / BILLION}} billion parameters has {{LAYER / MILLION}} million weights,
+# {{WEIGHT * LAYER / BILLION:.2f}} GB. Between nodes a GPU receives {{BETWEEN}} GB a second, so that is
+# {{gather * 1000:.0f}} ms. The forward pass on {{tokens}} tokens takes {{forward * 1000:.0f}} ms. (These are the
+# prices of this page.)
+#
+# A forward pass takes 2 operations for each weight and token, and a GPU makes {{PER_SECOND / 1e14}} x 10¹⁴ a second.
+# A gather brings {{WEIGHT}} bytes for each weight, {{BETWEEN}} x 10⁹ of them a second. They take equally long with
+# {{PER_SECOND / 1e14}} x 10¹⁴ / ({{BETWEEN}} x 10⁹) = {{PER_SECOND / BETWEEN / BILLION}} tokens on each GPU,
+# **however large the layer is**. A backward pass takes twice as long and has twice as much to hide, so it needs just
+# as many. Over NVLink, with {{IN_NODE}} GB a second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}} would do.
+#
+# ### A skill for many stars: several chains at once
+#
+# What is done for a layer is a *chain*. In data parallel it is a backward, a sum and an update, and each needs the
+# one before it. If you finish the chain of one layer before you begin the next, the rank waits for every sum. So have
+# several chains under way. **In each turn of a loop, let every chain take one step**: start what can be started,
+# compute, and take what has arrived meanwhile. A dictionary keeps the calls that are under way, by layer.
+#
+# In the second program below, a turn does the backward of this layer and starts its sum. Then it updates the layer
+# above, whose sum was started one turn ago. After the loop, the last chain is brought to its end.
 
 
 # %%
@@ -126,123 +246,14 @@ compare(
 )
 
 # %% [markdown]
-# Of {{after_the_other.time}} ticks, {{after_the_other.time - in_turns.time}} are gone. The price is memory, for the
-# gradient on its way: {{in_turns.memory}} elements instead of {{after_the_other.memory}}. With more stages it is the same:
-# one dictionary for each stage, and in each turn the oldest chains go first.
-
-# %% [markdown]
-# ## Your task
-#
-# The same as in puzzle 4, with two other prices: a collective takes {{cost.collective}} ticks, as between those
-# nodes, and a backward pass takes twice as long as a forward pass, as on a real GPU: `cost=Cost(backward=2,
-# collective=0.8)`. Rank `r` holds shard `r` of every weight and state, trains on its own micro-batch, and no rank ever
-# receives a whole summed gradient. It's up to you when the collectives begin, and how long a whole weight stays.
-#
-# Two things to know. The network of a rank carries out its calls **one at a time, in the order in which you start
-# them**. And what is on its way takes up memory: the whole weight from the moment you call `allgather`, and a
-# gradient until its sum has arrived.
-#
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-
-
-# %%
-async def prefetch(model: Model) -> Model:
-    """Fully sharded data parallel, with the next weight on its way while this layer computes."""
-    ### BEGIN SOLUTION
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(
-            layer, model.rank, model.RANKS
-        )
-
-    model.activations[0] = model.get_activation([model.rank])
-    ahead = model.allgather(model.weights[0], 0)
-    for layer in range(model.LAYERS):
-        model.weights["whole"] = await ahead
-        if layer + 1 < model.LAYERS:
-            ahead = model.allgather(model.weights[layer + 1], layer + 1)
-        inp, weight = model.activations[layer], model.weights.pop("whole")
-        model.activations[layer + 1] = model.forward(layer, inp, weight)
-    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
-
-    sums = {}
-    ahead = model.allgather(model.weights[model.LAYERS - 1], model.LAYERS - 1)
-    for layer in reversed(range(model.LAYERS)):
-        model.weights["whole"] = await ahead
-        if layer > 0:
-            ahead = model.allgather(model.weights[layer - 1], layer - 1)
-        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-        weight = model.weights.pop("whole")
-        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
-        sums[layer] = model.scatterreduce(grad, layer)
-        if layer + 1 in sums:
-            model.grad_weights[layer + 1] = await sums.pop(layer + 1)
-    model.grad_weights[0] = await sums.pop(0)
-
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-    ### END SOLUTION
-    return model
-
-
-# %%
-prices = Cost(backward=2, collective=0.8)
-draw(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
-
-# %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("prefetch")
-grade(prefetch)
-
-# %% [markdown]
-# ## What fits is hidden
-#
-# Here is an answer to puzzle 4 at these prices, above a program that passes. (Only rank 0 is drawn; the others do the
-# same at the same time.) Both make the same {{calls}} calls. In the second picture all but {{len(seen):word}} lie
-# under something that is computed. The three are the first gather of each pass, which nothing can hide, and the last
-# sum.
-#
-# ![One after the other](picture:one_after_the_other)
-#
-# ![The next gather ahead](picture:one_ahead)
-#
-# The price is memory: {{ours.memory}} elements instead of {{plain.memory}}. What is on its way is the gray band. In
-# the backward pass there are two whole weights at a time, the one in use and the next, and beside them the gradient
-# of the layer above, which is being summed. Gather two ahead, and there are three whole weights, for nothing: the
-# network is not done any earlier.
-#
-# How far does this go? Here are both programs at other prices of a collective:
-#
-# | a collective takes | {{dear[0]}} | {{dear[1]}} | {{dear[2]}} | {{dear[3]}} | {{dear[4]}} | {{dear[5]}} |
-# |---|---|---|---|---|---|---|
-# | each call awaited | {{awaited[0]}} | {{awaited[1]}} | {{awaited[2]}} | {{awaited[3]}} | {{awaited[4]}} | {{awaited[5]}} |
-# | the next gather ahead | {{gone[0]}} | {{gone[1]}} | {{gone[2]}} | {{gone[3]}} | {{gone[4]}} | {{gone[5]}} |
-#
-# Up to {{dear[3]}} the second program pays for {{len(seen):word}} calls instead of {{calls}}. A forward of
-# {{cost.forward}} tick hides one gather, and a backward of {{cost.backward}} ticks hides a gather and a sum. Beyond
-# that, what does not fit is waited for: from there on the second program loses {{gone[5] - gone[3]}} ticks when
-# collectives become twice as dear, and the first {{awaited[5] - awaited[3]}}. No order of calls can help you then,
-# only fewer calls or more work for each of them.
-#
-# More work means more tokens. A forward pass takes 2 operations for each weight and token, and a GPU makes
-# {{PER_SECOND / 1e14}} x 10¹⁴ a second; a gather brings {{WEIGHT}} bytes for each weight, {{BETWEEN}} x 10⁹ of them a
-# second. They take equally long with {{PER_SECOND / 1e14}} x 10¹⁴ / ({{BETWEEN}} x 10⁹) =
-# {{PER_SECOND / BETWEEN / BILLION}} tokens on each GPU, **however large the layer is**. A backward pass takes twice
-# as long and has twice as much to hide, so it needs the same {{PER_SECOND / BETWEEN / BILLION}}. Over NVLink, with
-# {{IN_NODE}} GB a second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}} would do.
+# That takes {{in_turns.time}} ticks instead of {{after_the_other.time}}. The price is memory, for the gradient on its
+# way: {{in_turns.memory}} elements instead of {{after_the_other.memory}}. Longer chains work in the same way: keep a
+# dictionary for each kind of call, and in each turn serve the oldest chains first.
 
 # %% [markdown] tags=["solution"]
-# ## The programs above
+# ### The programs in the pictures
 #
-# Puzzle 4 as it was, and the pictures.
+# Puzzle 4 as it was, and this puzzle.
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -301,16 +312,16 @@ both = [with_collectives_of(0.8, fn) for fn in (fsdp_blocking, prefetch)]
 compare(*both, titles=["each call awaited", "the next gather ahead"])
 
 # %% [markdown] tags=["solution"]
-# ## As far as we know
+# ### As far as we know
 #
 # Two of the three waits can be avoided. The last weight of the forward pass is the first of the backward pass, so
 # keep it. And don't wait for the last sum before the first update: while it is on its way, update other layers. Then
 # a step takes the first gather, all the computing, and nothing else: {{least.time}} ticks. No program can be faster,
 # since nothing can be computed before the first weight is there.
 #
-# A gather that begins after the backward of its turn, but before the gradient is summed, takes less room, and costs
-# what does not fit. The letters say for each turn whether the next weight is gathered before the backward (`b`) or
-# after it (`a`). Of all that we have tried, none takes as few ticks in less memory.
+# A gather can also begin after the backward of its turn, before the gradient is summed. That takes less room, and the
+# rank waits for what does not fit. The letters say for each turn whether the next weight is gathered before the
+# backward (`b`) or after it (`a`). Of all that we have tried, none takes as few ticks in less memory.
 
 
 # %% tags=["solution"]
@@ -370,30 +381,28 @@ prefetch_in_23_2 = partial(prefetch_overlapped, gathers="aaab")
 draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # PyTorch's FSDP does what you did. Its first version lets you choose when the next weights are gathered in the
 # backward pass: `BACKWARD_PRE`, the default, begins before the gradient of the current layer is computed, and
 # `BACKWARD_POST` after it. The documentation says that the first "enables the most overlap but increases memory usage
 # the most". FSDP2 (`fully_shard`) always begins before. Recorded from PyTorch {{TORCH}} with six blocks, there are
 # {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}} sums, in the order in which
-# you started yours, if you did it as our solution does: {{ours.time}} ticks and {{ours.memory}} elements here. A program
-# that awaits each call, with {{plain.time}} ticks and {{plain.memory}} elements, makes the same calls in another
-# order (`tests/torch_truth/TABLE.md`; `python -m lib run my_prefetch.py:prefetch --like torch` compares yours).
+# our solution starts them: {{ours.time}} ticks and {{ours.memory}} elements here (`tests/torch_truth/TABLE.md`).
+# `python -m lib run my_prefetch.py:prefetch --like torch` compares yours.
 #
 # In the forward pass PyTorch need not start anything earlier. The CPU only *queues* work for the GPU, and runs ahead
-# of it: when the forward of layer 0 is queued, the gather of layer 1 is queued right behind it, on a *stream* of its
-# own, and both run at the same time. PyTorch calls this implicit prefetching. So that the CPU doesn't run too far
-# ahead and fill the memory with gathered weights, no more than two gathers are under way at a time (FSDP, arXiv
-# 2304.11277).
+# of it. When the forward of layer 0 is queued, the gather of layer 1 is queued right behind it, on a *stream* of its
+# own, and both run at the same time. PyTorch calls this implicit prefetching. No more than two gathers are under way
+# at a time, so that gathered weights do not fill the memory (FSDP, arXiv 2304.11277).
 #
 # By default FSDP2 frees the last block after its forward pass and gathers it again at once, for nothing. With
-# `reshard_after_forward=False` for the last block it stays whole. torchtitan wrote that until July 2025; since then
-# only the final norm and the output layer, which come after the last block, stay whole. DeepSpeed's ZeRO-3 notes in
+# `reshard_after_forward=False` for the last block it stays whole. torchtitan wrote that until July 2025. Since then
+# only the final norm and the output layer stay whole, which come after the last block. DeepSpeed's ZeRO-3 notes in
 # which order the layers are used, and gathers ahead by that list (ZeRO-Infinity, arXiv 2104.07857).
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
 # Llama 3 8B on two nodes, the same as in puzzle 4.
 #

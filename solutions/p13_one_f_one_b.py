@@ -1,17 +1,14 @@
 # %% [markdown]
 # # Puzzle 13: 1F1B
 #
-# The fix for the bubble is more micro-batches. With 4 stages, 4 of them leave {{empty[4]:percent}} of the time idle,
-# 8 leave {{empty[8]:percent}} and {{more}} leave {{empty[16]:percent}}. But GPipe has to keep the activations of all
-# of them until its backwards begin. In puzzle 6 that comes to {{hill[0].memory}} elements with 4 micro-batches,
-# {{hill[1].memory}} with 8, and {{hill[2].memory}} with {{more}}.
+# More micro-batches make the bubble smaller. With 4 stages, 4 of them leave {{empty[4]:percent}} of the time idle, 8
+# leave {{empty[8]:percent}}, and {{more}} leave {{empty[16]:percent}}. But GPipe keeps the activations of all of them
+# until its backwards begin: {{hill[0].memory}} elements for 4 micro-batches, {{hill[1].memory}} for 8, and
+# {{hill[2].memory}} for {{more}}.
 #
-# Or take GPT-3 on {{stages}} stages of {{GPT_LAYERS // stages}} layers. Even if a GPU keeps only the input of each
-# layer and computes everything else again, a sequence of {{GPT_SEQUENCE}} tokens takes {{each:.1f}} GB of each stage.
-# For a bubble of {{Fraction(stages - 1, needed + stages - 1):percent}} you need {{needed}} of them at a time:
-# {{needed * each:.0f}} GB.
+# ![GPipe with eight micro-batches](picture:the_hill)
 #
-# Yet the first micro-batch is through all stages long before the last one begins. Why is it still in memory?
+# The first micro-batch is through all stages long before the last one begins. Why is it still in memory?
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -58,19 +55,15 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train as in puzzle 6, with the layers split over the ranks. There are **8 micro-batches**
-# now, twice as many as ranks. GPipe takes {{hill[1].time}} ticks for them, which is nearly good enough, and
-# {{hill[1].memory}} elements, which is far too much.
+# Train as in puzzle 6, now with 8 micro-batches. GPipe takes {{hill[1].time}} ticks for them, which is nearly good
+# enough, and far too much memory.
 #
-# The order in which a rank does its forwards and backwards is up to you, and so is when it loads a layer: at the
-# beginning, or just before its first forward.
+# - Each layer is on one rank, and all ranks have equally many.
+# - {{ideas}}
 #
-# The grader holds you to this: {{ideas}}
+# The order of the forwards and backwards is up to you.
 #
-# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -133,27 +126,31 @@ async def one_f_one_b(model: Model) -> Model:
 draw(run(one_f_one_b, ranks=4, layers=8, batches=8))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(one_f_one_b, ranks=4, layers=8, batches=8))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("one_f_one_b")
+# Right? Fast and small enough? At other sizes, too?
 grade(one_f_one_b)
 
 # %% [markdown]
-# ## A hill and stairs
+# ## When it passes
 #
-# First GPipe, then a program that passes. Look at the memory of the four ranks.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants messages that travel while a rank computes,
+# and something to compute meanwhile. [Puzzle 12](p12_prefetch.ipynb) shows how to keep several things under way. To
+# watch your own run, with the line that each rank is at:
+
+# %%
+play(run(one_f_one_b, ranks=4, layers=8, batches=8))
+
+# %% [markdown]
+# ### A hill and stairs
 #
-# ![GPipe](picture:the_hill)
+# Here is a program that passes. Compare the memory of its four ranks with that of GPipe, at the top of this page.
 #
 # ![1F1B](picture:the_stairs)
 #
-# With GPipe every rank climbs the same hill, eight micro-batches high. In the second picture the ranks are stairs:
-# there are four micro-batches on rank 0, then three, two and one. A micro-batch whose forward has begun on a rank,
-# and whose backward is not done there, is *in flight*. While it goes from rank r of p through the p - r - 1 stages
-# below, the rank can take in one more for each of them. So **rank r has at most min(p - r, m) of m micro-batches in
-# flight**, however many there are. Here are four stages again, with more and more micro-batches:
+# With GPipe every rank climbs the same hill, eight micro-batches high. Here the ranks are stairs: there are four
+# micro-batches on rank 0, then three, two and one. A micro-batch is *in flight* on a rank from its forward there to
+# its backward. While it goes from rank r of p through the p - r - 1 stages below, the rank can take in one more for
+# each of them. So **rank r has at most min(p - r, m) of m micro-batches in flight**, however many there are. Here are
+# four stages again, with more and more micro-batches:
 #
 # | micro-batches | {{counts[0]}} | {{counts[1]}} | {{counts[2]}} | {{counts[3]}} |
 # |---|---|---|---|---|
@@ -164,37 +161,38 @@ grade(one_f_one_b)
 # | both, if messages took no time: ticks | {{free(4)}} | {{free(8)}} | {{free(16)}} | {{free(32)}} |
 #
 # **1F1B saves memory, not time.** Each rank does the same work as before, and the first and the last rank still wait
-# for each other at both ends. The last row is the formula of puzzle 6 for both: (m + p - 1)(F + B) and the update,
-# where F and B are a stage's forward and backward. For 8 micro-batches that is
-# {{(batches + before) * (F + B) + update:=}}. But now you can afford {{counts[3]}} micro-batches, and with them the
-# bubble shrinks to {{empty[32]}}, {{empty[32]:percent}}. The GPUs of GPT-3 above keep {{stages}} micro-batches
-# instead of {{needed}} on the first stage, {{stages * each:.1f}} GB instead of {{needed * each:.0f}}, and
-# {{each:.1f}} GB on the last.
-
-# %% [markdown]
-# ## How fast can it be?
+# for each other at both ends. The last row is the formula of puzzle 6: (m + p - 1)(F + B) and the update, where F and
+# B are a stage's forward and backward. For 8 micro-batches that is {{(batches + before) * (F + B) + update:=}}. But
+# now you can afford {{counts[3]}} micro-batches, and with them the bubble shrinks to {{empty[32]}},
+# {{empty[32]:percent}}.
+#
+# Take GPT-3 on {{stages}} stages of {{GPT_LAYERS // stages}} layers. If a GPU keeps only the input of each layer, a
+# sequence of {{GPT_SEQUENCE}} tokens takes {{each:.1f}} GB of each stage. A bubble of
+# {{Fraction(stages - 1, needed + stages - 1):percent}} needs {{needed}} sequences. With GPipe all of them are kept,
+# {{needed * each:.0f}} GB on each stage. With 1F1B the first stage keeps {{stages}}, {{stages * each:.1f}} GB, and
+# the last keeps one.
+#
+# ### How fast can it be?
 #
 # Look at the last rank. Before it can begin, a micro-batch has to come through three stages, with a message after
-# each: {{before}} x ({{F}} + {{hop}}) ticks. Then it has {{batches}} x ({{F}} + {{B}}) ticks of work. And after its
-# last backward, that gradient has to go up through three stages, again {{before}} x ({{B}} + {{hop}}) ticks, before
-# rank 0 can update its two layers, which takes {{update}} tick. Together:
+# each: {{before}} x ({{F}} + {{hop}}) ticks. Then it has {{batches}} x ({{F}} + {{B}}) ticks of work. After its last
+# backward, that gradient has to go up through three stages, again {{before}} x ({{B}} + {{hop}}) ticks. Then rank 0
+# can update its two layers, which takes {{update}} tick. Together:
 # {{before * (F + hop) + batches * (F + B) + before * (B + hop) + update:=}}. That is the time of the star. With one
-# stage on each rank, which updates its own layers, no schedule is faster, in whatever order it works and however much
-# memory it takes.
+# stage on each rank, no schedule is faster, in whatever order it works and however much memory it takes.
 #
-# A rank may also have layers that do not follow each other, such as layers 0 and 4. Then the same sum is smaller.
-# Each rank has a lowest layer, and of these four layers one is layer 3 or above. Its rank can begin when a
-# micro-batch has come through three layers (not stages) with a message after each: {{before}} x ({{f}} + {{hop}})
-# ticks. Then it has as much work as before, and from its last backward the gradient goes up through three layers, to
-# one update. Together: {{before * (f + hop) + batches * (F + B) + before * (b + hop) + cost.update:=}} ticks. Puzzle
-# 14 is about such pipelines. The verdict tells both bounds beside target and star.
+# A rank may also have layers that do not follow each other, such as layers 0 and 4. Then the sum is smaller. The
+# lowest layers of four ranks are four different layers, so for one rank the lowest is layer 3 or above. This rank can
+# begin when a micro-batch has come through three layers (not stages), with a message after each: {{before}} x ({{f}}
+# + {{hop}}) ticks. Then it has as much work as before. From its last backward the gradient goes up through three
+# layers, to one update. Together: {{before * (f + hop) + batches * (F + B) + before * (b + hop) + cost.update:=}}
+# ticks. Puzzle 14 is about such pipelines. The verdict names both bounds.
 
 # %% [markdown] tags=["solution"]
-# ## The pictures, and other orders
+# ### The pictures, and other orders
 #
 # One program for all of them. `most` says how many forwards come first, for each rank. With as many as there are
 # micro-batches it is GPipe.
-
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -314,7 +312,7 @@ def the_stairs(static: bool = False) -> Figure:
 compare(in_flight(all_of_them), in_flight(just_enough), titles=["GPipe", "1F1B"])
 
 # %% [markdown] tags=["solution"]
-# ## What one more forward buys
+# ### What one more forward buys
 #
 # A message takes {{hop}} ticks from rank to rank: {{cost.send}} to send it and {{cost.receive}} to receive it. So
 # from the moment a micro-batch begins on rank 0 until it is done there, {{ranks}} x {{F + B}} ticks of computing and
@@ -330,13 +328,13 @@ compare(in_flight(all_of_them), in_flight(just_enough), titles=["GPipe", "1F1B"]
 #
 # In the last column sends are awaited at the end, and the next message is asked for before this piece of work is
 # computed. It takes both, one more forward and no waiting, to come to {{star.time}}: the bound of one stage on each
-# rank, which the puzzle adds up.
+# rank.
 #
-# Two more buy nothing here. In the long run, though, one more is not enough: a rank that strictly takes turns, with
-# only one micro-batch more than the next rank, falls behind a little with each of them. With {{counts[3]}}
-# micro-batches, {{first(one_more)}} take {{late.time}} ticks. With **two more than the next rank**,
-# {{first(twice_as_many)}}, it is {{eager.time}}, which is the bound again, and so it is for any number of
-# micro-batches. That order is called *eager 1F1B* (arXiv 2211.05322).
+# Two more buy nothing here. In the long run, though, one more is not enough. A rank that has only one micro-batch
+# more than the next rank falls behind a little with each turn. With {{counts[3]}} micro-batches, {{first(one_more)}}
+# take {{late.time}} ticks. With **two more than the next rank**, {{first(twice_as_many)}}, it is {{eager.time}},
+# which is the bound again, and so it is for any number of micro-batches. That order is called *eager 1F1B* (arXiv
+# 2211.05322).
 
 # %% tags=["solution"]
 one_f_one_b_in_47_4 = partial(taking_turns, most=one_more, hidden="sends and receives")
@@ -347,22 +345,21 @@ one_f_one_b_in_51_6 = partial(taking_turns, most=just_enough, hidden="sends")
 draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # This order is called *one forward, one backward*, 1F1B, or PipeDream-flush (arXiv 2006.09503). Megatron-LM trains
-# with it (arXiv 2104.04473), and PyTorch has it as `Schedule1F1B`. What PyTorch {{TORCH}} starts is the program on
-# the stairs above, on every rank, message by message: {{first(just_enough)}} forwards at the start,
-# {{stairs[1].time}} ticks and {{stairs[1].memory}} elements. (It puts a send and the receive that follows into one
-# batch, which changes no order.) With one forward more, which the star asks for, it is {{reached.time}} and
-# {{reached.memory}}, and no longer PyTorch's. `tests/torch_truth/TABLE.md` has the comparison. DeepSpeed has it, too,
-# and reserves room for min(p - r, m) micro-batches on stage r, and for two at least.
+# with it (arXiv 2104.04473), and PyTorch has it as `Schedule1F1B`. What PyTorch {{TORCH}} starts on every rank is the
+# program of the stairs, message by message: {{first(just_enough)}} forwards at the start, {{stairs[1].time}} ticks
+# and {{stairs[1].memory}} elements. (It puts a send and the receive that follows into one batch, which changes no
+# order.) `tests/torch_truth/TABLE.md` has the comparison. DeepSpeed has it, too, and reserves room for min(p - r, m)
+# micro-batches on stage r, and for two at least.
 #
-# The stairs are a nuisance, as well: the first rank holds the activations of p micro-batches, the last of one, and
-# the model has to fit on the first. The largest Llama 3 (arXiv 2407.21783) has one layer fewer on the first stage,
+# The stairs are a nuisance, as well. The first rank holds the activations of p micro-batches, the last of one, and
+# the model has to fit on the first. So the largest Llama 3 (arXiv 2407.21783) has one layer fewer on the first stage,
 # where the embedding and most micro-batches are, and one fewer on the last, which computes the loss.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
 # The same model on the same {{priced.ranks * priced.cost.tensor}} GPUs as in puzzles 5 and 6: a stage is a node of
 # {{priced.cost.tensor}} GPUs, and has one layer in this run, which stands for
@@ -428,7 +425,6 @@ def in_turn(most: Callable[[Model], int], hidden: str = "") -> str:
 
 late, eager = (in_flight(most, ahead, counts[3]) for most in (one_more, twice_as_many))
 assert eager.time == 2 * before * (F + hop) + counts[3] * (F + B) + update
-reached = run(one_f_one_b_in_47_4, **size)
 
 stages, needed = 8, 64
 each = (
