@@ -1,13 +1,16 @@
 # %% [markdown]
 # # Puzzle 14: Interleaved 1F1B
 #
-# Llama 3 405B was trained on {{gpus}} GPUs, in {{pipelines}} pipelines of {{stages}} stages, with {{to_a_stage:word}}
-# GPUs to a stage. A batch is {{batch}} sequences, which is {{batch // pipelines}} for each pipeline (arXiv
-# 2407.21783). With one sequence in a micro-batch and the schedules of puzzles 6 and 13, the bubble takes {{lost}} of
-# each step: {{lost:percent}} of the time of {{gpus}} GPUs.
+# Llama 3 405B was trained in pipelines of {{stages}} stages, with {{batch // pipelines}} sequences for each pipeline
+# (arXiv 2407.21783). With one sequence in a micro-batch and the schedule of puzzle 13, the bubble takes {{lost}} of
+# each step. More micro-batches would make the batch too large. With fewer stages the model does not fit. What else
+# could change?
 #
-# More micro-batches would help, but the batch is as large as training tolerates. Fewer stages would help, but then
-# the model does not fit. Is there anything left to change?
+# ![1F1B with one stage of two layers on each rank, if messages took no time: the empty parts are the bubble](picture:in_one_piece)
+#
+# Now each rank has *several* stages of one layer, its *chunks*. Of 8 layers on 4 ranks, rank 0 has layers 0 and 4,
+# rank 1 has layers 1 and 5, and so on. After layer 3 a micro-batch goes back to rank 0 for layer 4. So the pipeline
+# is a ring, and every micro-batch goes round it twice.
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -36,9 +39,10 @@ PUZZLE = {
     "star_hint": "Which receive could begin one turn before its micro-batch comes, and which send could be "
     "awaited one turn later? And does the first round have to be as short as the others?",
     "hints": [
-        "Draw the first ticks of four ranks. When is the first micro-batch back at rank 0, and what can rank 0 do until "
-        "then? That is why a round has as many micro-batches as there are ranks. And when can the last rank begin its "
-        "first backward?",
+        "Draw the first ticks of four ranks. When is the first micro-batch back at rank 0 for its second layer, and "
+        "what can rank 0 do until then? So how many micro-batches go through its first layer before that, and what "
+        "comes after them? Backwards go in the same rounds, from the last layer to the first. When can the last rank "
+        "begin its first backward?",
         "Write `forward(layer, mb)` and `backward(layer, mb)`, each with its `receive` and its `pass_to`, and two lists "
         "with the order of the forwards and of the backwards: `for some in rounds: for layer in mine: for mb in some`, "
         "where a round is as many micro-batches as there are ranks; backwards with `reversed(mine)`. Then do some of "
@@ -53,26 +57,16 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# 1F1B, one forward and one backward by turns, as in puzzle 13; but now each rank has *several* stages, each of one
-# layer. The layers are dealt out like cards: of 8 layers on 4 ranks, rank 0 has layers 0 and 4, rank 1 has layers 1
-# and 5, and so on. After layer 3 a micro-batch goes back to rank 0 for layer 4: the pipeline is a ring, and every
-# micro-batch goes round it twice. The stages of a rank are also called its *chunks*.
+# Train as in puzzle 13. There are twice as many messages now, and they are quick: a send and a receive take
+# {{cost.send}} ticks each.
 #
-# The order is the whole puzzle. In the forward pass, a rank takes as many micro-batches as there are ranks through
-# its first layer, then the same ones through its second, and so on, and then the next *round* of micro-batches. The
-# backward pass goes in the same rounds, from the last layer to the first.
+# - {{ideas}}
+# - Each layer is on one rank, and all ranks have equally many.
+# - At other sizes, layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
 #
-# There are twice as many messages as before, so links must be quick. Here a send takes {{cost.send}} ticks, and so
-# does a receive: `cost=Cost(send=0.1, receive=0.1)`.
+# In which order a rank does its work is the whole puzzle.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
-#
-# At the other sizes, layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -132,40 +126,48 @@ prices = Cost(send=0.1, receive=0.1)
 draw(run(interleaved, ranks=4, layers=8, batches=8, cost=prices))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(interleaved, ranks=4, layers=8, batches=8, cost=prices))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("interleaved")
+# Right? Fast and small enough? At other sizes, too?
 grade(interleaved)
 
 # %% [markdown]
-# ## Half of the bubble
+# ## When it passes
 #
-# Here is the same work in two ways, without any cost of messages: each rank with one thick stage, and with two thin
-# ones. The empty parts are the bubble: {{thick_gaps:percent}} of the ranks' time, and {{thin_gaps:percent}}.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants messages that travel while a rank computes;
+# [puzzle 12](p12_prefetch.ipynb) shows how to keep several things under way. To watch your own run, with the line
+# that each rank is at:
+
+# %%
+play(run(interleaved, ranks=4, layers=8, batches=8, cost=prices))
+
+# %% [markdown]
+# ### Half of the bubble
 #
-# ![One thick stage a rank](picture:in_one_piece)
+# Here is the order that our solution has. As many micro-batches as there are ranks go through the first layer of a
+# rank, then the same ones through its second layer: that is a *round*. Then comes the next round. Backwards go in the
+# same rounds, from the last layer to the first.
 #
 # ![Two thin stages a rank](picture:in_two_pieces)
 #
-# A rank still has {{work}} ticks of forwards and backwards to do, and {{updates}} tick of updates. But the last rank
-# gets its first micro-batch after three thin stages instead of three thick ones, and rank 0 gets its last gradient as
-# much sooner: the bubble is {{thin.time - work - updates}} ticks instead of {{thick.time - work - updates}}. With v
-# chunks a rank it is a v-th part of what it was. If F and B are the times of all of a rank's layers, forward and
-# backward for one micro-batch, p ranks take (m + (p - 1)/v)(F + B) for m micro-batches, plus updates.
+# Messages take no time in this picture, as in the one at the top of the page. The bubble takes {{thin_gaps:percent}}
+# of the ranks' time, and with one thick stage a rank {{thick_gaps:percent}}. A rank still has {{work}} ticks of
+# forwards and backwards to do, and {{updates}} tick of updates. But the last rank gets its first micro-batch after
+# three thin stages instead of three thick ones, and rank 0 gets its last gradient as much sooner. So the bubble is
+# {{thin.time - work - updates}} ticks instead of {{thick.time - work - updates}}. With v chunks a rank it is a v-th
+# part of what it was. Let F and B be the times of all of a rank's layers, forward and backward, for one micro-batch.
+# Then p ranks take (m + (p - 1)/v)(F + B) for m micro-batches, plus updates.
 #
-# It is not free. Every micro-batch is sent v times as often: at the prices of puzzle 6, where a send and a receive
+# It is not free. Every micro-batch is sent v times as often. At the prices of puzzle 6, where a send and a receive
 # take {{default.send}} ticks each, this schedule takes {{usual.time}} ticks. There 1F1B with one thick stage takes
 # {{one_f.time}}, or {{one_f_more.time}} with one more forward at the start, so nothing is left of the gain. And more
-# is in flight. With one thick stage, rank 0 has at most p micro-batches of v layers in memory, so p v layers' worth.
-# Here it is 2(p - 1) + (v - 1)p + 1 = p v + p - 1: {{ranks * v + ranks - 1}} instead of {{ranks * v}}.
+# is in flight. With one thick stage, rank 0 has at most p micro-batches of v layers in memory, which is as much as
+# {{ranks * v}} micro-batches of one layer. Here it is 2(p - 1) + (v - 1)p + 1 = p v + p - 1:
+# {{ranks * v + ranks - 1}}.
 
 # %% [markdown] tags=["solution"]
-# ## Faster: no rank waits for messages
+# ### Faster: no rank waits for messages
 #
-# As in puzzle 6, sends need not be awaited, and the next message can be asked for while this piece of work is done.
-# With the same order of work, that takes {{ahead.time}} ticks and {{ahead.memory}} elements. That is
+# Sends need not be awaited at once, and the next message can be asked for while this piece of work is done. With the
+# same order of work, that takes {{ahead.time}} ticks and {{ahead.memory}} elements. That is
 # {{star.time - ahead.time}} ticks less than the star, because rank 0 updates layer 4 while it waits for the last
 # gradients of layer 0.
 #
@@ -174,8 +176,8 @@ grade(interleaved)
 # round there is something to do meanwhile: {{wide.time}} ticks and {{wide.memory}} elements.
 #
 # With only two ranks, the one before and the one after are the same. Then activations and gradients come from one
-# sender, and not always in the order in which they are needed. So what comes is filed under what it is.
-
+# sender, and not always in the order in which they are needed. So the program stores what comes by its kind, layer
+# and micro-batch, and takes it out when its turn comes.
 
 # %% tags=["solution"]
 from functools import partial
@@ -283,7 +285,7 @@ compare(
 )
 
 # %% [markdown] tags=["solution"]
-# ## The pictures above
+# ### The pictures
 #
 # A thick stage is drawn as one layer that takes twice as long, and has twice as much to keep.
 
@@ -329,22 +331,19 @@ def in_two_pieces(static: bool = False) -> Figure:
 in_two_pieces()
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # Megatron-LM introduced it (arXiv 2104.04473), and measured more than ten percent more throughput. Its option is
-# `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward just as our solution
-# does, and by default it wants the micro-batches to be a multiple of the stages. PyTorch has it as
-# `ScheduleInterleaved1F1B`, which in PyTorch {{TORCH}} starts all work and all sends in the order of our solution,
-# on every rank, and asks for many messages earlier than they are needed (`tests/torch_truth/TABLE.md`). That more is
-# in flight than with 1F1B, by a factor of 1 + (p - 1)/(p v), is said in arXiv 2205.05198.
+# `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward as our solution does,
+# and by default it wants the micro-batches to be a multiple of the stages. PyTorch has it as
+# `ScheduleInterleaved1F1B`. In PyTorch {{TORCH}} it starts all work and all sends in the order of our solution, on
+# every rank, and asks for many messages earlier than they are needed (`tests/torch_truth/TABLE.md`). With it, 1 + (p
+# - 1)/(p v) times as much is in flight as with 1F1B (arXiv 2205.05198).
 #
-# Rounds need not be as large as the pipeline is long. Megatron's `--microbatch-group-size-per-virtual-pipeline-stage`
-# sets another number, and Llama 3 was trained with one that could be chosen freely: larger rounds leave more time for
-# messages, and cost memory. If the round is the whole batch, each layer does all of its micro-batches before the
-# next one begins. That has a name of its own, and a reason of its own: puzzle 15.
-
-# %% [markdown]
-# ## On real GPUs
+# Rounds can have other sizes. Megatron's `--microbatch-group-size-per-virtual-pipeline-stage` sets one, and Llama 3
+# was trained with rounds that could be chosen freely. Larger rounds leave more time for messages, and cost memory.
+#
+# ### On real GPUs
 #
 # GPT-3 on {{priced.ranks * priced.cost.tensor}} GPUs, as in puzzle 13, with {{priced.layers // priced.ranks:word}}
 # chunks on each stage. A chunk is one layer of this run, and stands for {{GPT_175B.layers // priced.layers:word}} of

@@ -2,13 +2,21 @@
 # # Puzzle 15: Breadth-first pipeline
 #
 # Cut a model of {{LLAMA / BILLION}} billion parameters into eight stages, and each stage still takes
-# {{trained(stage) / BILLION}} GB to train. The GPU has {{CARD}}, so each stage has to be sharded, too, as in puzzle
-# 7. There every pipeline had one micro-batch. But a pipeline wants many, and for each of them FSDP gathers the
-# weights twice and reduces the gradients once. For the {{weights}} GB of a stage, that takes
-# {{times * weights / BETWEEN:=.2f}} s between nodes, and a micro-batch of {{CONTEXT}} tokens takes {{computing:.2f}}
-# s to compute. {{fetching:percent}} of the time would go into fetching weights that were there a moment ago.
+# {{trained(stage) / BILLION}} GB to train. A GPU has {{CARD}}. So each stage has to be sharded, too. But a pipeline
+# wants many micro-batches, and FSDP gathers all weights twice for each of them. Must it?
 #
-# Keep them, then? Then every GPU has its stage whole, which is what sharding was to avoid.
+# ![Rank 0 with FSDP in each stage, in the order of puzzle 14](picture:depth)
+#
+# The thin columns on rank 0 are its collectives. `mesh={"stage": 4, "shard": 2}` gives two pipelines, side by side.
+# Layers are dealt to the stages like cards. The two ranks of a stage have a half of each of its weights and states:
+#
+# | | layers 0, 4 | layers 1, 5 | layers 2, 6 | layers 3, 7 |
+# |---|---|---|---|---|
+# | micro-batches 0, 2, 4, ... | rank 0 | rank 2 | rank 4 | rank 6 |
+# | micro-batches 1, 3, 5, ... | rank 1 | rank 3 | rank 5 | rank 7 |
+#
+# `model.axis_index("stage")` is your stage, and `axis="shard"` joins its ranks. The next rank of a pipeline is
+# `(model.rank + model.axis_size("shard")) % model.RANKS`.
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -51,40 +59,17 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## Who does what
-#
-# `mesh={"stage": 4, "shard": 2}` makes four stages of two ranks each: two pipelines, side by side. Layers are dealt out
-# to the stages like cards, as in puzzle 14, so each pipeline is a ring. The two ranks of a stage share its layers, and
-# each of them has half of every weight and state.
-#
-# | | stage 0: layers 0, 4 | stage 1: layers 1, 5 | stage 2: layers 2, 6 | stage 3: layers 3, 7 |
-# |---|---|---|---|---|
-# | pipeline 0: micro-batches 0, 2, 4, ... | rank 0 | rank 2 | rank 4 | rank 6 |
-# | pipeline 1: micro-batches 1, 3, 5, ... | rank 1 | rank 3 | rank 5 | rank 7 |
-#
-# So the next rank of a pipeline is `(model.rank + shards) % model.RANKS`, where `shards = model.axis_size("shard")`. A
-# collective with `axis="shard"` joins the ranks of a stage. `model.axis_index("stage")` is the number of your stage.
-
-# %% [markdown]
 # ## Your task
 #
-# Train with both at once: a pipeline, and FSDP within each stage. A rank loads its piece of its stage's layers,
-# `model.load_weights(layer, shard, shards)`, and ends with it updated. It gathers a
-# weight to use it. And no rank ever receives a whole summed gradient.
+# Train this pipeline. Weights are large, as in real models: as
+# {{cost.weight_elements // cost.activation_elements:word}} activations of a micro-batch. A collective takes
+# {{cost.collective}} ticks, a send and a receive {{cost.send}} each.
 #
-# Here weights are large, as in real models: a layer has {{cost.weight_elements // cost.activation_elements:word}}
-# times as many elements as an activation of one micro-batch. A collective takes {{cost.collective}} ticks, a send and
-# a receive {{cost.send}} each: `cost=Cost(weight_elements=2_097_152, collective=0.8, send=0.1, receive=0.1)`.
+# - A rank begins and ends with its shard of its stage's layers: `model.load_weights(layer, shard, shards)`.
+# - {{ideas}}
+# - Other meshes are tried, too. Each pipeline has as many micro-batches as stages, or more.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 8 ranks, 8 layers and 16 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
-#
-# The grader tries other meshes, so ask the model for their sizes. Every stage has equally many layers, every pipeline
-# has equally many micro-batches, and there are at least as many of them as stages.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -144,43 +129,55 @@ machine = {"ranks": 8, "layers": 8, "batches": 16, "mesh": {"stage": 4, "shard":
 draw(run(breadth_first, **machine, cost=prices))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(breadth_first, **machine, cost=prices))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("breadth_first")
+# Right? Fast and small enough? At other sizes, too?
 grade(breadth_first)
 
 # %% [markdown]
-# ## Two gathers instead of sixteen
+# ## When it passes
 #
-# Here is rank 0 in both orders of the same work. First the order of puzzle 14, *depth first*: each micro-batch goes
-# on as far as it can, and each time a layer is needed, its weight is gathered. Then *breadth first*: a layer does all
-# micro-batches before another begins. Gathers and reductions are the thin columns: of each layer {{gathers(deep)}}
-# and {{reductions(deep)}} in the first picture, {{gathers(broad)}} and {{reductions(broad)}} in the second.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants messages and gathers that are on their way
+# while a rank computes, as in [puzzle 12](p12_prefetch.ipynb). To watch your own run, with the line that each rank is
+# at:
+
+# %%
+play(run(breadth_first, **machine, cost=prices))
+
+# %% [markdown]
+# ### Two gathers instead of sixteen
 #
-# ![Depth first](picture:depth)
+# The picture at the top has the order of puzzle 14, *depth first*: each micro-batch goes on as far as it can, and
+# each time a layer is needed, its weight is gathered. *Breadth first*, a layer does all micro-batches before another
+# begins:
 #
 # ![Breadth first](picture:breadth)
 #
-# With m micro-batches, depth first gathers a layer 2m times in a step and reduces its gradient m times. Breadth first
-# gathers it twice and reduces it once, however many micro-batches there are. The bubble is as small in both. If F and
-# B are the times of all of a rank's layers for one micro-batch, a rank works for m(F + B) and, with free links, waits
-# for (p - 1)/v (F + B): that is (p - 1)/(v m) of its work.
+# | of each layer | gathers | reductions |
+# |---|---|---|
+# | depth first | {{gathers(deep)}} | {{reductions(deep)}} |
+# | breadth first | {{gathers(broad)}} | {{reductions(broad)}} |
 #
-# It is not free. All micro-batches have gone through all layers of a rank before the first backward begins, so m v
+# With m micro-batches, depth first gathers a layer 2m times in a step and reduces its gradient m times. Breadth first
+# gathers it twice and reduces it once, however many micro-batches there are. For the {{weights}} GB of a stage of the
+# {{LLAMA / BILLION}}-billion model, two gathers and a reduction take {{times * weights / BETWEEN:=.2f}} s between
+# nodes, and a micro-batch of {{CONTEXT}} tokens takes {{computing:.2f}} s to compute. So depth first spends
+# {{fetching:percent}} of its time on fetching weights that were there a moment ago.
+#
+# The bubble is as small in both. Let F and B be the times of all of a rank's layers for one micro-batch. A rank works
+# for m(F + B) and, with free links, waits for (p - 1)/v (F + B): that is (p - 1)/(v m) of its work.
+#
+# It is not free. All micro-batches have gone through all layers of a rank before the first backward begins. So m v
 # activations are in memory, where depth first has p v + p - 1 at most: here {{m * v}} instead of {{p * v + p - 1}}.
 # That is a bargain as long as weights are larger than activations. In GPT-3 the weights of a layer are
 # {{GPT_LAYER / BILLION:.1f}} GB in 16 bits. Its activations take {{KEPT / BILLION:.1f}} GB for each sequence of
 # {{GPT_SEQUENCE}} tokens if all of them are kept, and {{INPUT / BILLION:.2f}} GB if all but the layer's input are
-# computed again in the backward pass (puzzle 11).
+# computed again (puzzle 11).
 
 # %% [markdown] tags=["solution"]
-# ## Depth first
+# ### Depth first
 #
 # The program of the first picture: puzzle 14, with FSDP in each stage. It takes {{deep.time}} ticks and
 # {{deep.memory}} elements. If it keeps the weights and gathers each only once, it takes {{kept.time}} ticks and
-# {{kept.memory}} elements: what sharding saves is spent.
+# {{kept.memory}} elements. Then sharding has saved nothing.
 
 # %% tags=["solution"]
 from functools import partial
@@ -274,7 +271,7 @@ def first_rank(program: Any, title: str, static: bool) -> Figure:
 
 def depth(static: bool = False) -> Figure:
     """Puzzle 14 with FSDP in each stage."""
-    return first_rank(depth_first, "depth first", static)
+    return first_rank(depth_first, "FSDP in the order of puzzle 14", static)
 
 
 def breadth(static: bool = False) -> Figure:
@@ -290,16 +287,16 @@ compare(
 )
 
 # %% [markdown] tags=["solution"]
-# ## Faster: no rank waits for messages, and gathers are ahead
+# ### Faster: no rank waits for messages, and gathers are ahead
 #
-# As before, sends need not be awaited, and the next message can be asked for while this piece of work is done:
-# {{no_waits.time}} ticks, and still {{no_waits.memory}} elements. In the forward pass there is room for the next
-# weight beside this one, so it can be gathered meanwhile. The last weight of the forward pass is the first of the
-# backward pass, and stays. On the last stage a micro-batch can go back as soon as it has come through the last layer,
-# so that its output is never kept. The sum of one layer can be awaited after the next. In the backward pass a second
-# whole weight beside the first would be too much; but when the first has been used, the next can come before the sum.
-# That makes {{early.time}} ticks and {{early.memory}} elements.
-
+# Sends need not be awaited at once, and the next message can be asked for while this piece of work is done:
+# {{no_waits.time}} ticks, and still {{no_waits.memory}} elements.
+#
+# In the forward pass there is room for the next weight beside this one, so it can be gathered meanwhile. The last
+# weight of the forward pass is the first of the backward pass, and stays. On the last stage a micro-batch can go back
+# as soon as it has come through the last layer, so that its output is never kept. The sum of one layer can be awaited
+# after the next. In the backward pass a second whole weight beside the first would be too much. But when the first
+# has been used, the next can come before the sum. That makes {{early.time}} ticks and {{early.memory}} elements.
 
 # %% tags=["solution"]
 from lib import Weight, WeightGrad
@@ -398,7 +395,7 @@ breadth_first_in_42_2 = partial(breadth_first_overlapped, early=True)
 draw(run(breadth_first_in_42_2, **machine, cost=prices))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # The idea and the name are from arXiv 2211.05953, which trained a model of {{theirs}} billion parameters up to
 # {{faster}} percent faster than Megatron-LM did. PyTorch has the order as `ScheduleLoopedBFS`, with the same forwards
@@ -406,12 +403,12 @@ draw(run(breadth_first_in_42_2, **machine, cost=prices))
 # `tests/torch_truth/TABLE.md`). Llama 3 (arXiv 2407.21783) was trained with a schedule in between, whose rounds can
 # have any size.
 #
-# Not everybody needs it. Where a GPU has room for its whole stage, the weights can stay for a step: torchtitan keeps
-# them when FSDP meets a pipeline, and the optimizer of Megatron-LM shards states only, as in puzzle 9.
-# (Megatron-FSDP, its other way, shards weights and gradients, too.)
+# Not everybody needs it. Where a GPU has room for its whole stage, the weights can stay for a step. torchtitan keeps
+# them when FSDP meets a pipeline. The optimizer of Megatron-LM shards states only, as in puzzle 9, and Megatron-FSDP,
+# its other way, shards weights and gradients, too.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
 # Llama 3 70B on {{priced.ranks * priced.cost.tensor}} GPUs: four stages, each of them four groups of four GPUs, which
 # share each layer among them.

@@ -1,12 +1,22 @@
 # %% [markdown]
 # # Puzzle 16: Zero bubble
 #
-# With 4 stages and 8 micro-batches, 1F1B leaves {{empty}} of the time empty even if messages take no time:
-# {{empty:percent}}, more than one GPU in four. At the start the last rank waits for the first micro-batch, at the end
-# the first rank waits for the last gradient. More micro-batches make that share smaller, and so do several thin
-# stages on each rank: in puzzle 14 it was {{thin:percent}}. But nothing has filled it.
+# With 4 stages and 8 micro-batches, 1F1B leaves {{empty:percent}} of the time empty, even if messages take no time.
+# Thinner stages make it {{thin:percent}} (puzzle 14). Is there work that could fill it?
 #
-# Is there work that nobody waits for?
+# ![1F1B with one layer on each rank](picture:whole_backwards)
+#
+# `backward` computes two gradients: that of the input and that of the weight. Now you can have them one by one. Each
+# takes half of the time:
+#
+# ```python
+# grad, grad_in = model.backward(layer, inp, grad_out, weight)   # before
+# grad_in = model.backward_input(layer, inp, grad_out, weight)   # after: one half,
+# grad = model.backward_weight(layer, inp, grad_out, weight)     # and the other
+# ```
+#
+# The halves may be done in any order, and far apart. Both read `inp` and `grad_out`, so these stay in memory until
+# the second half is done.
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -51,54 +61,15 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: the halves of a backward
-#
-# `backward` returns two gradients. The one of the input is urgent: the rank before waits for it. The one of the weight
-# is needed only for the update. So there are two operations, each with one half of the work, and each takes half of
-# the time:
-#
-# - `model.backward_input(layer, inp, grad, weight)` returns the gradient of the input,
-# - `model.backward_weight(layer, inp, grad, weight)` returns the gradient of the weight.
-#
-# They may be done in any order and at any distance. But both read the layer's input and the gradient of its output, so
-# these have to stay in memory until the second half is done.
-
-
-# %%
-def in_halves(model: Model) -> Model:
-    """One layer trained on two micro-batches, the weight's halves last."""
-    model.weights[0], model.opt_states[0] = model.load_weights(0)
-    for mb in range(2):
-        model.activations[0, mb] = model.get_activation([mb])
-        model.grad_activations[1, mb] = model.loss(
-            model.forward(0, model.activations[0, mb], model.weights[0])
-        )
-        model.backward_input(
-            0, model.activations[0, mb], model.grad_activations[1, mb], model.weights[0]
-        )
-    for mb in range(2):
-        model.grad_weights[0, mb] = model.backward_weight(
-            0, model.activations[0, mb], model.grad_activations[1, mb], model.weights[0]
-        )
-    return model
-
-
-draw(run(in_halves, layers=1, batches=2))
-
-# %% [markdown]
 # ## Your task
 #
-# A pipeline with one layer on each rank, so that there are no smaller chunks to help. Messages take no time here:
-# `cost=Cost(send=0, send_across=0, receive=0)`.
+# Train a pipeline with one layer on each rank, so that thinner stages cannot help. Messages take no time.
 #
-# The grader holds you to this: {{ideas}}
+# - Each layer is on one rank, and all ranks have equally many.
+# - {{ideas}}
+# - `backward_input` and `backward_weight` are allowed, and so is `backward`.
 #
-# Target, for 4 ranks, 4 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}**
-# elements. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# A rank computes for {{batches * (F + B + W) + cost.update:=}} ticks. The last rank cannot begin before three
-# forwards of others are done. So no schedule takes less than {{work + 3 * F}}: that is the bound that the verdict
-# tells.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -171,42 +142,62 @@ free_links = Cost(send=0, send_across=0, receive=0)
 draw(run(zero_bubble, ranks=4, layers=4, batches=8, cost=free_links))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(zero_bubble, ranks=4, layers=4, batches=8, cost=free_links))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("zero_bubble")
+# Right? Fast and small enough? At other sizes, too?
 grade(zero_bubble)
 
 # %% [markdown]
-# ## Where the bubble went
+# ## When it passes
 #
-# Here is the same pipeline with whole backwards, and with the halves. In the first, rank 0 stands still for
-# {{whole.time - work}} ticks, between the last forward of its *warm-up* (those before its first backward) and that
-# backward, and while the last gradients come up to it. In the second, the last rank does each half for the weight one
-# micro-batch later, so that gradients start their way up sooner. The bubble is {{halves.time - work}} ticks.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It is the same idea, on every rank that waits. To watch
+# your own run, with the line that each rank is at:
+
+# %%
+play(run(zero_bubble, ranks=4, layers=4, batches=8, cost=free_links))
+
+# %% [markdown]
+# ### Where the bubble went
 #
-# ![Whole backwards](picture:whole_backwards)
+# With whole backwards, at the top of this page, rank 0 stands still for {{whole.time - work}} ticks. It waits after
+# its *warm-up*, the forwards before its first backward, and it waits while the last gradients come up to it. In the
+# next picture, the last rank does each half for the weight one micro-batch later. So gradients start their way up
+# sooner, and the bubble is {{halves.time - work}} ticks.
 #
 # ![Halves](picture:in_two_halves)
 #
-# Let F be the time of a forward, B of the input's half and W of the weight's half. With p stages and m micro-batches,
-# one forward one backward has a bubble of (p - 1)(F + B + W), and the schedule in the picture one of (p - 1)(F + B -
-# W) + (p - 2)W, as long as W is not more than F. Here F = {{F}} and B = W = {{B}}. The star asks for the whole idea, with a
-# bubble of (p - 1)(F + B - W): {{zb.time - work}} ticks. Of a real layer all three take about the same time, and then
-# the bubble shrinks to a third.
+# Let F be the time of a forward, B of the input's half and W of the weight's half. Here F = {{F}} and B = W = {{B}}.
+# With p stages:
 #
-# The price is memory. In the picture the last rank keeps the inputs and gradients of {{kept(halves):word}}
-# micro-batches, where it kept {{kept(whole):word}}; with the bubble of {{zb.time - work}} ticks it keeps
-# {{kept(zb):word}}.
+# | the weight's half comes | bubble | here |
+# |---|---|---|
+# | with the input's | (p - 1)(F + B + W) | {{(ranks - 1) * (F + B + W):=}} |
+# | a micro-batch later, on the last rank | (p - 1)(F + B - W) + (p - 2)W | {{(ranks - 1) * (F + B - W) + (ranks - 2) * W:=}} |
+# | as late as the star wants | (p - 1)(F + B - W) | {{(ranks - 1) * (F + B - W):=}} |
+#
+# The second row holds if W is not longer than F. In a real layer all three take about the same time, and then the
+# star leaves a third of the bubble.
+#
+# The price is memory. The last rank keeps the inputs and gradients of {{kept(halves):word}} micro-batches in the
+# picture, and of {{kept(whole):word}} with whole backwards. For the bubble of the star it keeps {{kept(zb):word}}.
+#
+# ### How fast can it be?
+#
+# A rank computes for {{batches * (F + B + W) + cost.update:=}} ticks. The last rank cannot begin before three
+# forwards of others are done. So no schedule takes less than {{work + 3 * F}} ticks. That is the time of the star,
+# and the bound that the verdict names.
 
 # %% [markdown] tags=["solution"]
-# ## As fast as can be
+# ### As fast as can be, and as small
 #
-# In the program above only the last rank does its weight halves later, and only one micro-batch later. That is enough
-# to pass, with {{halves.time}} ticks in the memory of whole backwards. With every rank `r` late by `r` micro-batches
-# it is {{zb.time}} ticks, and no schedule takes less. In between, each rank can be late by one micro-batch less: that
-# is {{less_late.time}} ticks in {{less_late.memory}} elements.
+# In the solution only the last rank does its weight halves later, and only one micro-batch later. That is enough to
+# pass, with {{halves.time}} ticks in the memory of whole backwards. If every rank `r` is late by `r` micro-batches,
+# it is {{zb.time}} ticks, and no schedule takes less. If each rank is late by one micro-batch less, it is
+# {{less_late.time}} ticks in {{less_late.memory}} elements.
+#
+# In {{zb.time}} ticks nothing smaller is possible, either. Three input halves and rank 0's last work have to follow
+# the last input half of rank 3, so that has to be done by tick {{zb.time - 3 * B - W - cost.update}}. Rank 3 begins
+# at tick {{3 * F}}. Until then it has time for its eight forwards, its eight input halves, and {{early_halves}}
+# weight halves. So {{late_halves}} inputs and as many gradients are still in memory when the last gradient of an
+# input joins them. Beside the layer's weight, state and gradient, these are the {{zb.memory}} elements.
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -338,18 +329,17 @@ def in_two_halves(static: bool = False) -> Figure:
 compare(*map(at_no_price, (never_split, split_at_once, zero_bubble, zb_h1)))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# The idea and the formula are from *Zero Bubble Pipeline Parallelism* (Qi et al., arXiv 2401.10241), where this
-# schedule is called ZB-H1. The same paper has schedules with no bubble at all, for twice the memory. PyTorch has
-# `ScheduleInterleavedZeroBubble`, `ScheduleZBVZeroBubble` and `ScheduleDualPipeV` in `torch.distributed.pipelining`.
-# With one stage on each rank, the first of them is ZB-H1: in PyTorch {{TORCH}} rank r does its weight halves r
-# micro-batches late, which takes {{zb.time}} ticks and {{zb.memory}} elements here (`tests/torch_truth/TABLE.md`).
-# DeepSeek-V3 was trained with DualPipe (arXiv 2412.19437), which splits the backward in the same way and hides the
-# messages of its experts behind the halves.
-
-# %% [markdown]
-# ## On real GPUs
+# The idea and the formula are from *Zero Bubble Pipeline Parallelism* (Qi et al., arXiv 2401.10241). The schedule of
+# the star is called ZB-H1 there. The same paper has schedules with no bubble at all, for twice the memory. PyTorch
+# has `ScheduleInterleavedZeroBubble`, `ScheduleZBVZeroBubble` and `ScheduleDualPipeV` in
+# `torch.distributed.pipelining`. With one stage on each rank, the first of them is ZB-H1: {{zb.time}} ticks and
+# {{zb.memory}} elements here (recorded from PyTorch {{TORCH}}, `tests/torch_truth/TABLE.md`). DeepSeek-V3 was trained
+# with DualPipe (arXiv 2412.19437), which splits the backward in the same way and hides the messages of its experts
+# behind the halves.
+#
+# ### On real GPUs
 #
 # Llama 3 70B on {{gpus}} GPUs: a stage is a node of {{node}} GPUs, and its {{model.layers // priced.layers:word}}
 # layers are one layer of this run. Everything is kept, and nothing computed again, so that the two halves of a
@@ -357,8 +347,8 @@ compare(*map(at_no_price, (never_split, split_at_once, zero_bubble, zb_h1)))
 #
 # ![What a step takes](picture:priced)
 #
-# On real GPUs the halves are not equally long: the half for the input has attention in it, and the traffic of the node,
-# and the half for the weight has matrix products only.
+# On real GPUs the halves are not equally long. The half for the input has attention in it, and the traffic of the
+# node. The half for the weight has matrix products only.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_70B, report
@@ -393,3 +383,15 @@ def kept(done: Run) -> int:
 
 model, node = LLAMA_3_70B, priced.cost.tensor
 gpus = priced.ranks * node
+
+
+def halves_of_weights(done: Run, when: bool) -> int:
+    """Weight halves of the last rank before its last input half, or after it."""
+    kinds = [event.kind for event in done.models[-1].log]
+    last = len(kinds) - 1 - kinds[::-1].index("backward_input")
+    return (kinds[:last] if when else kinds[last:]).count("backward_weight")
+
+
+early_halves, late_halves = (halves_of_weights(zb, when) for when in (True, False))
+tensors = 2 * late_halves + 1
+assert zb.memory == tensors * cost.activation_elements + 3 * cost.weight_elements

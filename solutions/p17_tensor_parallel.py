@@ -1,17 +1,27 @@
 # %% [markdown]
 # # Puzzle 17: Tensor parallel
 #
-# Llama 3 405B was trained on {{gpus}} GPUs, with {{batch / 2**20:.0f}} million tokens in a batch (arXiv
-# 2407.21783). That sounds like a lot, but it is {{batch // tokens}} sequences of {{tokens}} tokens. If every GPU took
-# one sequence, **{{gpus - batch // tokens}} GPUs would have none: {{8 - 8 * (batch // tokens) // gpus:word}} of eight
-# would stand still.** A larger batch would not help: beyond some size, a model hardly learns faster from it.
+# Data parallel, ZeRO and FSDP divide the batch, and a pipeline needs many micro-batches to keep its stages busy. Here
+# are four ranks and a *single* micro-batch. What is left to divide?
 #
-# Everything so far has divided the batch. Data parallel, ZeRO and FSDP give each rank its own micro-batches, and a
-# pipeline needs many of them to keep its stages busy. Here are four ranks and a *single* micro-batch. What is left to
-# divide?
+# A layer is `x + gelu(x A) B`. Column `j` of `A` makes one inner number for each token, and row `j` of `B` says what
+# this number adds to the output. So a rank that has some columns of `A` and the same rows of `B` computes what
+# *these* add to the output, a *partial sum*:
+#
+# ```python
+# out = model.forward(layer, inp, piece, partial=True)   # a share of the time; as large as the output
+# grad, grad_in = model.backward(layer, inp, grad_out, piece, partial=True)   # `grad_in` is a partial sum
+# out = await model.allreduce(out, layer + 1)            # the partial sums of all ranks, added up
+# ```
+#
+# ![Partial sums before an all-reduce, and the sum after it](picture:sum_of_all)
+#
+# Only the first two know pieces: `forward`, `backward` and `loss` want their input whole. The `layer` of an
+# all-reduce is the tensor's own: `forward(3, ...)` gives an activation of layer 4, and `backward(3, ...)` a gradient
+# of layer 2.
 
 # %%
-from drawing import beside_target, compare, draw, draw_group, play
+from drawing import beside_target, compare, draw, draw_primitive, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -51,52 +61,15 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: a layer in pieces
-#
-# A layer is `x + gelu(x A) B`, with two matrices, `A` and `B`. Column `j` of `A` makes one inner number for each
-# token, and row `j` of `B` says what this number adds to the output. So give one rank some columns of `A` and the
-# same rows of `B`. It can compute what these add to the output without knowing any of the others. Add up what all
-# ranks have computed, and you have the whole output.
-#
-# - `model.forward(layer, inp, weight, partial=True)` takes a piece of the weight. It takes that share of the time,
-#   and gives one *partial sum* of the output: as large as the output, and only a part of the sum.
-# - `model.backward(layer, inp, grad, weight, partial=True)` returns the gradient of the piece, and one partial sum of
-#   the gradient of the input.
-# - `await model.allreduce(partial, layer)` adds up the partial sums of all ranks. Here `layer` is the tensor's own:
-#   `forward(3, ...)` gives `Activation(layer=4, ...)`, the input of layer 4, and `backward(3, ...)` an
-#   `ActivationGrad(layer=2, ...)`.
-#
-# `forward`, `backward` and `loss` want the whole sum of their input, and refuse a partial sum.
-
-
-# %%
-async def one_layer(model: Model) -> Model:
-    """A forward in pieces: what each rank computes, and the sum."""
-    model.weights["piece"], _ = model.load_weights(0, model.rank, model.RANKS)
-    model.activations["input"] = model.get_activation([0])
-    inp, piece = model.activations["input"], model.weights["piece"]
-    partial = model.forward(0, inp, piece, partial=True)
-    model.activations["partial sum"] = partial
-    model.activations["sum"] = await model.allreduce(partial, 1)
-    return model
-
-
-pieces = run(one_layer, ranks=4, layers=1, batches=1)
-draw_group({f"rank {m.rank}": {**m.weights, **m.activations} for m in pieces.models})
-
-# %% [markdown]
 # ## Your task
 #
-# Four ranks train on one micro-batch. Of every weight and every optimizer state rank `r` has piece `r` of `RANKS`, and
-# it ends with that piece, updated. In this puzzle no rank gathers a weight or a state, or sends one: weights stay
-# where they are, and only activations and their gradients travel.
+# Train on one micro-batch.
 #
-# The grader holds you to this: {{ideas}}
+# - Rank `r` begins and ends with piece `r` of `RANKS` of every weight and optimizer state.
+# - {{ideas}}
+# - `partial=True` is allowed.
 #
-# Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -134,17 +107,29 @@ async def tensor_parallel(model: Model) -> Model:
 draw(run(tensor_parallel, ranks=4, layers=8, batches=1))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(tensor_parallel, ranks=4, layers=8, batches=1))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("tensor_parallel")
+# Right? Fast and small enough? At other sizes, too?
 grade(tensor_parallel)
 
 # %% [markdown]
-# ## One sentence, four ranks
+# ## When it passes
 #
-# In the first picture one rank trains by itself. In the second, there are four: each forward and each backward is a
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants something to compute while a sum is on its
+# way. To watch your own run, with the line that each rank is at:
+
+# %%
+play(run(tensor_parallel, ranks=4, layers=8, batches=1))
+
+# %% [markdown]
+# ### Why the batch is not enough
+#
+# Llama 3 405B was trained on {{gpus}} GPUs, with {{batch / 2**20:.0f}} million tokens in a batch (arXiv 2407.21783).
+# That sounds like a lot, but it is {{batch // tokens}} sequences of {{tokens}} tokens. If every GPU took one
+# sequence, {{gpus - batch // tokens}} GPUs would have none: {{8 - 8 * (batch // tokens) // gpus:word}} of eight would
+# stand still. A larger batch would not help: beyond some size, a model hardly learns faster from it.
+#
+# ### One sequence, four ranks
+#
+# In the first picture one rank trains by itself. In the second there are four. Each forward and each backward is a
 # quarter as long, and after each of them all ranks meet.
 #
 # ![One rank](picture:on_one_rank)
@@ -153,25 +138,27 @@ grade(tensor_parallel)
 #
 # With t ranks, forwards and backwards, the weights, their gradients and the states are divided by t. (An update takes
 # {{cost.update}} ticks on our machine, whatever piece it updates. On a GPU it is divided by t, too.) The activations
-# between the layers are not: every rank has all of them. They are what the next puzzle is about.
+# between the layers are not divided: every rank has all of them. The next puzzle is about that.
 #
-# An all-reduce per layer in the forward pass, and another in the backward pass: with L layers, that is 2L, and one is
-# needless, since nobody needs the gradient of the first input. So 2L - 1. What travels is small. For one sequence of
-# {{GPT_SEQUENCE}} tokens, an activation of GPT-3 is {{INPUT / MILLION:.0f}} MB and a layer's weights are
+# There is an all-reduce for each layer in the forward pass, and another in the backward pass. With L layers that
+# would be 2L, but nobody needs the gradient of the first input. So it is 2L - 1. What travels is small. For one
+# sequence of {{GPT_SEQUENCE}} tokens, an activation of GPT-3 is {{INPUT / MILLION:.0f}} MB and a layer's weights are
 # {{GPT_LAYER / BILLION:.1f}} GB. A Transformer's layer takes two all-reduces in each direction, one for attention and
-# one for the MLP, so on {{node}} ranks each rank sends {{sums * 2 * sent * INPUT / MILLION:.0f}} MB per layer. With
-# FSDP it would send {{times * sent * GPT_LAYER / BILLION:.1f}} GB.
+# one for the MLP, so on {{node}} ranks each rank sends {{sums * 2 * sent * INPUT / MILLION:.0f}} MB for each layer.
+# With FSDP it would send {{times * sent * GPT_LAYER / BILLION:.1f}} GB. (A ring of {{node}} sends 2 x {{sent}} of a
+# tensor for an all-reduce. FSDP gathers the weights twice and reduces the gradient once, each {{sent}} of a layer.)
 #
 # But look where these all-reduces are. A gather of FSDP can run while another layer is computed. Here the next layer
-# begins with the sum, so every rank waits for it. That is why tensor parallel stays inside a node, where links are
-# fast: {{node}} GPUs, seldom more.
+# begins with the sum, so every rank waits for it. That is why tensor parallel stays where links are fast. On most
+# machines that is a node of {{node}} GPUs. In a GB200 NVL72, NVLink joins {{GB200_NVL72.gpus_per_box}} GPUs, and
+# there it can be more.
 
 # %% [markdown] tags=["solution"]
-# ## Faster: updates while the sum is under way
+# ### Faster: updates while the sum is under way
 #
 # In the forward pass nothing can be done while the sum is under way. In the backward pass there is an update to do.
-# That makes {{overlap.time}} ticks: {{computing}} of computing, and {{layers}} sums in the forward pass that
-# everybody waits for.
+# That makes {{overlap.time}} ticks: {{computing}} of computing, and the {{layers}} sums of the forward pass, for
+# which everybody waits.
 
 # %% tags=["solution"]
 from drawing import Figure
@@ -223,6 +210,11 @@ async def tensor_parallel_one_later(model: Model) -> Model:
     return await in_pieces(model, late=1)
 
 
+def sum_of_all(static: bool = False) -> Figure:
+    """An all-reduce of partial sums."""
+    return draw_primitive("allreduce", static=static, activations=True)
+
+
 def on_one_rank(static: bool = False) -> Figure:
     """The same program on one rank, which has nothing to add."""
     alone = run(tensor_parallel, ranks=1, layers=8, batches=1, cost=Cost(collective=0))
@@ -238,17 +230,17 @@ def on_four_ranks(static: bool = False) -> Figure:
 draw(run(tensor_parallel_overlap, ranks=4, layers=8, batches=1))
 
 # %% [markdown]
-# ## A third axis
+# ### A third axis
 #
 # Puzzle 8 divided the ranks by two axes: replicas, and shards within each of them. Here is the third. The mesh is
 # `(replica, shard, tensor)`, and rank by rank:
 #
-# - a weight is cut into pieces along `tensor`, and each of these into shards along `shard`. A rank gathers the shards
-#   of *its piece* before it computes, as in FSDP, and never more than the piece;
-# - what it computes with a piece is a partial sum, which is added up along `tensor`;
-# - optimizer states are cut once more along `replica`: each piece of a layer has its states spread over `replica` times
-#   `shard` ranks;
-# - the ranks of one `tensor` group work on the same micro-batches, all others on different ones.
+# - A weight is cut into pieces along `tensor`, and each of these into shards along `shard`. A rank gathers the shards
+#   of *its piece* before it computes, as in FSDP, and never more than the piece.
+# - What it computes with a piece is a partial sum, which is added up along `tensor`.
+# - Optimizer states are cut once more along `replica`. So each piece of a layer has its states spread over `replica`
+#   times `shard` ranks.
+# - The ranks of one `tensor` group work on the same micro-batches, all others on different ones.
 #
 # This is the mesh `(R, DP, TP)` of Levanter's issue 325, on which puzzle 8 was built. Your answers to puzzle 8 and to
 # this one are its parts. On two nodes of four ranks, with a replica in each, such a program takes {{cube_of_8.time}}
@@ -309,21 +301,16 @@ Model.check(three_axes.models)
 draw(three_axes, memory=False)
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# The cut, first by columns and then by rows, is from *Megatron-LM* (Shoeybi et al., arXiv 1909.08053). In attention
-# the units are whole heads. PyTorch has `parallelize_module` with `ColwiseParallel` and `RowwiseParallel`, and its
-# `DTensor` calls a partial sum `Partial`. Llama 3 405B ran with {{node}} tensor-parallel ranks, just one node, within
+# The cut, first by columns and then by rows, is from *Megatron-LM* (Shoeybi et al., arXiv 1909.08053). In attention a
+# rank takes whole heads. PyTorch has `parallelize_module` with `ColwiseParallel` and `RowwiseParallel`, and its
+# `DTensor` calls a partial sum `Partial`. Llama 3 405B ran with {{node}} tensor-parallel ranks, one node, within
 # {{stages}} stages of a pipeline. Its batch is divided over {{gpus // (stages * node)}} such pipelines, and so every
 # GPU has work.
-#
-# The {{INPUT / MILLION:.0f}} MB above are {{GPT_SEQUENCE}} tokens x {{GPT_HIDDEN}} numbers x {{WEIGHT}} bytes, and
-# the {{GPT_LAYER / BILLION:.1f}} GB are {{GPT_LAYER // (GPT_HIDDEN * GPT_HIDDEN * WEIGHT)}} x {{GPT_HIDDEN}} x
-# {{GPT_HIDDEN}} x {{WEIGHT}} bytes. In a ring of {{node}}, an all-reduce sends 2 x {{sent}} of its tensor, and FSDP
-# gathers the weights twice and reduces the gradient once, each {{sent}} of a layer.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
 # {{MEGATRON_22B.size / BILLION:.0f}} billion parameters on one node, four sequences at a time. A layer of the model
 # has two parts, attention and the feed-forward part, and each needs a sum of its own. So one all-reduce of this run
@@ -350,6 +337,8 @@ batch, tokens = 2**24, published(8192, "arXiv 2407.21783")
 node = 8
 sent = Fraction(node - 1, node)  # of a tensor, in a gather or half an all-reduce
 sums, times = 4, 3  # all-reduces of a layer; two gathers and a reduction
+
+from lib.real import GB200_NVL72
 
 overlap = run(tensor_parallel_overlap, **size)
 ours, one_rank = (

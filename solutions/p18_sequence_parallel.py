@@ -1,13 +1,21 @@
 # %% [markdown]
 # # Puzzle 18: Sequence parallel
 #
-# Tensor parallel divides everything among its ranks except the activations between the layers. In GPT-3, a sequence
-# of {{GPT_SEQUENCE}} tokens leaves {{left(whole + divided / t):.0f}} GB of activations on every one of {{t}}
-# tensor-parallel GPUs, even if the large matrices of attention are not kept. **{{left(whole):.0f}} GB of them are the
-# same on all {{t}}**: {{t:word}} copies of one thing.
+# Tensor parallel divides everything among its ranks, except the activations between the layers. With GPT-3 and one
+# sequence of {{GPT_SEQUENCE}} tokens, {{left(whole):.0f}} GB of activations are the same on all {{t}} tensor-parallel
+# GPUs. Every rank needs them, twice, for a moment. Must it keep them all the time?
 #
-# Why does every rank keep a copy? Because every rank needs it, twice, for a moment. Is that a reason to keep it all
-# the time?
+# An activation has a row for each token. A *slice* is some of these rows, and takes that share of the memory:
+#
+# ```python
+# rows = activation.shard(i, n)                         # slice i of n
+# rows = await model.scatterreduce(partial_sum, layer)  # adds up; rank i gets slice i of the sum
+# whole = await model.allgather(rows, layer)            # joins the slices of all ranks, for everyone
+# ```
+#
+# ![Partial sums before a reduce-scatter, and slices of the sum after it](picture:sum_in_slices)
+#
+# `forward`, `backward` and `loss` want the whole sequence, since in attention each token looks at all before it.
 
 # %%
 from drawing import beside_target, compare, draw, draw_primitive, play
@@ -55,38 +63,17 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: slices of the sequence
-#
-# An activation has a row for each token. A *slice* is some of these rows: `activation.shard(i, n)` is slice `i` of
-# `n` along the sequence, and takes that share of the memory. With the partial sums of puzzle 17, the two halves of an
-# all-reduce do this:
-#
-# - `await model.scatterreduce(partial, layer)` adds up the partial sums of all ranks and leaves slice `i` of the sum on
-#   rank `i`;
-# - `await model.allgather(slice, layer)` joins the slices of all ranks, for everyone.
-#
-# ![What each rank has before and after a reduce-scatter of partial sums](picture:sum_in_slices)
-#
-# `forward`, `backward` and `loss` want the whole sequence. In a real layer there is attention, in which each token
-# looks at all before it.
-
-# %% [markdown]
 # ## Your task
 #
-# As puzzle 17, with long sequences. An activation is {{cost.activation_elements // default.activation_elements:word}}
-# times as large as before, and larger than a weight. An all-reduce takes {{cost.allreduce}} ticks, each of its halves
-# {{cost.collective}}: `cost=Cost(activation_elements=524_288, allreduce=0.6)`. Again, rank `r` holds piece `r` of
-# every weight and state, and no rank gathers or sends any of those.
+# Train as in puzzle 17, with long sequences. An activation has {{cost.activation_elements}} elements,
+# {{cost.activation_elements // default.activation_elements:word}} times as many as before. An all-reduce takes
+# {{cost.allreduce}} ticks, each of its halves {{cost.collective}}.
 #
-# The first input is whole when it comes from `get_activation`, and `loss` reads a whole activation. What is kept in
-# between is for you to decide. A quarter of an activation is {{cost.activation_elements // 4}} elements.
+# - Rank `r` begins and ends with piece `r` of `RANKS` of every weight and optimizer state.
+# - {{ideas}}
+# - `partial=True` and slices are allowed.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -128,39 +115,46 @@ long_sequences = Cost(activation_elements=524_288, allreduce=0.6)
 draw(run(sequence_parallel, ranks=4, layers=8, batches=1, cost=long_sequences))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(sequence_parallel, ranks=4, layers=8, batches=1, cost=long_sequences))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("sequence_parallel")
+# Right? Fast and small enough? At other sizes, too?
 grade(sequence_parallel)
 
 # %% [markdown]
-# ## What it costs
+# ## When it passes
 #
-# Below is tensor parallel at the same prices, then sequence parallel. In the first, the orange band of activations
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants collectives that are on their way while a rank
+# computes, as in [puzzle 12](p12_prefetch.ipynb), where there is room for them. To watch your own run, with the line
+# that each rank is at:
+
+# %%
+play(run(sequence_parallel, ranks=4, layers=8, batches=1, cost=long_sequences))
+
+# %% [markdown]
+# ### What it costs
+#
+# Here is tensor parallel at the same prices, then sequence parallel. In the first, the orange band of activations
 # grows by a whole input with each layer. In the second, it grows by a quarter.
 #
 # ![Tensor parallel](picture:whole_activations)
 #
 # ![Sequence parallel](picture:in_slices)
 #
-# In the forward pass, nothing more is sent between the layers: an all-reduce is a reduce-scatter and an all-gather
+# In the forward pass, nothing more is sent between the layers. An all-reduce is a reduce-scatter and an all-gather
 # anyway, and now the slices in the middle are kept. In the backward pass there is one gather more for each layer,
-# since its input is gathered again. And there is a trap: a program that gathers an input once and stores it for the
-# backward keeps whole inputs, as before. It takes {{trap.time}} ticks and {{trap.memory}} elements, just what tensor
-# parallel takes.
+# since its input is gathered again.
+#
+# There is a trap. A program that gathers an input once and stores it for the backward keeps whole inputs, as before.
+# It takes {{trap.time}} ticks and {{trap.memory}} elements, just what tensor parallel takes.
 #
 # With t ranks, each keeps 1/t of every activation. Now everything that belongs to a layer is divided by t: work,
 # weights, gradients, states, and what is kept for the backward pass.
 
 # %% [markdown] tags=["solution"]
-# ## Faster: gather ahead where there is room
+# ### Faster: gather ahead where there is room
 #
-# The sums of gradients run while a layer is updated, and the gathers of inputs while the layer above is computed. But a
-# gather ahead brings a whole input into memory, while the whole input of the layer above is still there. At first there
-# is no room for two. Each layer that is done gives back a slice, and for the inputs of the three lowest layers there is
-# room enough. That takes {{overlap.time}} ticks, and fewer elements than the target.
+# The sums of gradients run while a layer is updated, and the gathers of inputs while the layer above is computed. But
+# a gather ahead brings a whole input into memory, while the whole input of the layer above is still there. At first
+# there is no room for two. Each layer that is done gives back a slice, and for the inputs of the three lowest layers
+# there is room enough. That takes {{overlap.time}} ticks, and fewer elements than the target.
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -314,24 +308,23 @@ def sum_in_slices(static: bool = False) -> Figure:
 draw(run(sequence_parallel_in_14_85, ranks=4, layers=8, batches=1, cost=long_sequences))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# This is sequence parallelism of Megatron-LM (Korthikanti et al., arXiv 2205.05198), where it is an option of tensor
-# parallel, `--sequence-parallel`. In a Transformer there is work between the layers' matrices: layer norms, dropout,
-# the sums with the input. It treats each token by itself, so every rank does it for its slice alone. Megatron, too,
-# gathers the input again in the backward pass, while the gradient of the input is computed. PyTorch has
-# `SequenceParallel` for `parallelize_module`.
+# This is Megatron-LM's sequence parallelism (Korthikanti et al., arXiv 2205.05198), an option of tensor parallel
+# there: `--sequence-parallel`. A Transformer also does some work between the matrices of its layers: layer norms,
+# dropout, the sums with the input. All of it treats each token by itself, so every rank does it for its own slice.
+# Megatron, too, gathers the input again in the backward pass, while the gradient of the input is computed. PyTorch
+# has `SequenceParallel` for `parallelize_module`.
 #
-# With sequence length s, batch b, hidden size h, and the matrices of attention not kept, a layer of a Transformer
-# leaves {{whole + divided}} sbh bytes behind. Tensor parallel makes that ({{whole}} + {{divided}}/t) sbh, sequence
-# parallel {{whole + divided}} sbh/t. With GPT-3's {{GPT_LAYERS}} layers and t = {{t}}, that is
+# Take sequence length s, batch b, hidden size h, and matrices of attention that are not kept. Then a layer of a
+# Transformer leaves {{whole + divided}} sbh bytes behind. Tensor parallel makes that ({{whole}} + {{divided}}/t) sbh,
+# sequence parallel {{whole + divided}} sbh/t. With GPT-3's {{GPT_LAYERS}} layers and t = {{t}}, that is
 # {{left(whole + divided / t):.0f}} GB and {{left((whole + divided) / t):.0f}} GB.
 #
-# The name is used for other things as well. *Context parallel*, or ring attention, keeps the sequence in slices inside
-# the layers, too, and passes keys and values around.
-
-# %% [markdown]
-# ## On real GPUs
+# The name is used for other things as well. *Context parallel* keeps slices of the sequence inside the layers, too,
+# and moves keys and values (puzzles 25 and 26).
+#
+# ### On real GPUs
 #
 # The model and the node of puzzle 17.
 #

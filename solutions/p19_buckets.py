@@ -1,16 +1,23 @@
 # %% [markdown]
 # # Puzzle 19: Buckets
 #
-# Data parallel sums one gradient after the other while the next is computed, as in puzzle 2, and so the sums cost
-# hardly any time. Or do they? Take 16 GPUs in two nodes, and layers of a million parameters: the gradient of one is
-# {{each / MILLION}} MB. A ring of {{ranks}} passes pieces of it around in {{hops}} hops. Between nodes a link carries
-# {{link / BILLION}} GB a second, so the bytes take {{bytes_take:.0f}} µs, as long as the backward pass of a layer.
-# That would be hidden. But each hop has a *latency* of {{hop}} µs, however little it carries, and {{hops}} of them
-# are another {{hops * hop}} µs.
+# Data parallel sums each gradient while the next is computed, as in puzzle 2. Take 16 GPUs in two nodes. A ring
+# passes pieces of a layer's gradient around in {{hops}} hops. Its bytes take {{bytes_take:.0f}} µs, as long as the
+# backward pass of a layer, so they are hidden. But each hop has a *latency* of {{hop}} µs, however little it carries:
+# another {{hops * hop}} µs for each sum. So the network falls further behind with every layer. What would you do
+# about it?
 #
-# So every sum takes {{hops * hop + bytes_take:.0f}} µs, and a layer's backward pass {{bytes_take:.0f}}. After
-# {{layers}} layers the GPU is done, and the network is {{(bytes_take + layers * hops * hop) / 1000:.2f}} ms behind:
-# longer than forward and backward together. What would you do about it?
+# ![Rank 0 with a call for each layer](picture:each_layer)
+#
+# A collective also takes a list of tensors, with the list of their layers. All ranks bring the same layers, in the
+# same order. Such a list is a *bucket*:
+#
+# ```python
+# # before: two calls, {{hops}} hops each
+# sums = [await model.allreduce(grad_3, 3), await model.allreduce(grad_2, 2)]
+# # after: one call with {{hops}} hops, and the bytes of both
+# sums = await model.allreduce([grad_3, grad_2], [3, 2])
+# ```
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -57,60 +64,17 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## A new tool: one call for several layers
-#
-# A collective takes a list of tensors, too, with the list of their layers, and gives back a list:
-# `await model.allreduce([grad_3, grad_2], [3, 2])` returns the sums of both. All ranks bring the same layers in the
-# same order. It is one message: the hops are paid for once, and the bytes are those of both. Such a list is called a
-# *bucket*. Here is rank 0 with one call for two layers, and with two calls.
-
-
-# %%
-async def two_layers(model: Model, together: bool) -> Model:
-    """Make the gradients of two layers, and sum them in one call or in two."""
-    for layer in (0, 1):
-        model.weights[layer], _ = model.load_weights(layer)
-        inp = model.get_activation([model.rank]) if layer == 0 else model.activations[1]
-        model.activations[layer] = inp
-        model.activations[layer + 1] = model.forward(layer, inp, model.weights[layer])
-    grad = model.loss(model.activations[2])
-    for layer in (1, 0):
-        model.grad_weights[layer], grad = model.backward(
-            layer, model.activations[layer], grad, model.weights[layer]
-        )
-    if together:
-        bucket = [model.grad_weights.pop(1), model.grad_weights.pop(0)]
-        model.grad_weights[1], model.grad_weights[0] = await model.allreduce(bucket, [1, 0])
-    else:
-        model.grad_weights[1] = await model.allreduce(model.grad_weights.pop(1), 1)
-        model.grad_weights[0] = await model.allreduce(model.grad_weights.pop(0), 0)
-    return model
-
-
-prices = RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760)
-one_call, two_calls = [
-    run(lambda model, one=one: two_layers(model, one), 16, 2, 16, node_size=8, cost=prices)
-    for one in (True, False)
-]
-compare(one_call.models[0], two_calls.models[0], titles=["one call", "two calls"])
-
-# %% [markdown]
 # ## Your task
 #
-# Data parallel, as in puzzle 2: 16 ranks, a micro-batch on each, every rank with all weights and all optimizer
-# states, and in the end all of them updated on all ranks.
+# Train as in puzzle 2. A tick is the {{tick:.0f}} µs of a layer's forward, and a backward takes {{cost.backward}}. An
+# all-reduce of n layers takes **{{h}} ticks for its hops, and {{t}}n for its bytes**. The network makes one call at a
+# time.
 #
-# A tick is the {{tick:.0f}} µs of a forward pass of a layer,
-# so a backward pass takes {{cost.backward}} ticks. Hops and bytes have the prices from above:
-# `cost=RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760)`. An all-reduce of n layers takes **{{h}}
-# ticks for its {{hops}} hops, and {{t}}n for its bytes**. The network makes one call at a time.
+# - Every rank begins and ends with all weights and all optimizer states.
+# - {{ideas}}
+# - Lists are allowed.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 16 ranks in 2 nodes and 24 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -152,41 +116,45 @@ async def buckets(model: Model) -> Model:
 
 # %%
 prices = RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760)
-done = run(buckets, ranks=16, layers=24, batches=16, node_size=8, cost=prices)
-draw(done)
+draw(run(buckets, ranks=16, layers=24, batches=16, node_size=8, cost=prices))
 
 # %%
-# The same run, step by step, with the line of your code that rank 0 is at.
-play(done.models[0])
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("buckets")
+# Right? Fast and small enough? At other sizes, too?
 grade(buckets)
 
 # %% [markdown]
-# ## How many buckets?
+# ## When it passes
 #
-# Here are three answers, of rank 0. A call for each layer: the network is busy from the second backward on, and more
-# than half of the time with hops. One call for all: no hop too many, but nothing is hidden. Between them four buckets.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. When does the network begin, and what is left when the
+# last call is done? To watch your own run, with the line that rank 0 is at:
+
+# %%
+done = run(buckets, ranks=16, layers=24, batches=16, node_size=8, cost=prices)
+play(done.models[0])
+
+# %% [markdown]
+# ### How many buckets?
 #
-# ![A call for each layer](picture:each_layer)
+# With a call for each layer, at the top of this page, the network is busy from the second backward on, and more than
+# half of the time with hops. Here are two other answers, of rank 0. One call for all: no hop too many, but nothing is
+# hidden. Four buckets: in between.
 #
 # ![One call at the end](picture:all_at_the_end)
 #
 # ![Four buckets of six layers](picture:four_buckets)
 #
-# Let there be L layers in k equal buckets, let a call cost h for its hops, and each layer t for its bytes, which is
-# also what its backward pass takes. The network begins when the first bucket is full, L/k layers after the GPU began.
-# From then on it needs t for a layer, as the GPU does, so it stays behind by those L/k layers, and by h more with each
-# call. When the backward pass is done, what is left for the network is
+# Let there be L layers in k equal buckets. A call costs h for its hops, and each layer costs t for its bytes, which
+# is also what its backward pass takes. The network begins when the first bucket is full, L/k layers after the GPU
+# began. From then on both need t for a layer. So the network stays behind by those L/k layers, and by h more with
+# each call. When the backward pass is done, what is left for the network is
 #
 # k h + t L/k.
 #
 # Few buckets make the second part large, many buckets the first. The sum is smallest where both are equal, with **k =
-# √(L t/h)** buckets: here √({{layers}} · {{t}}/{{h}}) = {{k}}, and {{k * h + t * layers / k:=}} ticks are left. So
-# the whole step takes {{layers * (cost.forward + cost.backward)}} ticks for forward and backward passes, those
-# {{left}}, and {{layers / k * cost.update}} for the updates of the last bucket; the other updates are made while the
-# network works. Near its lowest point such a sum changes little: three buckets or six are nearly as good.
+# √(L t/h)** buckets: here √({{layers}} · {{t}}/{{h}}) = {{k}}, and {{k * h + t * layers / k:=}} ticks are left. The
+# whole step takes {{layers * (cost.forward + cost.backward)}} ticks for forward and backward passes, those {{left}},
+# and {{layers / k * cost.update}} for the updates of the last bucket. The other updates are made while the network
+# works. Near its lowest point such a sum changes little: three buckets or six are nearly as good.
 #
 # The formula has a latency in it, a speed and a size, so there is no best bucket for everybody. Here is the time of
 # your step on three networks, with the hops of ours in the middle:
@@ -197,14 +165,14 @@ grade(buckets)
 # | a hop takes {{usual}} ticks | {{row(usual)}} |
 # | a hop takes {{long}} ticks | {{row(long)}} |
 #
-# (The formula leaves out the updates of the last bucket. They are why twelve buckets are as good as eight in the first
-# row.)
+# (The formula leaves out the updates of the last bucket. They are why twelve buckets are as good as eight in the
+# first row.)
 
 # %% [markdown] tags=["solution"]
-# ## The programs above
+# ### The programs in the pictures
 #
 # The same program with buckets of other sizes: each takes the next size of a list, from the last layers to the first.
-# With `ahead`, a rank does not keep all sums for later: when so many calls are on their way, it waits for the oldest
+# With `ahead`, a rank does not keep all sums for later. When so many calls are on their way, it waits for the oldest
 # and updates with it, in the middle of the backward pass.
 
 # %% tags=["solution"]
@@ -288,19 +256,19 @@ compare(
 )
 
 # %% [markdown] tags=["solution"]
-# ## Faster: growing buckets
+# ### Faster: growing buckets
 #
 # The network begins when the first bucket is full, so the first one should be small. While its sum is on its way, the
-# GPU goes on, and by the time the network is free, more layers have gathered than before: for each call the GPU gains
+# GPU goes on. By the time the network is free, more layers have gathered than before: with each call the GPU gains
 # the time of the hops, {{h}} ticks, which are one and a half layers. So each bucket may be one and a half layers
 # larger than the one before, and the network never waits. With {{listed(growing)}} layers it begins after
-# {{growing[0] * t}} ticks, pays for the hops of {{len(growing):word}} calls, {{len(growing) * h}} ticks, and is
+# {{growing[0] * t}} ticks, and pays for the hops of {{len(growing):word}} calls, {{len(growing) * h}} ticks. So it is
 # {{growing[0] * t + len(growing) * h}} behind instead of {{left}}: {{grows.time}} ticks.
 #
 # A last bucket of one layer leaves one update for the end, instead of those of eight: {{fastest.time}} ticks, with
-# {{listed(buckets_in_94_5.keywords["sizes"])}} layers. And gradients that are summed early can be used early, while
-# the network is behind anyway: with `ahead` a step takes less memory, and with smaller buckets much less. Of all that
-# we have tried, nothing is as fast in less.
+# {{listed(buckets_in_94_5.keywords["sizes"])}} layers. And while the network is behind anyway, a rank can use the
+# gradients that are summed early. With `ahead` a step takes less memory, and with smaller buckets much less. Of all
+# that we have tried, nothing is as fast in less.
 
 # %% tags=["solution"]
 buckets_growing = partial(buckets_of, sizes=(2, 3, 5, 6, 8))
@@ -312,11 +280,11 @@ buckets_in_99 = partial(buckets_of, sizes=(1, 3, 3, 4, 5, 6, 2), ahead=1)
 draw(with_buckets([2, 3, 5, 6, 8]).models[0])
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# PyTorch's DDP collects gradients in buckets of {{bucket:.0f}} MB (`bucket_cap_mb`; Li et al., arXiv 2006.15704, measure
-# what other sizes do). It is a default and not a law: on a network with longer hops, or with more ranks, larger ones
-# are better. And the first bucket is smaller, {{first_bucket:.0f}} MB, so that the network begins early. Recorded from
+# PyTorch's DDP collects gradients in buckets of {{bucket:.0f}} MB (`bucket_cap_mb`; Li et al., arXiv 2006.15704,
+# measure what other sizes do). That is a default: on a network with longer hops, or with more ranks, larger ones are
+# better. The first bucket is smaller, {{first_bucket:.0f}} MB, so that the network begins early. Recorded from
 # PyTorch with {{sum(forty)}} layers of {{first_bucket:.0f}} MB, the calls have {{listed(forty)}} layers
 # (`tests/torch_truth/TABLE.md`).
 #
@@ -324,22 +292,20 @@ draw(with_buckets([2, 3, 5, 6, 8]).models[0])
 # million for each rank if that is more, since a ring of more ranks has more hops. Horovod, which made rings popular
 # for training, calls the idea *tensor fusion* (arXiv 1802.05799).
 #
-# In our prices a layer's bytes take as long as its backward pass. If they take longer, the network is what everybody
-# waits for, and the first bucket should be small. If they take less, the network waits between the calls, only the last
-# bucket is left at the end, and the last one should be small.
-
-# %% [markdown]
-# ## On real GPUs
+# In our prices a layer's bytes take as long as its backward pass. If they took longer, everybody would wait for the
+# network, and it should begin early: make the first bucket small. If they took less, the network would be done with
+# each bucket before the next is full. Only the last sum would be left at the end: make the last bucket small.
 #
-# A small model on two nodes with a slow connection, in seconds and bytes. This puzzle's prices know latency and sizes
-# already; these are those of {{priced.layers}} layers with {{12 * GPT_2_XL.hidden**2 / MILLION:.0f}} million
-# parameters each.
+# ### On real GPUs
+#
+# A small model on two nodes with a slow connection, in seconds and bytes: {{priced.layers}} layers with
+# {{12 * GPT_2_XL.hidden**2 / MILLION:.0f}} million parameters each.
 #
 # ![What a step takes](picture:priced)
 #
 # Here buckets matter less than in the puzzle. One call for each layer takes {{each_ahead.seconds:.3f}} s if no rank
 # waits for it before the end, against {{priced.seconds:.3f}} s, and {{each_awaited.seconds:.3f}} s if each is awaited
-# at once. These layers are {{12 * GPT_2_XL.hidden**2 / MILLION:.0f}} times as large as those above, so the
+# at once. These layers are {{12 * GPT_2_XL.hidden**2 / MILLION:.0f}} times as large as those of the puzzle. So the
 # bytes of a sum take far longer than its hops, and a layer is a good bucket by itself. What counts is to overlap. Try
 # it with your puzzle 2: with `from lib import attempt`, `ddp = attempt("ddp")` takes it out of its notebook.
 

@@ -2,13 +2,13 @@
 # # Puzzle 20: Hierarchical all-reduce
 #
 # Sum {{small / MILLION}} MB of gradients over {{gpus}} GPUs, in {{node}} nodes of {{node}}. One ring through all of
-# them has {{2 * (gpus - 1)}} hops, and goes at the pace of its slowest link: {{2 * (gpus - 1)}} hops of
-# {{far * MILLION:.0f}} µs, and {{2 * (gpus - 1) * small / gpus / MILLION:.0f}} MB over a network card that carries
-# {{card / BILLION}} GB a second. That is {{one_card(small):.1f}} ms. In the meantime the links inside the nodes,
-# which carry {{inside / BILLION}} GB a second, are idle nine tenths of the time, and of the {{node}} cards of each
-# node {{node - 1}} do nothing at all.
+# them has {{2 * (gpus - 1)}} hops, and goes at the pace of its slowest link: {{one_card(small):.1f}} ms. Meanwhile
+# the fast links inside the nodes are idle nine tenths of the time, and of the {{node}} network cards of each node
+# only one works.
 #
 # The sum of {{gpus}} gradients is the sum of {{node}} sums of {{node}}. Can you use that?
+#
+# ![Rank 0 of this puzzle with one ring for all](picture:one_ring)
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -62,23 +62,22 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Data parallel: 16 ranks in 4 nodes of 4, a micro-batch on each, every rank with all weights and all optimizer states,
-# and in the end all of them updated on all ranks. The axis `shard` of the mesh is the four ranks of a node; the axis `replica` is four ranks at the same
-# place in their nodes.
+# Train with data parallel on 4 nodes of 4 ranks, a micro-batch on each. As in puzzle 8, `axis="shard"` is the ranks
+# of your node, and `axis="replica"` the ranks at your place in all nodes.
 #
-# The layers and the links between nodes are those of puzzle 19, where a tick is {{tick}} µs. Inside a node a hop
-# takes less than a third of the time, and bytes a tenth: `cost=RingCost(backward=2, latency=0.03,
-# bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760)`. A collective takes one layer here, not a list,
-# and a ring that leaves a node is as slow as the links between nodes all the way round. The links of a rank carry its
-# calls one after another, in the order in which they were made: a call inside the node that is made behind one between
-# nodes waits for that one.
+# | | a hop takes | elements in a tick |
+# |---|---|---|
+# | inside a node | {{cost.latency}} ticks | {{cost.bandwidth}} |
+# | as soon as a ring leaves its node | {{cost.latency_across}} ticks | {{cost.bandwidth_across}} |
 #
-# The grader holds you to this: {{ideas}}
+# A rank's calls go one after the other, in the order in which you start them. So a quick call inside the node waits
+# if a slow one was started before it.
 #
-# Target, for 4 nodes of 4 and 8 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+# - Every rank begins and ends with all weights and all optimizer states.
+# - {{ideas}}
+# - A collective takes one layer here, not a list. Other meshes are tried, too.
 #
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -115,23 +114,27 @@ prices = RingCost(
     backward=2, latency=0.03, bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760
 )
 nodes = {"ranks": 16, "layers": 8, "batches": 16, "node_size": 4}
-done = run(hierarchical, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes)
-draw(done)
+draw(run(hierarchical, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes))
 
 # %%
-# The same run, step by step, with the line of your code that rank 0 is at.
-play(done.models[0])
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("hierarchical")
+# Right? Fast and small enough? At other sizes, too?
 grade(hierarchical)
 
 # %% [markdown]
-# ## Where the time goes
+# ## When it passes
 #
-# Here is rank 0 with one ring for all, and with your three calls.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. There are two networks here. While one works for a
+# layer, what can the other do, and what can be computed? [Puzzle 12](p12_prefetch.ipynb) shows how to keep several
+# chains under way. To watch your own run, with the line that rank 0 is at:
+
+# %%
+done = run(hierarchical, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes)
+play(done.models[0])
+
+# %% [markdown]
+# ### Where the time goes
 #
-# ![One ring](picture:one_ring)
+# Here is rank 0 with three calls instead of one ring:
 #
 # ![In the node, across, in the node](picture:three_calls)
 #
@@ -142,13 +145,14 @@ grade(hierarchical)
 # | reduce-scatter, all-reduce of a quarter, all-gather | {{few}} x {{quick}} + {{few}} x {{slow}} | {{in_node:.2f}} + {{all_across / 4:.1f}} | {{of_a_layer(ours)}} |
 #
 # There are two gains. Only {{few}} of {{2 * few}} hops are slow ones, instead of all {{2 * (ranks - 1)}}. And there
-# are four rings across, one for each place in the node, at the same time: each carries a quarter, over a card of its
+# are four rings across at the same time, one for each place in the node. Each carries a quarter, over a card of its
 # own.
 #
-# **Half of this is the simulation's way of counting, so be careful with it.** One ring through all nodes uses one
-# card of each node, and so does ours. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each
-# card*, and then no card is idle. What your program gains over that is latency alone, and large sums hardly care
-# about latency. In figures, for the {{gpus}} GPUs from above:
+# **Half of this comes from the way our machine counts, so be careful with it.** Our one ring through all nodes uses
+# one card of each node. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each card*, and then
+# no card is idle. Your program is faster than that in its latency alone, and large sums hardly care about latency.
+# For the {{gpus}} GPUs of the first lines, with hops of {{far * MILLION:.0f}} µs between nodes, cards of
+# {{card / BILLION}} GB/s and links of {{inside / BILLION}} GB/s inside:
 #
 # | | {{small / MILLION}} MB | {{large / BILLION}} GB |
 # |---|---|---|
@@ -156,12 +160,12 @@ grade(hierarchical)
 # | eight rings, eight cards | {{all_cards(small):.2f}} ms | {{all_cards(large):.1f}} ms |
 # | in the node, across, in the node | {{in_levels(small):.2f}} ms | {{in_levels(large):.1f}} ms |
 #
-# For {{large / BILLION}} GB the eight flat rings win: they use the links in the nodes and the cards at the same time,
+# For {{large / BILLION}} GB the eight flat rings win. They use the links in the nodes and the cards at the same time,
 # while of your three calls each waits for the one before. For small sums, for many nodes, and where eight GPUs share
 # a card, the hierarchy wins.
 
 # %% [markdown] tags=["solution"]
-# ## The programs above
+# ### The programs of the table
 #
 # Puzzle 2 on this machine, and the program between the two: it sums in the node and then sums everything across.
 
@@ -239,12 +243,12 @@ compare(
 )
 
 # %% [markdown] tags=["solution"]
-# ## Faster: one stage in each backward
+# ### Faster: one stage in each backward
 #
 # The three calls of a layer take {{of_a_layer(ours)}} ticks, and a backward takes {{cost.backward}}. So they fit
 # beside the backward passes of other layers. But each needs the result of the one before, so a rank must come back to
-# start it: after each backward it takes what has arrived, and starts the next stage of the two layers above, and the
-# first stage of its own. That makes {{overlap.time}} ticks.
+# start it. After each backward it takes what has arrived, starts the next call of the two layers above, and starts
+# the first call of its own. That makes {{overlap.time}} ticks.
 
 
 # %% tags=["solution"]
@@ -297,20 +301,21 @@ async def hierarchical_overlap(model: Model) -> Model:
 draw(in_nodes(hierarchical_overlap).models[0])
 
 # %% [markdown] tags=["solution"]
-# ## The star: updates fill the gaps
+# ### The star: updates fill the gaps
 #
-# Computing alone takes {{computing}} ticks, since every rank updates all layers itself. What is left above that are the
-# three calls of the lowest layer, which have no backward to hide behind. But updates can wait, and a rank that has some
-# left does them meanwhile. What waits need not be large, either: until a layer is updated, a quarter of its gradient
-# is enough, and the gather is started just before. That takes {{filled.time}} ticks, with no wait at all, and less
-# memory: {{filled.memory}} elements.
+# Computing alone takes {{computing}} ticks, since every rank updates all layers itself. What is left above that are
+# the three calls of the lowest layer, which have no backward to hide behind. But updates can wait, and a rank that
+# has some left does them meanwhile. What waits need not be large, either: until a layer is updated, a quarter of its
+# gradient is enough, and the gather is started just before. That takes {{filled.time}} ticks, with no wait at all,
+# and less memory: {{filled.memory}} elements.
 #
-# From layer 3 down there is an update after each backward, and by its end the sum in the node is there, so that the
-# one across runs under the next backward. Four updates are left for the end: one for each of the sums in the node, and
-# two for the one across.
+# From layer 3 down there is an update after each backward. By its end the sum in the node is there, so the one across
+# runs under the next backward. Four updates are left for the end: one for each of the sums in the node, and two for
+# the one across.
 #
-# The second program below does with the memory of the answer, and takes {{tight.time}} ticks. At the top there is no room for a gradient
-# that is on its way beside the next one, so its sum in the node is awaited at once, and so are the last three, which the gathers wait for.
+# The second program below does with the memory of the answer, and takes {{tight.time}} ticks. At the top there is no
+# room for a gradient that is on its way beside the next one. So its sum in the node is awaited at once. So are the
+# last three, since the gathers need them.
 
 
 # %% tags=["solution"]
@@ -428,17 +433,16 @@ async def hierarchical_in_29_02(model: Model) -> Model:
 draw(in_nodes(hierarchical_in_28).models[0])
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# Horovod has these three steps, as `HOROVOD_HIERARCHICAL_ALLREDUCE`. NCCL decides by itself: for small sums it has
+# Horovod has these three steps, as `HOROVOD_HIERARCHICAL_ALLREDUCE`. NCCL decides by itself. For small sums it has
 # trees, since version 2.4, whose hops grow with the logarithm of the ranks, and for large ones its many rings. Where
 # the switch of a node can add (NVLS, on an H100), it does so for the part in the node, since version 2.18 with a tree
 # between the nodes. Hybrid sharding (puzzle 8) has the same three steps by its nature: a reduce-scatter in the node,
 # an all-reduce of each piece across, and an all-gather in the node, of weights instead of gradients. ZeRO++ (arXiv
 # 2306.10209) reduces its gradients in two levels, too.
-
-# %% [markdown]
-# ## On real GPUs
+#
+# ### On real GPUs
 #
 # The model and the machine of puzzle 19.
 #
@@ -446,8 +450,8 @@ draw(in_nodes(hierarchical_in_28).models[0])
 #
 # That is more than the {{bucketed.seconds:.3f}} s of puzzle 19, for two reasons. Our solution waits for each of its
 # calls, and nothing overlaps: with the idea of the star it is {{priced_overlap.seconds:.3f}} s. And the machine gives
-# a ring that leaves a node the cards of all its GPUs, as NCCL does, so a flat ring is better than in this puzzle's
-# prices (see "Where the time goes"): waiting for one flat ring for each layer takes {{priced_flat.seconds:.3f}} s.
+# a ring that leaves a node the cards of all its GPUs, as NCCL does. So one flat ring for each layer, awaited at once,
+# takes {{priced_flat.seconds:.3f}} s.
 
 # %% tags=["priced"]
 from lib.real import A100_40_P4D, GPT_2_XL, report
