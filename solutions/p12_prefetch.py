@@ -176,12 +176,13 @@ play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
 # **however large the layer is**. A backward pass takes twice as long and has twice as much to hide, so it needs just
 # as many. Over NVLink, with {{IN_NODE}} GB a second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}} would do.
 #
-# ### A skill for many stars: several chains at once
+# ### A skill: several chains at once
 #
-# What is done for a layer is a *chain*. In data parallel it is a backward, a sum and an update, and each needs the
-# one before it. If you finish the chain of one layer before you begin the next, the rank waits for every sum. So have
-# several chains under way. **In each turn of a loop, let every chain take one step**: start what can be started,
-# compute, and take what has arrived meanwhile. A dictionary keeps the calls that are under way, by layer.
+# Many stars want this. What is done for a layer is a *chain*. In data parallel it is a backward, a sum and an update,
+# and each needs the one before it. If you finish the chain of one layer before you begin the next, the rank waits for
+# every sum. So have several chains under way. **In each turn of a loop, let every chain take one step**: start what
+# can be started, compute, and take what has arrived meanwhile. A dictionary keeps the calls that are under way, by
+# layer.
 #
 # In the second program below, a turn does the backward of this layer and starts its sum. Then it updates the layer
 # above, whose sum was started one turn ago. After the loop, the last chain is brought to its end.

@@ -16,7 +16,7 @@
 #
 # ![Partial sums before an all-reduce, and the sum after it](picture:sum_of_all)
 #
-# Only the first two know pieces: `forward`, `backward` and `loss` want their input whole. The `layer` of an
+# An input is always whole: `model.forward`, `model.backward` and `model.loss` refuse a partial sum. The `layer` of an
 # all-reduce is the tensor's own: `forward(3, ...)` gives an activation of layer 4, and `backward(3, ...)` a gradient
 # of layer 2.
 
@@ -114,7 +114,7 @@ grade(tensor_parallel)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants something to compute while a sum is on its
-# way. To watch your own run, with the line that each rank is at:
+# way, as in [puzzle 12](p12_prefetch.ipynb). To watch your own run, with the line that each rank is at:
 
 # %%
 play(run(tensor_parallel, ranks=4, layers=8, batches=1))

@@ -15,7 +15,8 @@
 #
 # ![Partial sums before a reduce-scatter, and slices of the sum after it](picture:sum_in_slices)
 #
-# `forward`, `backward` and `loss` want the whole sequence, since in attention each token looks at all before it.
+# `model.forward`, `model.backward` and `model.loss` want the whole sequence, since in attention each token looks at
+# all before it.
 
 # %%
 from drawing import beside_target, compare, draw, draw_primitive, play

@@ -126,7 +126,8 @@ grade(buckets)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. When does the network begin, and what is left when the
-# last call is done? To watch your own run, with the line that rank 0 is at:
+# last call is done? [Puzzle 12](p12_prefetch.ipynb) shows how to keep several calls under way. To watch your own run,
+# with the line that rank 0 is at:
 
 # %%
 done = run(buckets, ranks=16, layers=24, batches=16, node_size=8, cost=prices)

@@ -62,4 +62,4 @@ def test_each_page_whose_star_hides_communication_points_to_the_example_of_that_
     pages = {puzzles()[name].file for name in wants - {"prefetch"}} | {"laboratory", "for_real"}
     for page in sorted(pages):
         assert "(p12_prefetch.ipynb)" in (SOLUTIONS / f"{page}.py").read_text(encoding="utf-8"), page
-    assert "# ## A skill: several chains at once" in (SOLUTIONS / "p12_prefetch.py").read_text(encoding="utf-8")
+    assert "# ### A skill: several chains at once" in (SOLUTIONS / "p12_prefetch.py").read_text(encoding="utf-8")
