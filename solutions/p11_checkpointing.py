@@ -10,7 +10,7 @@
 #
 # ```python
 # out = model.forward(layer, inp, weight)                     # keeps nothing, as before
-# out, saved = model.forward(layer, inp, weight, keep="all")  # store it: model.activations["any key"] = saved
+# out, saved = model.forward(layer, inp, weight, keep="all")  # "selective" keeps less
 # grad, grad_in = model.backward(layer, inp, grad_out, weight, saved=saved)
 # ```
 #
@@ -22,8 +22,9 @@
 # | `"selective"` | {{part}} inputs | {{cost.backward + cost.recompute_selective}} ticks | {{selective.time:.2f}} | {{selective.memory}} |
 # | `"all"` | {{whole}} inputs | {{cost.backward}} ticks | {{everything.time:.2f}} | {{everything.memory}} |
 #
-# `"selective"` keeps what is slow to make again, and leaves out what is large and quick to make. While a backward
-# runs, everything inside its layer is in memory, whether it was kept or made again.
+# Store `saved` in `model.activations`. `"selective"` keeps what is slow to make again, and leaves out what is large
+# and quick to make. While a backward runs, everything inside its layer is in memory, whether it was kept or made
+# again.
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -72,7 +73,7 @@ PUZZLE = {
 #
 # Train plainly, as in puzzle 0, at these prices.
 #
-# - One rank begins and ends with all weights and all optimizer states.
+# - The rank begins and ends with all weights and all optimizer states.
 # - `keep=` and `saved=` are allowed. The grader tries other sizes, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
@@ -359,7 +360,7 @@ def at_these_prices(fn: Callable[[Model], object], layers: int = 12, batches: in
 def three_ways_to_keep(static: bool = False) -> Figure:
     """One layer with nothing kept, a part, and all."""
     done = at_these_prices(three_ways, layers=1, batches=3)
-    return draw(done, title='keep nothing, "selective", "all"', static=static)
+    return draw(done, title="three ways to keep", static=static)
 
 
 def nothing_kept(static: bool = False) -> Figure:

@@ -145,10 +145,10 @@ play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
 #
 # ![The next gather ahead](picture:one_ahead)
 #
-# The price is memory: {{ours.memory}} elements instead of {{plain.memory}}. What is on its way is the gray band. In
-# the backward pass two whole weights are in memory at a time, the one in use and the next, and beside them the
-# gradient of the layer above, which is being summed. If you gather two ahead, there are three whole weights, for
-# nothing: the network is not done any earlier.
+# The price is memory: {{ours.memory}} elements instead of {{plain.memory}}. What is on its way is the band *in
+# flight*. In the backward pass two whole weights are in memory at a time, the one in use and the next, and beside
+# them the gradient of the layer above, which is being summed. If you gather two ahead, there are three whole weights,
+# for nothing: the network is not done any earlier.
 #
 # How far does this go? Here are both programs at other prices of a collective:
 #

@@ -64,7 +64,7 @@ PUZZLE = {
 # - Each layer is on one rank, and all ranks have equally many.
 # - At other sizes, layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
 #
-# In which order a rank does its work is the whole puzzle.
+# The order in which a rank does its work is the whole puzzle.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 

@@ -7,7 +7,7 @@
 #
 # ![Rank 0 with FSDP in each stage, in the order of puzzle 14](picture:depth)
 #
-# The thin columns on rank 0 are its collectives. `mesh={"stage": 4, "shard": 2}` gives two pipelines, side by side.
+# Gathers are marked ▲ and reduce-scatters ▼. `mesh={"stage": 4, "shard": 2}` gives two pipelines, side by side.
 # Layers are dealt to the stages like cards. The two ranks of a stage have a half of each of its weights and states:
 #
 # | | layers 0, 4 | layers 1, 5 | layers 2, 6 | layers 3, 7 |
@@ -61,9 +61,9 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train this pipeline. Weights are large, as in real models: as
-# {{cost.weight_elements // cost.activation_elements:word}} activations of a micro-batch. A collective takes
-# {{cost.collective}} ticks, a send and a receive {{cost.send}} each.
+# Train this pipeline. Weights are large, as in real models: a layer's weight has as many elements as
+# {{cost.weight_elements // cost.activation_elements:word}} activations. A collective takes {{cost.collective}} ticks,
+# a send and a receive {{cost.send}} each.
 #
 # - A rank begins and ends with its shard of its stage's layers: `model.load_weights(layer, shard, shards)`.
 # - {{ideas}}

@@ -74,7 +74,7 @@ PUZZLE = {
 
 # %%
 async def zero_bubble(model: Model) -> Model:
-    """One forward, one backward, with the weight's half of a backward where the rank would wait."""
+    """A pipeline whose backwards are done in halves."""
     ### BEGIN SOLUTION
     share = model.LAYERS // model.RANKS
     mine = range(model.rank * share, (model.rank + 1) * share)

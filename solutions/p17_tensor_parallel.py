@@ -9,16 +9,16 @@
 # *these* add to the output, a *partial sum*:
 #
 # ```python
-# out = model.forward(layer, inp, piece, partial=True)   # a share of the time; as large as the output
-# grad, grad_in = model.backward(layer, inp, grad_out, piece, partial=True)   # `grad_in` is a partial sum
-# out = await model.allreduce(out, layer + 1)            # the partial sums of all ranks, added up
+# out = model.forward(layer, inp, piece, partial=True)  # a share of the time
+# grad, grad_in = model.backward(layer, inp, grad_out, piece, partial=True)
+# out = await model.allreduce(out, layer + 1)           # all partial sums, added up
 # ```
 #
 # ![Partial sums before an all-reduce, and the sum after it](picture:sum_of_all)
 #
-# An input is always whole: `model.forward`, `model.backward` and `model.loss` refuse a partial sum. The `layer` of an
-# all-reduce is the tensor's own: `forward(3, ...)` gives an activation of layer 4, and `backward(3, ...)` a gradient
-# of layer 2.
+# `out` and `grad_in` are partial sums, as large as the whole. An input is always whole: `model.forward`,
+# `model.backward` and `model.loss` refuse a partial sum. The `layer` of an all-reduce is the tensor's own:
+# `forward(3, ...)` gives an activation of layer 4, and `backward(3, ...)` a gradient of layer 2.
 
 # %%
 from drawing import beside_target, compare, draw, draw_primitive, play

@@ -132,8 +132,8 @@ play(run(sequence_parallel, ranks=4, layers=8, batches=1, cost=long_sequences))
 # %% [markdown]
 # ### What it costs
 #
-# Here is tensor parallel at the same prices, then sequence parallel. In the first, the orange band of activations
-# grows by a whole input with each layer. In the second, it grows by a quarter.
+# Here is tensor parallel at the same prices, then sequence parallel. In the first, the band of activations grows by a
+# whole input with each layer. In the second, it grows by a quarter.
 #
 # ![Tensor parallel](picture:whole_activations)
 #
