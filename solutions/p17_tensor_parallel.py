@@ -123,9 +123,11 @@ play(run(tensor_parallel, ranks=4, layers=8, batches=1))
 # ### Why the batch is not enough
 #
 # Llama 3 405B was trained on {{gpus}} GPUs, with {{batch / 2**20:.0f}} million tokens in a batch (arXiv 2407.21783).
-# That sounds like a lot, but it is {{batch // tokens}} sequences of {{tokens}} tokens. If every GPU took one
-# sequence, {{gpus - batch // tokens}} GPUs would have none: {{8 - 8 * (batch // tokens) // gpus:word}} of eight would
-# stand still. A larger batch would not help: beyond some size, a model hardly learns faster from it.
+# That is {{batch // tokens}} sequences of {{tokens}} tokens. If every GPU took one sequence,
+# {{gpus - batch // tokens}} GPUs would have none: {{8 - 8 * (batch // tokens) // gpus:word}} of eight would stand
+# still. With a larger batch a model hardly learns faster. So it ran with {{node}} tensor-parallel ranks in each of
+# {{stages}} stages of a pipeline. The batch is divided over {{gpus // (stages * node)}} such pipelines, and every GPU
+# has work.
 #
 # ### One sequence, four ranks
 #
@@ -242,10 +244,10 @@ draw(run(tensor_parallel_overlap, ranks=4, layers=8, batches=1))
 #   times `shard` ranks.
 # - The ranks of one `tensor` group work on the same micro-batches, all others on different ones.
 #
-# This is the mesh `(R, DP, TP)` of Levanter's issue 325, on which puzzle 8 was built. Your answers to puzzle 8 and to
-# this one are its parts. On two nodes of four ranks, with a replica in each, such a program takes {{cube_of_8.time}}
-# ticks and {{cube_of_8.memory}} elements. With `tensor` as the last axis, the ranks of a `tensor` group have
-# neighboring numbers and sit in the same node, as they should: it is the axis on which everybody waits.
+# This is the mesh `(R, DP, TP)` of Levanter's issue 325, on which puzzle 8 was built. On two nodes of four ranks,
+# with a replica in each, such a program takes {{cube_of_8.time}} ticks and {{cube_of_8.memory}} elements. With
+# `tensor` as the last axis, the ranks of a `tensor` group sit in the same node, as they should: it is the axis on
+# which everybody waits.
 
 
 # %% tags=["solution"]
@@ -305,9 +307,7 @@ draw(three_axes, memory=False)
 #
 # The cut, first by columns and then by rows, is from *Megatron-LM* (Shoeybi et al., arXiv 1909.08053). In attention a
 # rank takes whole heads. PyTorch has `parallelize_module` with `ColwiseParallel` and `RowwiseParallel`, and its
-# `DTensor` calls a partial sum `Partial`. Llama 3 405B ran with {{node}} tensor-parallel ranks, one node, within
-# {{stages}} stages of a pipeline. Its batch is divided over {{gpus // (stages * node)}} such pipelines, and so every
-# GPU has work.
+# `DTensor` calls a partial sum `Partial`.
 
 # %% [markdown]
 # ### On real GPUs
