@@ -16,9 +16,10 @@
 #
 # ![Partial sums before an all-reduce, and the sum after it](picture:sum_of_all)
 #
-# `out` and `grad_in` are partial sums, as large as the whole. An input is always whole: `model.forward`,
-# `model.backward` and `model.loss` refuse a partial sum. The `layer` of an all-reduce is the tensor's own:
-# `forward(3, ...)` gives an activation of layer 4, and `backward(3, ...)` a gradient of layer 2.
+# What the first two give, the output and the gradient of the input, are partial sums, as large as the whole. An input
+# is always whole: `model.forward`, `model.backward` and `model.loss` refuse a partial sum. The `layer` of an
+# all-reduce is the tensor's own: `forward(3, ...)` gives an activation of layer 4, and `backward(3, ...)` a gradient
+# of layer 2.
 
 # %%
 from drawing import beside_target, compare, draw, draw_primitive, play
