@@ -18,12 +18,10 @@ from lib.course.specs import COSTS
 from lib.machine.cost import Shape
 from lib.machine.simulator import LocalSimulator
 from lib.record.codes import read_code
-from lib.record.labels import ExtraLabels, Labels
+from lib.record.labels import Labels
 from lib.record.table import grantable
 from lib.recording.recorder import recorder_for
 from lib.recording.replay import Replay
-from lib.recording.verbs import VERBS
-from lib.recording.wire import ProtocolError
 from lib.running.execution import execute
 from tests import experts
 from tests.test_closed_forms import program as solution
@@ -391,17 +389,6 @@ def test_a_recording_of_a_run_gives_the_same_when_it_is_replayed() -> None:
     outcome = replay.outcome("two levels")
     assert outcome.verify() == "Correct!"
     assert outcome.events == run(program, cost=EXPERTS, **size).events
-
-
-def test_tokens_made_by_hand_are_recorded_with_all_that_is_hidden() -> None:
-    trips = ((frozenset({0}), frozenset({1})), (frozenset({0, 1}), frozenset({2})))
-    labels = Labels("Tokens", 1, 2, batches=frozenset({0, 1}), total_batches=3, extra=ExtraLabels(trips=trips))
-    kind = VERBS["by_hand"][0]
-    written = json.loads(json.dumps(kind.write(None, labels)))  # type: ignore[misc]
-    assert kind.read(Replay(LocalSimulator(Shape.of(1)), 2, 3), written) == labels
-    for wrong in ([[0]], [0], "no", [[[0], ["one"]]]):
-        with pytest.raises(ProtocolError):
-            kind.read(Replay(LocalSimulator(Shape.of(1)), 2, 3), [*written[:-1], [*written[-1][:-1], wrong]])
 
 
 def test_the_log_as_text_has_them() -> None:

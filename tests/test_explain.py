@@ -18,7 +18,8 @@ from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, KeptFact, S
 from lib.explain.words import MOST_WORDS, SENTENCES, sentence, verdict, why
 from lib.learner.model import Model
 from lib.record.labels import Labels
-from lib.recording.lines import read_diary, recorded_run
+from lib.recording.diary import read_diary
+from lib.recording.recorder import recorded_run
 from lib.recording.wire import ProtocolError
 from tests.explain_truth import Log, untrue
 from tests.explained import EACH, FILE, golden, right_recording, table

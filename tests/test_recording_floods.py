@@ -155,12 +155,6 @@ def added(n: int) -> Calls:
         yield ["combine", 0, None, n + 3 + 3 * at, n + 4 + 3 * at]
 
 
-def made_by_hand(n: int) -> Calls:
-    yield from repeat(
-        ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [*range(8)], 16, [[0], 1, "", False, [], [], [[0], 1]]]], n
-    )
-
-
 def stands_still(n: int) -> Calls:
     """A deadlock of many calls."""
     for at in range(n):
@@ -174,7 +168,7 @@ FLOODS: list[Callable[[int], Calls]] = [
     unmatched_and_decided, sent_while_it_is_carried,
     piece_after_piece, pieces_in_another_order, cuts_of_one_load, loaded_twice, gone_long_ago,
     sums, lists_of_sums, other_sums_than_the_others, stored_and_dropped,
-    coroutines_without_end, waited_for_again, trained, added, made_by_hand, stands_still,
+    coroutines_without_end, waited_for_again, trained, added, stands_still,
 ]  # fmt: skip
 
 

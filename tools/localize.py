@@ -36,7 +36,7 @@ from lib.grading.judge import check, judge, over_target
 from lib.grading.verdict import PASS, TODO, Verdict
 from lib.machine.outcome import Outcome
 from lib.record.labels import Labels
-from lib.recording.lines import recorded_run
+from lib.recording.recorder import recorded_run
 from tests.corpus.honest import HONEST
 from tools.mistakes import Mistake, a_mistake, sources
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..record.figures.score import peak_event
-from ..recording.lines import STORED
+from ..recording.diary import STORED
 from .compare import Comparison, _key
 from .lineage import out_of
 from .notes import Call, Kept, Notes

@@ -14,8 +14,7 @@ from ..basics.errors import NOWHERE, Place
 from ..course.layouts import Size
 from ..machine.cost import Cost
 from ..machine.failure import Failure
-from ..recording.lines import STORED
-from ..recording.recorder import LONGEST_KEY
+from ..recording.diary import LONGEST_KEY, STORED
 from .compare import Comparison, whereabouts
 from .costs import larger, slower
 from .lineage import out_of, stored_in

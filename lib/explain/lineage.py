@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
-from ..recording.lines import READ, REPLACED, STORED, TAKEN
+from ..recording.diary import READ, REPLACED, STORED, TAKEN
 from .notes import ADD, COMBINE, LOADS, SHARD, Call, Kept, Notes, Tensor
 
 Signature = tuple[object, ...]

@@ -1,7 +1,7 @@
 """Notes of a run, from its recording: each call with its line, and where each tensor comes from and goes to.
 
 A recording is carried out once more, on a simulator of its own, and nothing but that is believed: only lines and keys
-are taken from what was written down beside it (see ``recording.lines``). No line of a learner's code runs.
+are taken from what was written down beside it (see ``recording.diary``). No line of a learner's code runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..machine.rank_state import RankState
 from ..machine.simulator import LocalSimulator
 from ..record.labels import Labels
 from ..record.table import SEND, stream_of
-from ..recording.lines import READ, ReadDiary, read_diary
+from ..recording.diary import READ, Diary, read_diary
 from ..recording.replay import Replay
 from ..recording.wire import ProtocolError
 
@@ -89,7 +89,7 @@ class Call:
 
 @dataclass(eq=False)
 class Kept:
-    """What a dictionary has done with a tensor: ``way`` is ``recording.lines.STORED`` or another."""
+    """What a dictionary has done with a tensor: ``way`` is ``recording.diary.STORED`` or another."""
 
     at: float  # between two calls of the recording
     way: str
@@ -178,7 +178,7 @@ def noted(
 class NotedReplay(Replay):
     """A replay that notes each call before it is carried out, and what comes of it afterwards."""
 
-    def __init__(self, simulator: LocalSimulator, size: Size, notes: Notes, diary: ReadDiary) -> None:
+    def __init__(self, simulator: LocalSimulator, size: Size, notes: Notes, diary: Diary) -> None:
         super().__init__(simulator, size["layers"], size["batches"], size.get("train", TRAINED[0]))
         self.notes = notes
         self.place = -1  # of the call among those of the recording
@@ -322,7 +322,6 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "shard": (OPERANDS, "index", "total"),
     "combine": (OPERANDS, OPERANDS),
     "add": (OPERANDS, OPERANDS),
-    "by_hand": ("labels",),
 }
 """What the arguments of a verb are, in the order of ``recording.verbs.VERBS``: of those of which notes are taken."""
 

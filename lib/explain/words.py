@@ -16,7 +16,7 @@ from ..basics.errors import numbered, show_call, show_set
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.table import stream_of
-from ..recording.lines import READ, STORED, TAKEN
+from ..recording.diary import READ, STORED, TAKEN
 from .notes import ADD, COMBINE, NO_LINE, PARTS, SHARD, Line
 from .statement import LOOK_AT, CallFact, Explanation, KeptFact, Statement, TensorFact
 

@@ -32,7 +32,7 @@ from ..machine.cost import Cost
 from ..machine.lives import Peak
 from ..machine.outcome import Outcome
 from ..record.figures.score import peak_event
-from ..recording.lines import recorded_run
+from ..recording.recorder import recorded_run
 from ..recording.wire import ProtocolError
 from .answers import answer_in
 

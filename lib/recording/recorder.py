@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, cast
 
 from ..basics.errors import Deadlock, PuzzleError, is_learners_file, line_at
+from ..learner.dist import Dist
+from ..learner.model import Model
 from ..learner.storage import Storage
 from ..machine.cost import Shape
 from ..machine.in_flight import InFlight
@@ -22,13 +24,11 @@ from ..machine.interface import AnySimulator, Simulator, Token
 from ..machine.rank_state import RankState, TensorState
 from ..machine.simulator import LocalSimulator
 from ..record.operations import NO_OPTIONS
+from ..running.execution import execute, left_over
 from ..running.limits import TimeIsUp
+from .diary import LONGEST_KEY, LONGEST_LINE, READ, REPLACED, STORED, TAKEN
 from .replay import MOST, MOST_ERRORS
 from .verbs import VERBS
-
-LONGEST_KEY, LONGEST_LINE = 80, 400  # characters of a key as it is written, and of a line
-STORED, REPLACED, TAKEN, READ = "stored", "replaced", "taken", "read"
-"""What a dictionary does with a tensor: it is stored, another one is stored over it, it is taken out, it is read."""
 
 
 class RecordedTensor(TensorState):
@@ -70,29 +70,26 @@ class RecordedStorage(Storage):
         super().__setitem__(key, tensor)
         if before is not tensor:
             self._note(STORED, key, tensor)
-            if before is not None:
-                self._note(REPLACED, key, before)
+            self._note(REPLACED, key, before)
 
     def __getitem__(self, key: Hashable) -> Any:
-        if (tensor := dict.get(self, key)) is not None:
-            self._note(READ, key, tensor)
+        self._note(READ, key, dict.get(self, key))
         return super().__getitem__(key)
 
     def get(self, key: Hashable, default: Any = None) -> Any:
         """Return the tensor under a key, or what is given for the case that there is none."""
-        if (tensor := dict.get(self, key)) is not None:
-            self._note(READ, key, tensor)
+        self._note(READ, key, dict.get(self, key))
         return super().get(key, default)
 
     def pop(self, key: Hashable, *default: Any) -> Any:
         """Take a tensor out, and return it."""
-        if (tensor := dict.get(self, key)) is not None:
-            self._note(TAKEN, key, tensor)
+        self._note(TAKEN, key, dict.get(self, key))
         return super().pop(key, *default)
 
     def _note(self, way: str, key: Hashable, tensor: Any) -> None:
-        code, at = _place(sys._getframe(2))
-        cast(Recorder, self._simulator).notes.append((way, self._name, key, tensor._token, code, at, None))
+        if tensor is not None:
+            code, at = _place(sys._getframe(2))
+            cast(Recorder, self._simulator).notes.append((way, self._name, key, tensor._token, code, at, None))
 
 
 def recorder_for(shape: Shape) -> Recorder:
@@ -100,19 +97,29 @@ def recorder_for(shape: Shape) -> Recorder:
     return Recorder(RecordedSimulator(shape, graded=True))
 
 
+def recorded_run(
+    fn: Callable[[Model], object], shape: Shape, layers: int, batches: int, timeout: float | None
+) -> tuple[dict[str, Any], PuzzleError | None]:
+    """Run a function on every rank. Return the recording of the run with its diary, and the error that has ended it, if
+    one has."""
+    recorder = recorder_for(shape)
+    dist = Dist.of(shape, recorder.as_simulator)
+    models = [Model(rank, dist, layers, batches) for rank in range(shape.mesh.everyone)]
+    try:
+        execute(fn, models, timeout)
+        return recorder.whole(), left_over(models)
+    except PuzzleError as error:
+        return recorder.whole(), error
+
+
 NOWHERE = ("store", "drop", "wait", "finish", "decide_next", "share", "deadlock")
 """Verbs of which nobody asks where they were written: of a dictionary, that is noted with its key."""
-_known: dict[str, bool] = {}  # by the name of a file whether it is the learner's
 
 
 def _place(frame: FrameType | None) -> tuple[CodeType | None, int]:
     """Return the learner's code that has led to a frame, and the place in it."""
     while frame is not None:
-        file = frame.f_code.co_filename
-        own = _known.get(file)
-        if own is None:
-            own = _known[file] = is_learners_file(file)
-        if own:
+        if is_learners_file(frame.f_code.co_filename):
             return frame.f_code, frame.f_lasti
         frame = frame.f_back
     return None, 0
@@ -173,19 +180,19 @@ class Recorder:
     def __init__(self, simulator: LocalSimulator) -> None:
         self.simulator, self.notes = simulator, Notes()
         self.ranks: list[RankState] = []
+        noting = self.notes.noting
         self.parts = {
-            verb: self.notes.noting(verb, _on_tensor(getattr(TensorState, verb)))
-            for verb in ("shard", "combine", "add")
+            verb: noting(verb, _on_tensor(getattr(TensorState, verb))) for verb in ("shard", "combine", "add")
         }
-        acts: dict[str, Callable[..., Any]] = {"fetch": lambda rank, call, peer: simulator.fetch(call)}
-        acts["decide_next"] = lambda rank: simulator.decide_next()
-        acts["wait"] = lambda rank, call, waiter: simulator.wait(call, waiter)
-        acts["deadlock"] = lambda rank, lines, finished: simulator.deadlock(lines, finished)
+        self._wait = noting("wait", lambda rank, call, waiter: simulator.wait(call, waiter))
+        self._fetch = noting("fetch", lambda rank, call, peer: simulator.fetch(call))
+        self._decide_next = noting("decide_next", lambda rank: simulator.decide_next())
+        self._share = noting("share", simulator.share)
+        self._deadlock = noting("deadlock", lambda rank, lines, finished: simulator.deadlock(lines, finished))
         for name in vars(Simulator):
-            if not name.startswith("_"):
-                act = acts.get(name) or getattr(simulator, name)
-                noted = self.notes.noting(name, act) if name in VERBS else act  # a question is asked, and not noted
-                setattr(self, name if not hasattr(Recorder, name) else f"_{name}", noted)
+            if not name.startswith("_") and not hasattr(Recorder, name):
+                act = getattr(simulator, name)  # a question is asked, and not noted
+                setattr(self, name, noting(name, act) if name in VERBS else act)
 
     @property
     def as_simulator(self) -> AnySimulator:
@@ -194,18 +201,13 @@ class Recorder:
 
     def recording(self) -> dict[str, Any]:
         """Return what has been recorded: ``calls`` and ``failed`` as ``Replay.play`` takes them."""
-        return Writer(self.notes).calls_and_failures()
-
-    def diary(self) -> list[Any]:
-        """Return the lines of these calls, their places, and what dictionaries have done (see ``Writer``), as JSON can
-        carry them."""
-        writer = Writer(self.notes)
-        writer.calls_and_failures()
-        return [writer.lines, writer.places, writer.kept]
+        return {part: written for part, written in self.whole().items() if part != "diary"}
 
     def whole(self) -> dict[str, Any]:
-        """Return the recording with its diary."""
-        return {**self.recording(), "diary": self.diary()}
+        """Return the recording with its diary (see ``Writer``), as JSON can carry them."""
+        writer = Writer(self.notes)
+        diary = [writer.lines, writer.places, writer.kept]
+        return {"calls": writer.calls, "failed": writer.failed, "diary": diary}
 
     # -- what is called in another way than it is recorded ---------------------------------------------------------
 
@@ -217,21 +219,21 @@ class Recorder:
         return state
 
     def wait(self, call: InFlight, waiter: Callable[[], None]) -> bool:
-        return self._wait(call.rank, call, waiter)  # type: ignore[no-any-return,attr-defined]
+        return self._wait(call.rank, call, waiter)  # type: ignore[no-any-return]
 
     def fetch(self, call: InFlight) -> object:
-        return self._fetch(call.rank, call, call.peer)  # type: ignore[attr-defined]
+        return self._fetch(call.rank, call, call.peer)
 
     def decide_next(self) -> bool:
-        return self._decide_next(self.ranks[0])  # type: ignore[no-any-return,attr-defined]
+        return self._decide_next(self.ranks[0])  # type: ignore[no-any-return]
 
     def share(self, rank: RankState, holder: Callable[[], object]) -> None:
         if rank.rank not in self.notes.holders:
             self.notes.holders[rank.rank] = holder
-            self._share(rank, holder)  # type: ignore[attr-defined]
+            self._share(rank, holder)
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
-        return self._deadlock(self.ranks[0], lines, finished)  # type: ignore[no-any-return,attr-defined]
+        return self._deadlock(self.ranks[0], lines, finished)  # type: ignore[no-any-return]
 
 
 def _on_tensor(act: Callable[..., Any]) -> Callable[..., Any]:
@@ -240,14 +242,14 @@ def _on_tensor(act: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Writer:
-    """Writes notes down as plain data. ``lines``: of each call the number of its place among ``places``, which are the
-    number of a line, its text, and its file unless that is the first one. ``kept``: what dictionaries have done, each
-    with the number of calls before, what it did (see ``STORED``), with which tensor, its name, the key, and the place.
-    """
+    """Writes notes down as plain data. ``calls``, and which have ``failed`` at which line. ``lines``: of each call the
+    number of its place among ``places``, which are the number of a line, its text, and its file unless that is the
+    first one. ``kept``: what dictionaries have done, each with the number of calls before, what it did (see
+    ``STORED``), with which tensor, its name, the key, and the place."""
 
     def __init__(self, notes: Sequence[tuple[Any, ...]]) -> None:
-        self.notes = notes
         self.calls: list[list[Any]] = []
+        self.failed: list[list[Any]] = []
         self.lines: list[int] = []
         self.places: list[list[Any]] = []
         self.kept: list[list[Any]] = []
@@ -255,46 +257,36 @@ class Writer:
         self.numbers_of_calls: dict[object, int] = {}
         self.known: dict[tuple[int, int], int] = {}  # by code and the place in it the number of the line
         self.numbers_of_lines: dict[tuple[str, int], int] = {}
-
-    def calls_and_failures(self) -> dict[str, Any]:
-        """Return the calls that are noted, and which have failed at which line, as plain data."""
-        failed: list[list[Any]] = []
-        for verb, rank, coroutine, arguments, code, place, result in self.notes:
+        for verb, rank, coroutine, arguments, code, place, result in notes:
             line = self._line(code, place)
             if verb not in VERBS:
                 number = self.numbers.get(arguments)
                 if number is not None:
                     self.kept.append([len(self.calls), verb, number, rank, repr(coroutine)[:LONGEST_KEY], line])
                 continue
-            values = [
-                argument if kind.write is None else kind.write(self, argument)
-                for kind, argument in zip(VERBS[verb], (*arguments, NO_OPTIONS), strict=False)
-            ]
-            self._write([verb, rank, coroutine, *values], line)
+            try:
+                values = [
+                    argument if kind.write is None else kind.write(self, argument)
+                    for kind, argument in zip(VERBS[verb], (*arguments, NO_OPTIONS), strict=False)
+                ]
+            except KeyError:  # a tensor made by hand, or of another run: the call has failed, and is not recorded
+                continue
+            self.calls.append([verb, rank, coroutine, *values])
+            self.lines.append(line)
             if isinstance(result, PuzzleError) and verb != "deadlock":
-                failed.append([len(self.calls) - 1, str(result.line)])
+                self.failed.append([len(self.calls) - 1, str(result.line)])
             else:
                 self._enter(result)
-        return {"calls": self.calls, "failed": failed}
-
-    def number(self, token: Token) -> int:
-        """Return the number of a tensor. One made by hand, or of another machine, is first entered as made up."""
-        if token not in self.numbers:
-            self._write(["by_hand", 0, None, VERBS["by_hand"][0].write(self, token.labels)], self._line(None, 0))  # type: ignore[misc]
-            self.numbers[token] = len(self.numbers)
-        return self.numbers[token]
-
-    def _write(self, call: list[Any], line: int) -> None:
-        self.calls.append(call)
-        self.lines.append(line)
 
     def _enter(self, result: object) -> None:
         """Number the tensors and calls that a call has made."""
-        for one in _things(result):
-            if isinstance(one, TensorState):
-                self.numbers[one] = len(self.numbers)
-            else:
-                self.numbers_of_calls[one] = len(self.numbers_of_calls)
+        if isinstance(result, TensorState):
+            self.numbers[result] = len(self.numbers)
+        elif isinstance(result, InFlight):
+            self.numbers_of_calls[result] = len(self.numbers_of_calls)
+        elif isinstance(result, (tuple, list)):
+            for one in result:
+                self._enter(one)
 
     def _line(self, code: CodeType | None, place: int) -> int:
         """Return the number of a place."""
@@ -307,11 +299,3 @@ class Writer:
                 text = linecache.getline(file, number).strip()[:LONGEST_LINE] if file else ""
                 self.places.append([number, text, "" if file in ("", first) else Path(file).name])
         return self.known[key]
-
-
-def _things(result: object) -> Iterator[object]:
-    if isinstance(result, (TensorState, InFlight)):
-        yield result
-    elif isinstance(result, (tuple, list)):
-        for one in result:
-            yield from _things(one)

@@ -13,10 +13,10 @@ from ..machine.check import TRAINED
 from ..machine.in_flight import InFlight
 from ..machine.mesh import Axis
 from ..machine.outcome import Outcome
-from ..machine.rank_state import RankState, TensorState, made_by_hand
+from ..machine.rank_state import RankState, TensorState
 from ..machine.simulator import LocalSimulator
 from ..record.events import Event
-from ..record.labels import NO_EXTRA, ExtraLabels, Labels
+from ..record.labels import Labels
 from ..record.table import collective, computation
 from ..running.execution import cause, place_at
 from .safe import LONGEST_TEXT, number, presentable, shown
@@ -28,13 +28,6 @@ MOST, MOST_BYTES = 500_000, 1 << 25
 MOST_ERRORS = 100
 """Errors of each rank: a run in which every rank makes the same mistake comes to its end, and tells where it is."""
 OFTEN = 256  # calls between two looks at the clock
-
-
-def _pieces_of(extra: ExtraLabels) -> int:
-    return len(extra.parts) + len(extra.heads[0])
-
-
-PLAIN = _pieces_of(NO_EXTRA)  # of nearly all tensors, and asked of every operand
 
 
 class Replay:
@@ -82,18 +75,13 @@ class Replay:
                     for one in self.errors[made:]:
                         place_at(one, self.state.rank, self.state.tick)
                     error.line = lines.get(place, "")
-                    if place not in lines or self.too_many_errors:
+                    if place not in lines or self.failures > MOST_ERRORS * len(self.ranks):
                         return
                 else:
                     if place in lines:
                         raise ProtocolError(f"{call[0]} is marked as failed, and succeeds")
         finally:
             witnessed.reset(token)
-
-    @property
-    def too_many_errors(self) -> bool:
-        """Whether so many calls have failed that no more are carried out."""
-        return self.failures > MOST_ERRORS * len(self.ranks)
 
     def carry_out(self, call: object) -> Any:
         """Return the result of one call. Raise PuzzleError for a mistake, and ProtocolError for what is no call."""
@@ -115,12 +103,7 @@ class Replay:
                 return None  # by an object that Python frees late: it matters no more
             raise ProtocolError(f"{verb} of a rank that has finished")
         act, reads = self.acts[verb]
-        if len(reads) == 1:  # most often, and then two: a twentieth less of a replay without lists
-            result = act(state, reads[0](self, call[3]))
-        elif len(reads) == 2:
-            result = act(state, reads[0](self, call[3]), reads[1](self, call[4]))
-        else:
-            result = act(state, *[read(self, argument) for read, argument in zip(reads, call[3:], strict=True)])
+        result = act(state, *[read(self, argument) for read, argument in zip(reads, call[3:], strict=True)])
         if result is not None and result.__class__ is not bool:
             self._enter(result)
         return result
@@ -138,8 +121,7 @@ class Replay:
 
     def count(self, labels: Labels) -> None:
         """Count the pieces of a tensor. Raise PuzzleError for too many in a run."""
-        extra = labels.extra
-        self.pieces += len(labels.shards) + (PLAIN if extra is NO_EXTRA else _pieces_of(extra))
+        self.pieces += len(labels.shards) + len(labels.extra.parts) + len(labels.extra.heads[0])
         if self.pieces > MOST_PIECES:
             problem = "the tensors of this run have too many pieces"
             raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together")
@@ -207,16 +189,13 @@ class Replay:
         self.simulator.drop(state, tensor)
 
     def _shard(self, state: RankState, tensor: TensorState, index: int, total: int) -> TensorState:
-        return _of_a_rank(tensor).shard(index, total)
+        return tensor.shard(index, total)
 
     def _combine(self, state: RankState, one: TensorState, other: TensorState) -> TensorState:
-        return _of_a_rank(one).combine(of_kind(other, [one.labels.kind]))
+        return one.combine(of_kind(other, [one.labels.kind]))
 
     def _add(self, state: RankState, one: TensorState, other: TensorState) -> TensorState:
-        return _of_a_rank(one).add(other)
-
-    def _by_hand(self, state: RankState, labels: Labels) -> TensorState:
-        return made_by_hand(labels)
+        return one.add(other)
 
     def _share(self, state: RankState) -> None:
         self.simulator.share(state, lambda: self.coroutine)
@@ -261,13 +240,6 @@ class Replay:
         self.acts.clear()
         for state in self.ranks:
             state.holder = lambda: None
-
-
-def _of_a_rank(tensor: TensorState) -> TensorState:
-    """Return the tensor. Raise ProtocolError for one made by hand, of which nothing is recorded."""
-    if tensor.rank is None:
-        raise ProtocolError("a tensor that is no rank's")
-    return tensor
 
 
 def _parts(recording: object) -> tuple[list[Any], dict[int, str]]:

@@ -12,11 +12,9 @@ from ..basics.arguments import describe, one_of
 from ..machine.in_flight import InFlight
 from ..machine.rank_state import RankState, TensorState
 from ..record.kinds import ADDED, JOINED, KINDS
-from ..record.labels import NO_EXTRA, ExtraLabels, Labels
+from ..record.labels import Labels
 from ..record.operations import Collective, Computation, Operation
-from ..record.shards import FINEST
 from ..record.table import OPERATIONS
-from ..record.training import KEEP
 from .safe import number, numbers, shown
 from .wire import ProtocolError
 
@@ -126,8 +124,7 @@ def _tensor(kinds: Collection[str]) -> Kind:
             raise ProtocolError("a tensor of another kind")
         return tensor
 
-    # As number has it, without the call, for those that it knows.
-    return Kind(read, lambda writer, token: writer.numbers.get(token) or writer.number(token))
+    return Kind(read, lambda writer, token: writer.numbers[token])
 
 
 def _or_none(kind: Kind) -> Kind:
@@ -163,12 +160,6 @@ def _read_options(reader: Reader, options: object) -> dict[str, Any]:
     return options
 
 
-def _read_piece(reader: Reader, value: object) -> int:
-    if number(value) < 0:
-        raise ProtocolError("no piece")
-    return number(value)
-
-
 def _read_lines(reader: Reader, rows: object) -> dict[int, str]:
     if type(rows) is not list or not all(type(row) is list and len(row) == 2 and type(row[1]) is str for row in rows):
         raise ProtocolError("no lines")
@@ -179,43 +170,6 @@ def _read_axis(reader: Reader, value: object) -> str | tuple[str, ...]:
     if type(value) is not list:
         return shown(_of_type(str)(reader, value), 200)
     return tuple([shown(_of_type(str)(reader, name), 200) for name in value])
-
-
-def _read_trip(homes: Any) -> tuple[frozenset[int] | tuple[frozenset[int], int], ...]:
-    if type(homes) is not list:
-        raise ProtocolError("no labels")
-    return tuple(map(_read_home, homes))
-
-
-def _read_labels(reader: Reader, packed: object) -> Labels:
-    """Return labels from a list of them. Raise ProtocolError for anything that no tensor could have."""
-    if type(packed) is not list or len(packed) != len(Labels._fields) or type(packed[-1]) is not list:
-        raise ProtocolError("no labels")
-    *fields, extra = packed
-    kind, layer, layers, step, batches, total_batches, shards, total = fields
-    if type(kind) is not str or kind not in KINDS or len(extra) != len(ExtraLabels._fields):
-        raise ProtocolError("no labels")
-    parts, of, keep, adapter, homes, trips, heads = extra
-    known = keep in ("", *KEEP) and type(adapter) is bool and type(homes) is type(trips) is list
-    if not known or not 1 <= number(of) <= FINEST >= number(total) >= 1:
-        raise ProtocolError("no labels")
-    some = _read_home(heads)
-    if isinstance(some, frozenset):
-        raise ProtocolError("no heads")
-    homes, trips = tuple(map(_read_home, homes)), tuple(map(_read_trip, trips))
-    rare = ExtraLabels(numbers(parts), of, keep, adapter, homes, trips, some)
-    rare = NO_EXTRA if rare == NO_EXTRA else rare  # the very one that the machine asks for
-    batches, shards = numbers(batches), numbers(shards)
-    layer, layers, step, total_batches = map(number, (layer, layers, step, total_batches))
-    labels = Labels(kind, layer, layers, step, batches, total_batches, shards, total, rare)
-    reader.count(labels)
-    return labels
-
-
-def _read_home(packed: object) -> frozenset[int] | tuple[frozenset[int], int]:
-    if type(packed) is not list or len(packed) != 2 or not 0 <= number(packed[1]) <= FINEST:
-        raise ProtocolError("no home")
-    return (numbers(packed[0]), packed[1]) if packed[1] else numbers(packed[0])
 
 
 _read_plain = _of_type(int, float, bool, str, type(None))
@@ -235,22 +189,9 @@ def _write_anything(writer: Any, value: Any) -> Any:
     return known if -(1 << 62) < known < 1 << 62 else f"a number of {known.bit_length()} bits"
 
 
-def _write_home(home: frozenset[int] | tuple[frozenset[int], int]) -> list[Any]:
-    """Return micro-batches, or a piece of so many, as plain data: micro-batches are pieces of 0."""
-    return [sorted(home), 0] if isinstance(home, frozenset) else [sorted(home[0]), home[1]]
-
-
-def _write_labels(writer: Any, labels: Labels) -> list[Any]:
-    *fields, (parts, of, keep, adapter, homes, trips, heads) = labels
-    extra = [sorted(parts), of, keep, adapter, [*map(_write_home, homes)]]
-    extra += [[[*map(_write_home, one)] for one in trips], _write_home(heads)]
-    return [*[sorted(field) if isinstance(field, frozenset) else field for field in fields], extra]
-
-
 COMPUTATION, COLLECTIVE = Kind(_read_operation(Computation)), Kind(_read_operation(Collective))
 ANYTHING, LAYER = Kind(_read_anything, _write_anything), Kind(read_layer, _write_anything)
 COUNT = Kind(lambda reader, value: number(value), lambda writer, value: min(index(value), 1 << 61))
-PIECE = COUNT._replace(read=_read_piece)
 NUMBERS = Kind(lambda reader, values: numbers(values), lambda writer, values: sorted(values))
 TENSOR, WEIGHT, GRADIENT = _tensor(KINDS), _tensor(["Weight"]), _tensor(ADDED)
 SHARDED = _tensor(JOINED)
@@ -260,7 +201,7 @@ CALL = Kind(
 )
 AXIS = _or_none(Kind(_read_axis, lambda writer, axis: [*axis] if isinstance(axis, tuple) else axis))
 OPTIONS = Kind(_read_options, lambda writer, options: dict(options))
-PLAIN, LABELS = Kind(_read_plain), Kind(_read_labels, _write_labels)
+PLAIN = Kind(_read_plain)
 LINES = Kind(_read_lines, lambda writer, lines: [[rank, line[:LONGEST_LINES]] for rank, line in lines.items()])
 
 VERBS: dict[str, tuple[Kind, ...]] = {
@@ -279,15 +220,14 @@ VERBS: dict[str, tuple[Kind, ...]] = {
     "decide_next": (),
     "store": (TENSOR,),
     "drop": (TENSOR,),
-    "shard": (SHARDED, PIECE, PIECE),
+    "shard": (SHARDED, COUNT, COUNT),
     "combine": (SHARDED, SHARDED),
     "add": (GRADIENT, GRADIENT),
-    "by_hand": (LABELS,),
     "share": (),
     "finish": (),
     "deadlock": (LINES,),
 }
 """Every verb, in the words of ``machine.interface.Simulator``, without the rank. ``fetch`` has the sender as well, of
-a message; ``shard``, ``combine`` and ``add`` are methods of tensors; ``by_hand`` enters one made by hand."""
-AFTERWARDS = ("decide_next", "deadlock", "by_hand")
+a message; ``shard``, ``combine`` and ``add`` are methods of tensors."""
+AFTERWARDS = ("decide_next", "deadlock")
 """The verbs that may still be used for a rank that has finished."""

@@ -19,12 +19,6 @@ class ProtocolError(Exception):
     """Raised for what this library would not have written."""
 
 
-def _check(length: int, longest: int | None) -> None:
-    """Raise ProtocolError for a line that is too long."""
-    if longest is not None and length > longest:
-        raise ProtocolError(f"a line of more than {longest:,} bytes")
-
-
 def parse(line: bytes) -> Any:
     """Return what a line says. Raise ProtocolError for what is no JSON."""
     try:
@@ -52,15 +46,15 @@ class Wire:
         """Return the next line. Raise ProtocolError for one that is too long, EOFError if the other end is closed, or
         TimeoutError."""
         searched = 0
-        while (stop := self.buffer.find(b"\n", searched)) < 0:
+        while (stop := self.buffer.find(b"\n", searched)) < 0 and (longest is None or len(self.buffer) <= longest):
             searched = len(self.buffer)
-            _check(searched, longest)
             self._wait_until(deadline)
             piece = self.end.recv(1 << 16)
             if not piece:
                 raise EOFError
             self.buffer += piece
-        _check(stop, longest)
+        if longest is not None and not 0 <= stop <= longest:
+            raise ProtocolError(f"a line of more than {longest:,} bytes")
         line = bytes(self.buffer[:stop])
         del self.buffer[: stop + 1]
         return line

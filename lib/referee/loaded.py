@@ -15,7 +15,7 @@ from ..grading.submission import AWAITS, LONGEST_SUMMARY
 from ..machine.check import TRAINED
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
-from ..recording.lines import read_diary
+from ..recording.diary import read_diary
 from ..recording.replay import MOST_BYTES, Replay
 from ..recording.safe import LONGEST_ERROR, presentable, shown, unpack_error
 from ..recording.wire import CHARACTER, LONGEST, ProtocolError, parse

@@ -18,12 +18,9 @@ import lib
 from ..basics.errors import PuzzleError
 from ..course.specs import machine_of
 from ..grading.submission import load, summary, switch_off
-from ..learner.dist import Dist
-from ..learner.model import Model
-from ..recording.recorder import Recorder, recorder_for
+from ..recording.recorder import recorded_run
 from ..recording.safe import pack_error
 from ..recording.wire import Wire
-from ..running.execution import execute, left_over
 from ..running.limits import TimeIsUp, alarm
 from ..running.run import check_function
 from . import namespaces
@@ -111,37 +108,30 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         wire.send(["loaded", defined(names), [*map(summary, notes)]])
     except BaseException as error:
         wire.send(["failed", pack_error(_puzzle_error(error))])
-    runs: list[Recorder | None] = []
+    diaries: list[object] = []
     while True:
         request = wire.receive()
-        if "diary" in request:
-            recorder = runs[request["diary"]]
-            wire.send(recorder and recorder.diary())
-        else:
-            wire.send(_run(names, request, runs))
+        wire.send(diaries[request["diary"]] if "diary" in request else _run(names, request, diaries))
 
 
-def _run(names: dict[str, Any], task: dict[str, Any], runs: list[Recorder | None]) -> list[Any]:
-    """Run a function at a size. Return what has been called, and how it ended."""
-    runs.append(None)
+def _run(names: dict[str, Any], task: dict[str, Any], diaries: list[object]) -> list[Any]:
+    """Run a function at a size. Return what has been called, and how it ended. Its diary is for who asks for it."""
+    diaries.append(None)
     if task["name"] not in names:
         return [None, "missing"]
     _limit_next(task["timeout"])
-    recorder: Recorder | None = None
+    recording: dict[str, Any] | None = None
+    error: BaseException | None
     try:
-        fn = names[task["name"]]
-        check_function(fn)
-        size = task["size"]
-        shape = machine_of(size, task["cost"])
-        recorder = runs[-1] = recorder_for(shape)
-        dist = Dist.of(shape, recorder.as_simulator)
-        models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
-        execute(fn, models, task["timeout"])
-        if (left := left_over(models)) is not None:
-            raise left
-        return [recorder.recording(), "done"]
-    except BaseException as error:
-        return [recorder and recorder.recording(), "failed", pack_error(_puzzle_error(error, task["name"]))]
+        check_function(names[task["name"]])
+        size, machine = task["size"], machine_of(task["size"], task["cost"])
+        recording, error = recorded_run(names[task["name"]], machine, size["layers"], size["batches"], task["timeout"])
+        diaries[-1] = recording.pop("diary")
+    except BaseException as raised:
+        error = raised
+    if error is None:
+        return [recording, "done"]
+    return [recording, "failed", pack_error(_puzzle_error(error, task["name"]))]
 
 
 def _puzzle_error(error: BaseException, name: str = "") -> PuzzleError:
