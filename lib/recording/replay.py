@@ -16,7 +16,7 @@ from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState, TensorState
 from ..machine.simulator import LocalSimulator
 from ..record.events import Event
-from ..record.labels import Labels
+from ..record.labels import NO_EXTRA, Labels
 from ..record.table import collective, computation
 from ..running.execution import cause, place_at
 from .safe import LONGEST_TEXT, number, presentable, shown
@@ -121,7 +121,9 @@ class Replay:
 
     def count(self, labels: Labels) -> None:
         """Count the pieces of a tensor. Raise PuzzleError for too many in a run."""
-        self.pieces += len(labels.shards) + len(labels.extra.parts) + len(labels.extra.heads[0])
+        self.pieces += len(labels.shards)
+        if labels.extra is not NO_EXTRA:
+            self.pieces += len(labels.extra.parts) + len(labels.extra.heads[0])
         if self.pieces > MOST_PIECES:
             problem = "the tensors of this run have too many pieces"
             raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together")
