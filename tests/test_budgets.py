@@ -60,7 +60,7 @@ def test_only_a_students_own_code_counts(name: str, monkeypatch: pytest.MonkeyPa
 def test_what_the_grader_takes_to_check_is_limited_too_and_said() -> None:
     """A flood of calls is cheap to send."""
     allowance = Allowance(10.0, used=9.0, checked=10.0 * CHECKING - 1)
-    assert not allowance.is_used_up()
+    assert not allowance.used_up()
     allowance.checked += 1
     turn = Turn([Attempt(puzzles()["ddp"], None)], ["ddp"], allowance=allowance)
     assert turn.due() is None and turn.verdicts[0].status == FAIL

@@ -178,13 +178,14 @@ def test_a_leaderboard_shows_every_name_as_it_is(face: Callable[[list[Report]], 
 
 
 def test_those_with_most_points_come_first_and_share_a_place() -> None:
-    rows = leaderboard.standings(CLASS)
-    assert [(row.place, row.score) for row in rows] == [(1, 20)] * len(STRANGE) + [(len(STRANGE) + 1, 14.25)]
-    assert [row.student for row in rows[:-1]] == sorted(STRANGE) and rows[-1].student == "Zoe"
-    assert rows[0].cells == ["15.6 ticks · 2,097,152 elements · ★", ""]
+    heads, rows, _ = leaderboard.table(CLASS)
+    assert heads == ["place", "student", "points", "pass", "stars", "fsdp", "gpipe"]
+    assert [row[::2][:2] for row in rows] == [["1", "20"]] * len(STRANGE) + [[f"{len(STRANGE) + 1}", "14.25"]]
+    assert [row[1] for row in rows[:-1]] == sorted(STRANGE) and rows[-1][1] == "Zoe"
+    assert rows[0][3:] == ["1", "1", "15.6 ticks · 2,097,152 elements · ★", ""]
     assert "Not graded: nobody" in leaderboard.as_html(CLASS)
     plain = [replace(report, verdicts=[replace(one, worth=None) for one in report.verdicts]) for report in CLASS]
-    assert [row.score for row in leaderboard.standings(plain)][-1] == 0.71
+    assert leaderboard.table(plain)[1][-1][2] == "0.71"
 
 
 @pytest.mark.process

@@ -70,15 +70,15 @@ class Judge:
                     self.close()
                     self.code = self.referee.load(submission)
                 verdict = _judged(puzzle, self.code, printed)
-        except Missing:
-            verdict = Verdict(puzzle, TODO, f"not attempted yet: {_file(attempt)} defines no function {puzzle.name}")
+        except Missing as nothing:
+            verdict = Verdict(puzzle, TODO, f"not attempted yet: {nothing}")
         except Exception as error:
             verdict = Verdict(puzzle, ERROR, _failure(error))
         seconds = time.perf_counter() - begun
         self.close()  # so that no puzzle finds what another has left
-        verdict = replace(verdict, message=shown(verdict.message, LONGEST), file=_file(attempt))
+        verdict = replace(verdict, message=shown(verdict.message, LONGEST), printed="".join(printed[:1]))
         hint = f"{called()} grade --hint {puzzle.name}"
-        return replace(verdict, printed="".join(printed[:1]), seconds=seconds, next_hint=hint)
+        return replace(_of(attempt, verdict), seconds=seconds, next_hint=hint)
 
     def close(self) -> None:
         """End the worker that has the file."""
@@ -102,8 +102,10 @@ def _source(submission: Submission, name: str) -> str:
     return next((text for text in reversed(texts) if f"def {name}(" in text), "")
 
 
-def _file(attempt: Attempt) -> str:
-    return getattr(attempt.submission, "file", "")
+def _of(attempt: Attempt, verdict: Verdict) -> Verdict:
+    """Return a verdict with the file and the folder of the attempt."""
+    own = attempt.submission
+    return replace(verdict, file=own.file, folder=own.folder or "") if own else verdict
 
 
 def _failure(error: Exception) -> str:
@@ -145,17 +147,11 @@ class Examiner:
             self.process = FORK.Process(target=_work, args=(theirs, *self.how), daemon=True)
             self.process.start()
             theirs.close()
-        self.request, self.seconds, self.learners, self.begun = request, math.inf, False, 0.0
+        self.request = request
+        self.seconds, self.learners, self.begun = math.inf, False, 0.0
+        """How long what is going on may take, whether a program runs (else it is the grader), and since when."""
         with suppress(OSError):  # it has died: so says the answer
             self.line.send(request)
-
-    def is_running(self) -> bool:
-        """Return whether a program runs, as opposed to what the grader does for itself."""
-        return self.learners
-
-    def is_checking(self) -> bool:
-        """Return whether the calls of a program are carried out again."""
-        return self.seconds < math.inf and not self.learners
 
     def answer(self) -> tuple[Verdict | Found, str] | None:
         """Return the verdict, or what a file defines, and how the code was kept apart, or None while that takes."""
@@ -177,7 +173,7 @@ class Examiner:
         self.close()
         if isinstance(request, Submission):
             return Found([], failed, "" if failed else DIED), ""
-        return Verdict(request.puzzle, FAIL if failed else ERROR, failed or DIED, file=_file(request)), ""
+        return _of(request, Verdict(request.puzzle, FAIL if failed else ERROR, failed or DIED)), ""
 
     def close(self) -> None:
         """End the process, and what it is about."""

@@ -17,6 +17,11 @@ FORMULA = re.compile(r"""(?:^|[,;|"\t\r\n])\s*(?=[=+@\uff1d\uff0b\uff0d\uff20-])
 POINTS = ("points", "points possible")  # what it has of each student besides, where points are given
 
 
+def puzzles_in(reports: Sequence[Report]) -> list[str]:
+    """Return the names of the puzzles on which there are verdicts."""
+    return list(dict.fromkeys(verdict.puzzle.name for report in reports for verdict in report.verdicts))
+
+
 def as_json(reports: Sequence[Report]) -> str:
     """Return the version and all results as JSON. Results of a class name their student, also one without any."""
     whose = [({"student": report.student} if report.student else {}, report.verdicts) for report in reports]
@@ -85,8 +90,7 @@ def as_csv(reports: Sequence[Report]) -> str:
     out = io.StringIO()
     given = any(report.worth for report in reports)
     each, whole = (*COLUMNS, *POINTS[:1] * given), POINTS * given
-    names = list(dict.fromkeys(verdict.puzzle.name for report in reports for verdict in report.verdicts))
-    columns = [f"{name} {column}" for name in names for column in each]
+    columns = [f"{name} {column}" for name in puzzles_in(reports) for column in each]
     writer = csv.DictWriter(out, ["student", "passed", *whole, *columns], restval="", lineterminator="\n")
     writer.writeheader()
     for report in reports:

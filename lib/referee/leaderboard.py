@@ -3,12 +3,11 @@
 import string
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
 
 from ..grading.page import STAR
 from ..grading.verdict import PASS, Report, Verdict
+from .files import puzzles_in
 
-HEADS = ("place", "student", "score", "pass", "stars")
 STYLE = """
 :root { color-scheme: light dark }
 body { font-family: system-ui, sans-serif; margin: 2em }
@@ -19,36 +18,6 @@ td { font-variant-numeric: tabular-nums }
 """
 
 
-class Row(NamedTuple):
-    """A student on the leaderboard. Who has as many points shares a place; ``cells`` has a text for each puzzle."""
-
-    place: int
-    student: str
-    score: float
-    passed: int
-    stars: int
-    cells: list[str]
-
-
-def standings(reports: Sequence[Report]) -> list[Row]:
-    """Return the students who were graded, those with most points first: points where they are given, else scores."""
-    names = _puzzles(reports)
-    found = []
-    for report in reports:
-        if not report.not_graded:
-            score = report.points if report.worth else round(sum(verdict.score for verdict in report.verdicts), 2)
-            own = {verdict.puzzle.name: _figures(verdict) for verdict in report.verdicts}
-            stars = sum(verdict.starred for verdict in report.verdicts)
-            cells = [own.get(name, "") for name in names]
-            found.append(Row(0, report.student, score, report.passed, stars, cells))
-    found.sort(key=lambda row: (-row.score, row.student))
-    return [row._replace(place=1 + sum(other.score > row.score for other in found)) for row in found]
-
-
-def _puzzles(reports: Sequence[Report]) -> list[str]:
-    return list(dict.fromkeys(verdict.puzzle.name for report in reports for verdict in report.verdicts))
-
-
 def _figures(verdict: Verdict) -> str:
     """Return time and memory of a pass, and whether it has the star."""
     if verdict.status != PASS or verdict.time is None or verdict.memory is None:
@@ -56,20 +25,27 @@ def _figures(verdict: Verdict) -> str:
     return " · ".join([*verdict.puzzle.describe(verdict.time, verdict.memory), *[STAR] * verdict.starred])
 
 
-def _table(reports: Sequence[Report]) -> tuple[list[str], list[list[str]], str]:
-    """Return heads, rows and a line on those who are not in the table, or an empty text."""
-    given = any(report.worth for report in reports)
-    heads = ["points" if given and head == "score" else head for head in HEADS] + _puzzles(reports)
-    rows = [
-        [str(row.place), row.student, *(f"{value:g}" for value in row[2:5]), *row.cells] for row in standings(reports)
-    ]
+def table(reports: Sequence[Report]) -> tuple[list[str], list[list[str]], str]:
+    """Return heads, a row for each student who was graded, and a line on the others, or an empty text. Those with most
+    come first, of points where they are given, else of scores; who has as much shares a place."""
+    names, given = puzzles_in(reports), any(report.worth for report in reports)
+    heads = ["place", "student", "points" if given else "score", "pass", "stars", *names]
+    whole = [report.points if report.worth else sum(one.score for one in report.verdicts) for report in reports]
+    graded = [(round(most, 2), one) for most, one in zip(whole, reports, strict=True) if not one.not_graded]
+    rows = []
+    for most, report in sorted(graded, key=lambda one: (-one[0], one[1].student)):
+        place = 1 + sum(other > most for other, _ in graded)
+        own = {verdict.puzzle.name: _figures(verdict) for verdict in report.verdicts}
+        stars = sum(verdict.starred for verdict in report.verdicts)
+        counted = [f"{place}", report.student, f"{most:g}", f"{report.passed}", f"{stars}"]
+        rows.append([*counted, *(own.get(name, "") for name in names)])
     missing = [report.student for report in reports if report.not_graded]
     return heads, rows, f"Not graded: {', '.join(missing)}" if missing else ""
 
 
 def as_html(reports: Sequence[Report]) -> str:
     """Return an HTML page without scripts that loads nothing. Names are escaped, whatever is in them."""
-    heads, rows, missing = _table(reports)
+    heads, rows, missing = table(reports)
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
     body = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return (
@@ -81,10 +57,10 @@ def as_html(reports: Sequence[Report]) -> str:
 
 def as_markdown(reports: Sequence[Report]) -> str:
     """Return the leaderboard as a table in Markdown."""
-    heads, rows, missing = _table(reports)
+    heads, rows, missing = table(reports)
     lines = [heads, ["---"] * len(heads), *([_as_text(cell) for cell in row] for row in rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n" + (f"\n{_as_text(missing)}\n" if missing else "")
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{text}\n" + (f"\n{_as_text(missing)}\n" if missing else "")
 
 
 def _as_text(cell: str) -> str:

@@ -88,26 +88,23 @@ class Loaded:
         }  # fmt: skip
         try:
             self.worker = start(submission.folder)
-            self.watch(timeout, True)
-            self._send(task)
-            match parse(self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST_LOADED)):
-                case ["loaded", list() as defines, [str(), str()] as notes]:
-                    self.defines = [name for name in puzzles() if name in defines]
-                    self.notes = Notes(*(shown(note, LONGEST_SUMMARY) for note in notes))
-                    self.begun = self.worker.printed_bytes()
-                case ["failed", dict() as packed]:
-                    raise _unpacked(packed)
-                case _:
-                    raise tampered("something else", "")
-        except ProtocolError as error:
-            self.failed = tampered(str(error), "")
+            with self._timed(""):
+                self.watch(timeout, True)
+                self._send(task)
+                match parse(self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST_LOADED)):
+                    case ["loaded", list() as defines, [str(), str()] as notes]:
+                        self.defines = [name for name in puzzles() if name in defines]
+                        self.notes = Notes(*(shown(note, LONGEST_SUMMARY) for note in notes))
+                        self.begun = self.worker.printed_bytes()
+                    case ["failed", dict() as packed]:
+                        raise _unpacked(packed)
+                    case _:
+                        raise ProtocolError("something else")
         except PuzzleError as error:
             self.failed = error
         except BaseException:
             self.close()
             raise
-        finally:
-            self.watch(math.inf, False)
 
     def run(self, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
         """Return the outcome of a run at a cost of that name, and append what has been printed to ``printed``.
@@ -161,7 +158,7 @@ class Loaded:
             if self.failed is not None:
                 self.failed.place = Place(detail=name)
                 raise self.failed
-            seconds = self._seconds(size)
+            seconds = self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
             self.watch(seconds, True)
             self._send({"name": name, "size": size, "cost": cost, "timeout": seconds})
             self.runs += 1
@@ -190,9 +187,6 @@ class Loaded:
         self.known.keep(recorded, outcome)
         return outcome
 
-    def _seconds(self, size: Size) -> float:
-        return self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
-
     def close(self) -> None:
         """End the worker, and all that it has started."""
         if self.worker is not None:
@@ -205,7 +199,7 @@ class Loaded:
             )
             got = self.notes.about(raised=True)
             return PuzzleError(f"there is no function {name}", expected=expected, got=got, line="")
-        return Missing()
+        return Missing(f"{self.submission.file} defines no function {name}")
 
     def _send(self, task: dict[str, Any]) -> None:
         assert self.worker is not None

@@ -25,11 +25,12 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
-def call(function: str, *arguments: object) -> None:
-    """Call a function of the C library. Raise OSError if it fails."""
-    if LIBC[function](*arguments) != 0:
+def call(function: str, *arguments: object) -> int:
+    """Call a function of the C library. Return what it returns, or raise OSError if it fails."""
+    if (answer := LIBC[function](*arguments)) < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
+    return int(answer)
 
 
 def prctl(option: int, value: int) -> None:
@@ -122,7 +123,7 @@ def keep_to(view: Sequence[tuple[str, bool]], home: str) -> None:
     if not (here := landlock()):
         return
     every = (1 << RIGHTS.get(here, 16)) - 1 & ~RUN
-    rules = _call(NEW_RULES, struct.pack("=Q", every), ctypes.c_size_t(8), 0)
+    rules = call("syscall", NEW_RULES, struct.pack("=Q", every), ctypes.c_size_t(8), 0)
     masked = [os.path.realpath(path) for path, seen in view if not seen]
     for path in ("/proc", *(path for path, seen in view if seen)):
         for part in _parts(os.path.realpath(path), masked):
@@ -130,7 +131,7 @@ def keep_to(view: Sequence[tuple[str, bool]], home: str) -> None:
     for path, rights in (("/", LIST), (home, every), *((device, READ | WRITE) for device in DEVICES)):
         _allow(rules, path, rights)
     prctl(NO_NEW_PRIVILEGES, 1)
-    _call(RESTRICT, rules, 0)
+    call("syscall", RESTRICT, rules, 0)
     os.close(rules)
 
 
@@ -149,14 +150,6 @@ def _allow(rules: int, path: str, rights: int) -> None:
         file = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             rights &= -1 if os.path.isdir(path) else READ | WRITE | TRUNCATE
-            _call(ADD_RULE, rules, BENEATH, struct.pack("=Qi", rights, file), 0)
+            call("syscall", ADD_RULE, rules, BENEATH, struct.pack("=Qi", rights, file), 0)
         finally:
             os.close(file)
-
-
-def _call(*arguments: object) -> int:
-    """Make a call to the system. Raise OSError if it fails."""
-    if (answer := LIBC.syscall(*arguments)) < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-    return int(answer)

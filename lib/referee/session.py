@@ -1,10 +1,13 @@
 """Attempts of one learner or of a class, graded as many at a time as there are processors."""
 
+import math
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.connection import wait
 
 from ..basics.errors import PuzzleError
@@ -30,36 +33,35 @@ class Allowance:
     used: float = 0.0
     checked: float = 0.0
 
-    def is_used_up(self) -> bool:
-        """Return whether nothing is left."""
-        return self.used >= self.seconds or self.checked >= CHECKING * self.seconds
-
-    def reason(self) -> str:
-        """Return what was used up."""
+    def used_up(self) -> str:
+        """Return what is used up, or an empty text."""
         if self.used >= self.seconds:
             return f"this student's programs have taken {self.used:.0f} s, and {self.seconds:g} are allowed (--budget)"
-        return f"to check the calls of this student's programs has taken {self.checked:.0f} s (--budget)"
+        if self.checked >= CHECKING * self.seconds:
+            return f"to check the calls of this student's programs has taken {self.checked:.0f} s (--budget)"
+        return ""
 
 
 @dataclass(eq=False)
 class Turn:
-    """What is done in one go: files, of which one first looks what they define, and attempts.
+    """What is done in one go: attempts, and files, of which one first looks what they define, and then grades that.
 
-    ``chosen``: the puzzles that count in these files; ``found``: what each defines. What a file attempts is graded at
-    once if it ``goes_on``.
+    ``chosen``: the puzzles that count in these files; ``found``: what each defines; ``whose``: the name of a student,
+    and ``trouble``: what could not be read, and why.
     """
 
     waiting: list[Attempt | Submission]
     chosen: Collection[str] = ()
-    goes_on: bool = False
     allowance: Allowance = field(default_factory=Allowance)
     found: list[tuple[Submission, list[Attempt], Found]] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     left_out: int = 0  # attempts at a puzzle that were too many
+    whose: str = ""
+    trouble: str = ""
 
     def due(self) -> Attempt | Submission | None:
         """Return what is to be done next, or None when the turn is over."""
-        while self.waiting and not self.allowance.is_used_up():
+        while self.waiting and not self.allowance.used_up():
             request = self.waiting.pop(0)
             if not isinstance(request, Attempt):
                 return request
@@ -81,12 +83,11 @@ class Turn:
         elif isinstance(request, Submission):
             attempts = [one for one in attempts_in(request, answer) if one.puzzle.name in self.chosen]
             self.found.append((request, attempts, answer))
-            if self.goes_on:
-                self.waiting[:0] = attempts
+            self.waiting[:0] = attempts
 
     def cut(self, request: Attempt | Submission) -> None:
         """Say that something is not graded, as the allowance is used up."""
-        why = f"not graded: {self.allowance.reason()}"
+        why = f"not graded: {self.allowance.used_up()}"
         if isinstance(request, Attempt):
             names = [request.puzzle.name]
         else:
@@ -122,14 +123,16 @@ class Examiners:
             begun = time.monotonic()
             wait([examiner.line for examiner in taken], OFTEN)
             for examiner, turn in taken.items():
-                turn.allowance.used += examiner.is_running() * (time.monotonic() - begun)
-                turn.allowance.checked += examiner.is_checking() * (time.monotonic() - begun)
+                if examiner.learners:
+                    turn.allowance.used += time.monotonic() - begun
+                elif examiner.seconds < math.inf:  # the calls of a program are carried out again
+                    turn.allowance.checked += time.monotonic() - begun
                 request = examiner.request
                 assert request is not None
                 if (answer := examiner.answer()) is not None:
                     turn.hear(request, answer[0])
                     self.isolation = answer[1] or self.isolation
-                elif turn.allowance.is_used_up():
+                elif turn.allowance.used_up():
                     turn.cut(request)
                     examiner.close()
 
@@ -144,29 +147,15 @@ def session(
 ) -> Report:
     """Return the verdict on each attempt, and on those of the ``chosen`` puzzles in each file. ``plain``: without a
     progress bar. Raise PuzzleError for a file without any."""
-    looks = {at: Turn([one], chosen) for at, one in enumerate(requests) if isinstance(one, Submission)}
-    for _ in examiners.done(looks.values()):
-        pass
-    attempts: list[Attempt] = []
-    for at, one in enumerate(requests):
-        if isinstance(one, Attempt):
-            attempts.append(one)
-            continue
-        [(_, in_file, found)] = looks[at].found
-        if not in_file:
-            raise _nothing_in(one, found, chosen)
-        attempts += in_file
-    turns = [Turn([attempt]) for attempt in attempts]
+    turns = [Turn([one], chosen) for one in requests]
     largest_first = sorted(turns, key=_work, reverse=True)  # so that no processor waits for the last one
-    with Bar(len(turns), plain) as bar:
+    with progress_bar(len(turns), plain) as step:
         for turn in examiners.done(largest_first):
-            bar.step(turn.verdicts[0].puzzle.name)
-    verdicts = []
-    for attempt, turn in zip(attempts, turns, strict=True):  # in the order in which they were asked for
-        folder = attempt.submission.folder if attempt.submission else None
-        [verdict] = turn.verdicts
-        verdicts.append(replace(verdict, folder=folder or ""))
-    return Report(verdicts, examiners.isolation)
+            for submission, attempts, found in turn.found:
+                if not attempts:
+                    raise _nothing_in(submission, found, chosen)
+            step(turn.verdicts[0].puzzle.name)
+    return Report([verdict for turn in turns for verdict in turn.verdicts], examiners.isolation)
 
 
 def _nothing_in(submission: Submission, found: Found, chosen: Collection[str]) -> PuzzleError:
@@ -176,40 +165,32 @@ def _nothing_in(submission: Submission, found: Found, chosen: Collection[str]) -
     return PuzzleError(problem, expected=expected, got=found.failed or found.incomplete, line="")
 
 
-def _work(turn: Turn) -> int:
-    [attempt] = turn.waiting
-    assert isinstance(attempt, Attempt)
-    size = attempt.puzzle.size
-    return int(size["ranks"] * size["layers"] * size["batches"])
+def _work(turn: Turn) -> float:
+    """Return how much is to be done: of a file one does not know."""
+    [request] = turn.waiting
+    if not isinstance(request, Attempt):
+        return math.inf
+    size = request.puzzle.size
+    return float(size["ranks"] * size["layers"] * size["batches"])
 
 
-class Bar:
-    """How far the grading is, on stderr: a bar at a terminal, unless ``plain``; elsewhere nothing, or ``lines``."""
+@contextmanager
+def progress_bar(total: int, plain: bool, lines: bool = False) -> Iterator[Callable[[str], None]]:
+    """Give what counts one more, of a name, and shows it on stderr: in a bar at a terminal, unless ``plain``; elsewhere
+    not at all, or in ``lines``."""
+    at_terminal = not plain and sys.stderr is not None and sys.stderr.isatty()
+    places = count(1)
 
-    def __init__(self, total: int, plain: bool, lines: bool = False) -> None:
-        self.total, self.done, self.begun = total, 0, time.monotonic()
-        self.bar = not plain and sys.stderr is not None and sys.stderr.isatty()
-        self.lines = lines and not self.bar
+    def step(name: str) -> None:
+        done = next(places)
+        if at_terminal:
+            filled = 20 * done // total
+            print_to_stderr(f"\r\033[K[{'#' * filled}{'.' * (20 - filled)}] {done} of {total}  {name}", end="")
+        elif lines:
+            print_to_stderr(f"{done} of {total}  {name}")
 
-    def __enter__(self) -> "Bar":
-        self._show("")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.bar:
+    try:
+        yield step
+    finally:
+        if at_terminal:
             print_to_stderr("\r\033[K", end="")
-
-    def step(self, name: str) -> None:
-        """Count one more, of that name."""
-        self.done += 1
-        self._show(name)
-
-    def _show(self, name: str) -> None:
-        if self.bar:
-            filled = 20 * self.done // max(1, self.total)
-            left = (time.monotonic() - self.begun) * (self.total - self.done) / max(1, self.done)
-            more = f", about {left:.0f} s left" if self.done and left >= 2 else ""
-            bar = f"[{'#' * filled}{'.' * (20 - filled)}] {self.done} of {self.total}{more}  {name}"
-            print_to_stderr(f"\r\033[K{bar}", end="")
-        elif self.lines and name:
-            print_to_stderr(f"{self.done} of {self.total}  {name}")
