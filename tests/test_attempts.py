@@ -234,7 +234,7 @@ def test_every_student_has_a_name_of_their_own(tmp_path: Path) -> None:
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name + b"/x.py")).touch()
     (tmp_path / "anna").mkdir()
     (tmp_path / "anna.py").touch()  # hers, as well
-    students = [student.name for student in submissions(tmp_path)]
+    students = [student.name for student in submissions(tmp_path)[0]]
     assert len({name.casefold() for name in students}) == len(students) == 12
     assert {"anna", "bob\\x01", "bob\\x02", "x\\nPASS", "\\udcff"} <= set(students)
     assert all(name.isprintable() and len(f"{name}.json".encode()) <= 255 for name in students)
@@ -263,7 +263,7 @@ def test_folders_without_end_and_files_without_number(deep: Path) -> None:
     for number in range(MOST_FILES + 1):
         (deep / "many" / f"{number}.py").touch()
     (deep / "linked").symlink_to("/etc")
-    found = {student.name: student for student in submissions(deep)}
+    found = {student.name: student for student in submissions(deep)[0]}
     assert [len(found[name].paths) for name in ("deep", "long", "many", "linked")] == [1, 1, MOST_FILES, 0]
     assert "cannot be read: File name too long" in found["long"].trouble[0]
     assert f"more than {MOST_FILES} files" in found["many"].trouble[0]

@@ -158,35 +158,34 @@ def wanted(what: Sequence[str], chosen: Collection[str]) -> list[str]:
     return [name for name in puzzles() if name in chosen and name in (names or chosen)]
 
 
-def submissions(folder: Path) -> list[Student]:
-    """Return the students of a folder with a folder or a file for each. Raise Unreadable if there is none."""
+def submissions(folder: Path) -> tuple[list[Student], str]:
+    """Return the students of a folder with a folder or a file for each, and a line that names what else is there, or an
+    empty text. Raise Unreadable if there is no student."""
     try:
         entries = sorted(path for path in folder.iterdir() if path.name not in NO_WORK)
     except OSError as error:
         raise Unreadable(f"{folder} cannot be read: {error.strerror}") from None
     found: dict[Path, tuple[list[Path], list[str]]] = {}
+    nobodys: list[str] = []
     for path in entries:
         if os.path.isdir(path):
             linked = [f"{called(path)} is a link: it is not followed"]
             found[path] = ([], linked) if path.is_symlink() else _files_in(path)
         elif path.suffix in SUFFIXES:
             found.setdefault(path.with_suffix(""), ([], []))[0].append(path)
+        else:
+            nobodys.append(called(path))
     if not found:
         raise Unreadable(f"{folder} has no submissions: a folder or a file (.py, .ipynb) for each student")
     names = _names(found)
-    return [Student(names[path], *files) for path, files in found.items()]
+    return [Student(names[path], *files) for path, files in found.items()], _left_out(nobodys)
 
 
-def others(folder: Path) -> str:
-    """Return a line that names what lies in a folder of submissions and is nobody's, or an empty text."""
-    try:
-        found = sorted(path for path in folder.iterdir() if not os.path.isdir(path) and path.suffix not in SUFFIXES)
-    except OSError:
-        return ""
-    left = [shown(called(path), LONGEST_NAME) for path in found if path.name not in NO_WORK]
-    more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-    line = f"not graded, since a student has a folder or a file (.py, .ipynb): {', '.join(left[:MOST_NAMED])}{more}"
-    return line if left else ""
+def _left_out(names: Sequence[str]) -> str:
+    """Return a line that names what is nobody's, or an empty text."""
+    named = ", ".join(shown(name, LONGEST_NAME) for name in names[:MOST_NAMED])
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"not graded, since a student has a folder or a file (.py, .ipynb): {named}{more}" if names else ""
 
 
 def _files_in(folder: Path) -> tuple[list[Path], list[str]]:

@@ -1,17 +1,23 @@
 """A folder of submissions, a student each: all students and puzzles in one pool."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..course.specs import Puzzle
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
-from .attempts import files_of, submissions
+from .attempts import Student, files_of
 from .session import MOST_TRIES, Allowance, Examiners, Turn, progress_bar
 
 
 def grade_class(
-    folder: Path, chosen: Collection[Puzzle], named: bool, examiners: Examiners, budget: float, plain: bool
+    folder: Path,
+    students: Sequence[Student],
+    chosen: Collection[Puzzle],
+    named: bool,
+    examiners: Examiners,
+    budget: float,
+    plain: bool,
 ) -> tuple[list[Report], BaseException | None]:
     """Return a report for each student of a folder, in order, and what has stopped the grading before its end, if
     something has: the reports of those who were not graded by then say so. Where nobody was, that is raised.
@@ -19,7 +25,6 @@ def grade_class(
     ``chosen``: the puzzles that count, programs to be repaired only where a student has one, unless they are ``named``;
     ``budget``: seconds that the programs of one student may take; ``plain``: without a progress bar.
     """
-    students = submissions(folder)
     names = [puzzle.name for puzzle in chosen]
     graded: dict[str, list[Verdict]] = {}
     stopped: BaseException | None = None

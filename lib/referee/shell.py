@@ -33,7 +33,7 @@ from ..grading.verdict import ERROR, PASS, Report, Verdict
 from ..lab.commands import COMMANDS, called
 from ..lab.copies import home
 from . import files, leaderboard
-from .attempts import Unreadable, asked_for, is_file, others, progress_here, wanted
+from .attempts import Unreadable, asked_for, is_file, progress_here, submissions, wanted
 from .classroom import grade_class
 from .script import start
 from .session import Examiners, session
@@ -165,9 +165,9 @@ def _grade_each(options: argparse.Namespace) -> int:
     named = {find(one).name for one in options.what}
     chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
     budget = options.budget or BUDGET * options.timeout
-    left_out = others(options.each)
+    students, left_out = submissions(options.each)
     with _ends_are_interrupts(), closing(Examiners(options.timeout, [str(options.each)])) as examiners:
-        reports, stopped = grade_class(options.each, chosen, bool(named), examiners, budget, options.plain)
+        reports, stopped = grade_class(options.each, students, chosen, bool(named), examiners, budget, options.plain)
         reports = [_worth(options, report) for report in reports]
         saved = _write_files(options, reports)  # first of all: a second interrupt may come
     saved &= _print_report(options, reports)
@@ -239,24 +239,19 @@ def _worth(options: argparse.Namespace, report: Report) -> Report:
 
 def _chosen(words: str) -> list[str]:
     """Return the names of the puzzles that an expression of words selects. Raise Usage if it selects none."""
-    chosen = [name for name in puzzles() if _matches(words.split(), name)]
+    chosen = [name for name in puzzles() if _matches(words, name)]
     if not chosen:
         raise Usage(f"-k {words!r} selects no puzzle of {', '.join(puzzles())}")
     return chosen
 
 
-def _matches(words: Sequence[str], name: str) -> bool:
+def _matches(words: str, name: str) -> bool:
     """Return whether a name fits words with "or" between alternatives, "and" or nothing between demands, and "not"."""
-    alternatives, negated = [True], False
-    for word in words:
-        if word == "or":
-            alternatives.append(True)
-        elif word == "not":
-            negated = not negated
-        elif word != "and":
-            alternatives[-1] &= (word in name) != negated
-            negated = False
-    return any(alternatives)
+    for alternative in words.replace("not ", "!").split(" or "):
+        demands = [word for word in alternative.split() if word != "and"]
+        if all((word.removeprefix("!") in name) != word.startswith("!") for word in demands):
+            return True
+    return False
 
 
 def _list() -> str:
@@ -310,8 +305,11 @@ def _check_outputs(options: argparse.Namespace) -> None:
         if targets.count(target) > 1:
             raise Usage(f"only one report can go to {'stdout' if target == '-' else target}")
         if target != "-":
-            _check_file(target)
             place = Path(target).resolve()
+            if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
+                raise Usage(
+                    f"{target} cannot be written: it is a folder, or is to be in one that is not there or not yours"
+                )
             of_a_student = each is not None and place.is_relative_to(each) and place.parent != each
             if target.endswith((".py", ".ipynb")) or of_a_student:
                 raise Usage(f"{target} may be somebody's work: give the report a file of its own, such as results.json")
@@ -320,17 +318,6 @@ def _check_outputs(options: argparse.Namespace) -> None:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
             raise Usage(f"{folder} is no folder, and none can be made there: {error.strerror}") from None
-
-
-def _check_file(target: str) -> None:
-    """Raise Usage for a file that cannot be written."""
-    folder = os.path.dirname(os.path.abspath(target))
-    if os.path.isdir(target):
-        raise Usage(f"{target} is a folder, not a file to write to")
-    if not os.path.isdir(folder):
-        raise Usage(f"there is no folder to write {target} to")
-    if not os.access(target if os.path.exists(target) else folder, os.W_OK):
-        raise Usage(f"{target} cannot be written")
 
 
 def _write_files(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
