@@ -393,7 +393,7 @@ def test_frozen_weights_begin_and_end_where_the_layout_says() -> None:
         model.weights["w"], model.opt_states["w"] = model.load_weights(0, model.rank, model.RANKS)
         return model
 
-    with refuses("keeps the optimizer state of the frozen weight of layer 0"):
+    with refuses("begins with the optimizer state of the frozen weight of layer 0"):
         check_layout("frozen_shards", size, run(with_states, **size).final_states)
 
 

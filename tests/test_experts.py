@@ -257,7 +257,7 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "experts of another rank": (
         "(model.rank, model.RANKS)) if -> ((model.rank + 1) % model.RANKS, model.RANKS)) if",
         {},
-        "the Tokens goes to experts 0, 1, and the weight is that of experts 2, 3",
+        "Tokens and weight are of different experts",
     ),
     "home over the other axis": (
         'home=("expert",) -> home=("replica",)',

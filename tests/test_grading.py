@@ -960,7 +960,7 @@ def test_all_ranks_together_begin_with_everything() -> None:
     for begin, words in (
         (nothing_of_the_last, "no rank begins with all of the Weight of layer 1"),
         (half, "no rank begins with all of the Weight of layer 0"),
-        (no_state, "it begins with the weight of layer 0 and no part of its optimizer state"),
+        (no_state, "it begins without a part of the optimizer state of layer 0"),
     ):
         with pytest.raises(PuzzleError, match=words):
             anywhere(begin)

@@ -356,7 +356,7 @@ def test_a_host_has_no_states_of_another_host_s_devices() -> None:
 
     done = run(crossed, ranks=2, layers=1, batches=2, hosts=2)
     with pytest.raises(
-        PuzzleError, match="begins with an optimizer state of layer 0 that none of its devices"
+        PuzzleError, match="begins with another part than its devices have of the optimizer state of layer 0"
     ) as caught:
         laid_out("sharded", done, ranks=2, layers=1, batches=2, hosts=2)
     assert caught.value.place.rank == 2

@@ -42,8 +42,8 @@ WORDS = {
     "other micro-batches": "different micro-batches",
     "micro-batch missing": "is missing micro-batch",
     "other step": "of different steps",
-    "other shards": "hold different shards",
-    "not covered": "does not cover",
+    "other shards": "of different shards",
+    "not covered": "is missing shards",
     "different calls": " calls ",
 }
 """What an error says of what is wrong."""

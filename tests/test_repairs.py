@@ -29,7 +29,7 @@ SAYS = {
     "repair_skip": r"deadlock.*allreduce\(layer 1\) of all ranks, since.*; missing: rank 3.*rank 3 has finished",
     "repair_twice": r"micro-batches 0-3 would be counted more than once",
     "repair_deadlock": r"deadlock.*rank 0 waits for receive.*rank 1 waits for receive",
-    "repair_groups": r"update\(layer 1\): the gradient does not cover the weight",
+    "repair_groups": r"update\(layer 1\): the gradient is missing shards that the weight has",
     "repair_quiet": r"right at its own size, but not with .*(is out of range|is missing micro-batch)",
     "repair_bargain": r"Correct, but over the target: 3,276,800 elements, target 2,359,296 \(.* weights 1,966,080, ",
     "repair_book": r"Correct, but over the target: 112.4 ticks, target 64.4$",

@@ -4,7 +4,7 @@ A layout does not read code. It checks what a rank took from load_weights, the f
 that it has stored at the end.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -63,9 +63,9 @@ def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     for state in final_states:
         weights, states = (_parts(kind, state.began) for kind in ("Weight", "OptState"))
         for layer in sorted(weights.keys() ^ states.keys()):
-            has, lacks = ("weight", "optimizer state") if layer in weights else ("optimizer state", "weight")
-            expected, facts = "a part of both on each rank that has one of them", {"has": has, "lacks": lacks}
-            raise PuzzleError("one_of_both", where=Place(state.rank), expected=expected, line="", layer=layer, **facts)
+            expected = "a part of both weight and optimizer state on each rank that has one of them"
+            lacks = "optimizer state" if layer in weights else "weight"
+            raise _wrong_part(state.rank, "begins", "without a part of the", lacks, layer, expected)
         wanted.append({layer: (weights[layer], states[layer]) for layer in weights})
     for layer, (which, kind) in product(range(size["layers"]), enumerate(("Weight", "OptState"))):
         parts = tuple(dict.fromkeys(own[layer][which] for own in wanted if layer in own))
@@ -155,12 +155,9 @@ def mesh_of(size: Size) -> Mesh:
     return Mesh(size["ranks"], size.get("mesh"), size.get("node_size"), size.get("hosts", 0))
 
 
-def check_layout(
-    name: str, size: Size, final_states: Sequence[FinalState], updates: Container[tuple[int, int | None]] | None = None
-) -> None:
+def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> None:
     """Raise PuzzleError, which names the rank, unless every device begins and ends with its parts of the layout.
-    Optimizer states may be on its host, which may also have any weights. ``updates``: which ranks have updated which
-    layers, where that is known."""
+    Optimizer states may be on its host, which may also have any weights."""
     devices, mesh = final_states[: size["ranks"]], mesh_of(size)
     frozen, trained = WITH_ADAPTERS.get(name, ("", name))
     if frozen:
@@ -184,19 +181,7 @@ def check_layout(
             raise PuzzleError("state_late", where=Place(state.rank), expected=expected, line="", layer=late.layer)
         finals = [final.labels for final in state.finals.values()]
         _compare(state.rank, "Weight", False, want, finals, adapters)
-        if updates is not None and host_of is None:
-            _each_updates(state.rank, want, _parts("OptState", kept), updates)
         _compare(state.rank, "OptState", False, want, kept, adapters)
-
-
-def _each_updates(
-    rank: int, wanted: Wanted, kept: Mapping[int, Part], updates: Container[tuple[int, int | None]]
-) -> None:
-    """Raise PuzzleError for a rank that ends without the updated state of a layer, and has not updated it."""
-    for layer in sorted(wanted.keys() - kept.keys()):
-        if (rank, layer) not in updates:
-            expected, got = _show(wanted[layer][1]), _show(None)
-            raise PuzzleError("no_own_update", where=Place(rank), expected=expected, got=got, line="", layer=layer)
 
 
 def _began_and_kept(state: FinalState) -> tuple[list[Labels], list[Labels]]:
@@ -218,8 +203,8 @@ def _check_host(host: FinalState, of_devices: Sequence[Wanted]) -> None:
     for when, states in zip(("begins", "ends"), _began_and_kept(host), strict=True):
         for state in states:
             if not any(_is_part(state, wanted) for wanted in of_devices):
-                facts: dict[str, Any] = {"when": when, "layer": state.layer}
-                raise PuzzleError("state_of_others", where=Place(host.rank), got=str(state), line="", **facts)
+                how = "with another part than its devices have of the"
+                raise _wrong_part(host.rank, when, how, "optimizer state", state.layer, got=str(state))
 
 
 def _check_frozen(layout: Sequence[Wanted], final_states: Sequence[FinalState]) -> None:
@@ -228,8 +213,8 @@ def _check_frozen(layout: Sequence[Wanted], final_states: Sequence[FinalState]) 
         began = [labels for labels in state.began if not labels.adapter]
         for labels in began:
             if labels.kind == "OptState":
-                where = Place(state.rank)
-                raise PuzzleError("state_of_frozen", where=where, got=str(labels), line="", layer=labels.layer)
+                what = "optimizer state of the frozen weight"
+                raise _wrong_part(state.rank, "begins", "with the", what, labels.layer, got=str(labels))
         _compare(state.rank, "Weight", True, wanted, began)
         kept = [piece.labels for piece in state.kept if piece.labels.kind == "Weight" and not piece.labels.adapter]
         _compare(state.rank, "Weight", False, wanted, kept, frozen=True)
@@ -253,17 +238,18 @@ def _compare(
         if have != want:
             end = "frozen" if frozen else _ENDS[kind]
             what = KINDS[kind].of_adapter if adapters else KINDS[kind].word
-            facts: dict[str, Any] = {
-                "when": "begins" if begins else "ends",
-                "how": "without the" if have is None else "with the wrong part of the",
-                "what": what if begins else f"{end} {what}",
-                "layer": layer,
-            }
-            error = PuzzleError(
-                "wrong_part", where=Place(rank), expected=_show(want), got=_show(have), line="", **facts
-            )
+            when, how = "begins" if begins else "ends", "without the" if have is None else "with the wrong part of the"
+            what = what if begins else f"{end} {what}"
+            error = _wrong_part(rank, when, how, what, layer, _show(want), _show(have))
             error.about = (LOADS[adapters] if begins else UPDATE.kind, layer)
             raise error
+
+
+def _wrong_part(
+    rank: int, when: str, how: str, what: str, layer: int, expected: str = "", got: str = ""
+) -> PuzzleError:
+    facts: dict[str, Any] = {"when": when, "how": how, "what": what, "layer": layer}
+    return PuzzleError("wrong_part", where=Place(rank), expected=expected, got=got, line="", **facts)
 
 
 _ENDS = {"Weight": "final", "OptState": "updated"}

@@ -15,7 +15,6 @@ from ..machine.outcome import Outcome
 from ..record.events import MARKS
 from ..record.figures.breakdown import idle_of, time_parts
 from ..record.figures.chain import chain_of
-from ..record.training import UPDATE
 from ..running.limits import collector_off
 from .reasons import Reasons, Recording, References
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
@@ -106,8 +105,7 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) ->
     check_features(outcome, puzzle)
     if not proved:
         check_finals(outcome.final_states, size.get("train", TRAINED[0]))
-    updates = {(event.rank, event.layer) for event in outcome.events if event.kind == UPDATE.kind}
-    check_layout(puzzle.layout, size, outcome.final_states, updates)
+    check_layout(puzzle.layout, size, outcome.final_states)
     for name in puzzle.ideas:
         IDEAS[name].check(outcome)
 

@@ -107,7 +107,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         replaced = name in Model.__annotations__ and getattr(self, name, value) is not value
         if replaced or (not name.startswith("_") and hasattr(Model, name)):
             where = Place(self._rank, detail=f"model.{name} = ...")
-            raise PuzzleError("replaced", where=where, got=describe(value), name=name)
+            raise PuzzleError("frozen", where=where, got=describe(value), what=f"model.{name}", done="replaced")
         object.__setattr__(self, name, value)
 
     # -- what a rank knows of itself --------------------------------------------------------
@@ -559,7 +559,8 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             got = f"{describe(v)}, {describe(layer)}"
             if isawaitable(v):
                 self._refuse_brought(row, v, layer)
-            raise PuzzleError("list_alone", where=self._place(row.kind), got=got, one=one, other=other)
+            why = f"a list of {one} comes with the list of their {other}"
+            raise PuzzleError("list_unfit", where=self._place(row.kind), got=got, why=why)
         for one, its_layer in zip_longest(v, layer[: len(v)]):
             self._refuse_brought(row, one, its_layer)
         return True

@@ -34,8 +34,8 @@ class Storage(dict[Hashable, Any]):
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         if type(tensor) not in MOVABLE and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
-            rule = "saved_elsewhere" if type(tensor) is Saved else "not_storable"
-            raise unfit(rule, tensor, self._place(key), store=self._name)
+            what = "inner activations are not" if type(tensor) is Saved else "only tensors can be"
+            raise unfit("not_storable", tensor, self._place(key), what=what, store=self._name)
         old = _get(self, key)
         if old is tensor:
             return
@@ -70,7 +70,7 @@ class Storage(dict[Hashable, Any]):
     def popitem(self) -> tuple[Hashable, Any]:
         """Take the latest tensor out, and return its key and it."""
         if not self:
-            raise MissingTensor("store_empty", where=self._place(None), store=self._name)
+            raise MissingTensor(f"{self._name} is empty", where=self._place(None))
         key = next(reversed(self))
         return key, self.pop(key)
 

@@ -54,10 +54,10 @@ class Tensor:
                 setattr(cls, name, property(attrgetter(f"_token.{labels}.{name}"), doc=""))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise PuzzleError("frozen", got=repr(self), name=name, done="set")
+        raise PuzzleError("frozen", got=repr(self), what=f"tensors are frozen: {name}", done="set")
 
     def __delattr__(self, name: str) -> None:
-        raise PuzzleError("frozen", got=repr(self), name=name, done="deleted")
+        raise PuzzleError("frozen", got=repr(self), what=f"tensors are frozen: {name}", done="deleted")
 
     def __repr__(self) -> str:
         return str(self._token.seen)

@@ -166,7 +166,9 @@ class Network:
         brought: Sequence[TensorState] = [one for one in operands if one is not None]
         if not brought:
             where, expected = _held_at(meeting, layer, Place()), "a tensor of one of them"
-            raise PuzzleError("nobody_brings", where=where, expected=expected)
+            raise PuzzleError(
+                "nothing_brought", where=where, expected=expected, who="no rank brings", kind=meeting.row.kind
+            )
         parts = iter(map(labels_and_value, brought))
         everyone: Sequence[Any] = (
             [*parts] if len(brought) == len(operands) else [one and next(parts) for one in operands]

@@ -40,7 +40,8 @@ def new_simulator(
 
 def second_model(rank: int) -> PuzzleError:
     """Return the error of a second Model of one rank, on a machine that is running."""
-    return PuzzleError("second_model", where="Model", expected="the model that the function is given", rank=rank)
+    problem, expected = f"rank {rank} of this machine has its Model", "the model that the function is given"
+    return PuzzleError(problem, where="Model", expected=expected)
 
 
 class LocalSimulator:
@@ -197,7 +198,7 @@ class LocalSimulator:
         row = collective(kind)
         if operand is None:
             if row.everyone:
-                raise PuzzleError("nothing_brought", where=rank.place(kind, layer), kind=kind)
+                raise PuzzleError("nothing_brought", where=rank.place(kind, layer), who="every rank brings", kind=kind)
         else:
             # As is_free has it, without the call.
             if (
@@ -332,27 +333,26 @@ def _check_list(
     with one tensor of one kind for each layer, and each layer once. A tensor is None where the rank brings nothing."""
     kind, where = row.kind, rank.place(row.kind, None)
     if not labels or len(labels) != len(layers):
-        counts, expected = f"{_many(len(labels), 'tensor')} with {_many(len(layers), 'layer')}", "at least one tensor, "
-        raise PuzzleError(
-            "list_lengths", where=where, expected=f"{expected}and for each tensor its layer", counts=counts
-        )
+        why = f"{_many(len(labels), 'tensor')} with {_many(len(layers), 'layer')}"
+        expected = "at least one tensor, and for each tensor its layer"
+        raise PuzzleError("list_unfit", where=where, expected=expected, why=why)
     known = tuple(layer if type(layer) is int else one_of("layer", layer, rank.layers, where) for layer in layers)
     layer, times = Counter(known).most_common(1)[0]
     if times > 1:
-        where = where._replace(layer=layer)
-        raise PuzzleError(
-            "layer_twice", where=where, expected="each layer once", got=show_layers(known), layer=layer, times=times
-        )
+        where, why = where._replace(layer=layer), f"layer {layer} is in the list {times} times"
+        raise PuzzleError("list_unfit", where=where, expected="each layer once", got=show_layers(known), why=why)
     for layer, one in zip(known, labels, strict=True):
         if one is None and row.everyone:
-            raise PuzzleError("nothing_brought", where=where._replace(layer=layer), kind=kind)
+            where = where._replace(layer=layer)
+            raise PuzzleError("nothing_brought", where=where, who="every rank brings", kind=kind)
     brought, where = [one for one in labels if one is not None], where._replace(layer=known[0])
     kinds = [name for name in KINDS if any(one.kind == name for one in brought)]
     if len(kinds) > 1:
-        raise PuzzleError("list_mixed", where=where, expected="tensors of one kind", what=" and ".join(kinds))
+        why = f"{' and '.join(kinds)} in one list"
+        raise PuzzleError("list_unfit", where=where, expected="tensors of one kind", why=why)
     if len({one.adapter for one in brought if one.batches or not KINDS[one.kind].batched}) > 1:
-        what = "tensors of adapters and of the layers' own weights"
-        raise PuzzleError("list_mixed", where=where, expected="either of them", what=what)
+        why = "tensors of adapters and of the layers' own weights in one list"
+        raise PuzzleError("list_unfit", where=where, expected="either of them", why=why)
     return known
 
 

@@ -66,9 +66,7 @@ def _same_heads(where: Place, queries: Labels, keys: Labels) -> None:
     if queries.extra.heads != keys.extra.heads:
         own, others = show_heads(queries.extra.heads), show_heads(keys.extra.heads)
         expected, name = f"keys and values of {own}", NAMES[queries.kind]
-        raise PuzzleError(
-            "heads_mismatch", where=where, expected=expected, got=str(keys), what=name, heads=own, others=others
-        )
+        raise PuzzleError("mismatch", where=where, expected=expected, got=others, what=f"{name} and kv", labels="heads")
 
 
 def _same_slices(where: Place, labels: dict[str, Labels]) -> None:
@@ -77,7 +75,8 @@ def _same_slices(where: Place, labels: dict[str, Labels]) -> None:
     for name, one in others:
         if one.piece() != own.piece():
             expected = show_slices(own.piece())
-            raise PuzzleError("slice_mismatch", where=where, expected=expected, got=str(one), what=name, other=first)
+            facts = {"what": f"{first} and {name}", "labels": "slices"}
+            raise PuzzleError("mismatch", where=where, expected=expected, got=str(one), **facts)
 
 
 def _complete(where: Place, one: Labels) -> None:
@@ -98,7 +97,8 @@ def _once(where: Place, queries: Labels, keys: Labels) -> None:
     """Raise PuzzleError where queries have met some of these keys before."""
     twice = in_both(queries.done(), seen(queries.piece(), keys.piece()))
     if twice[0]:
-        raise PuzzleError("met_twice", where=where, expected="other keys", got=str(keys), slices=show_slices(twice))
+        what = f"{show_slices(twice)} of the keys"
+        raise PuzzleError("counted_twice", where=where, expected="keys not attended to", got=str(keys), what=what)
 
 
 def slices_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:

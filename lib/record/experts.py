@@ -73,10 +73,8 @@ def alltoall_rule(rank: Rank, layer: int, labels: Labels, group: Sequence[int]) 
     if not experts_of(layer, rank.experts):
         raise no_experts(where, layer, labels)
     if rank.experts % len(group):
-        expected, got = f"a part of {rank.experts}", str(len(group))
-        raise PuzzleError(
-            "experts_not_divided", where=where, expected=expected, got=got, experts=rank.experts, ranks=len(group)
-        )
+        expected, parts = f"a part of {rank.experts}", f"{len(group)} ranks"
+        raise PuzzleError("experts_not_divided", where=where, expected=expected, experts=rank.experts, parts=parts)
 
 
 def alltoall(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
@@ -233,13 +231,15 @@ def expert_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
             raise layer_mismatch(f"the {one.kind}", where, layer, one, f"{one.kind} with layer={layer}")
         if not same_pieces(one, weight):
             go, own = show_experts(one, rank.experts), show_experts(weight, rank.experts)
-            raise PuzzleError("experts_mismatch", where=where, what=f"the {one.kind}", experts=go, own=own)
+            facts = {"what": f"{one.kind} and weight", "labels": "experts"}
+            raise PuzzleError("mismatch", where=where, expected=own, got=go, **facts)
     for grad in grads:
         if grad.batches != tokens.batches:
             expected = f"a gradient for micro-batches {show_set(tokens.batches)}"
             raise batches_mismatch("tokens and gradient", where, expected, grad)
+    parts = f"{weight.total} pieces"
     raise PuzzleError(
-        "expert_cut", where=where, expected="whole experts", got=str(weight), total=weight.total, experts=rank.experts
+        "experts_not_divided", where=where, expected="whole experts", got=str(weight), experts=rank.experts, parts=parts
     )
 
 

@@ -21,12 +21,20 @@ def defined(names: Mapping[str, object]) -> list[str]:
     found = {name: names[name] for name in puzzles() if callable(names.get(name)) and not _built_in(names[name])}
     helpers = {name for name, value in found.items() if not _takes_a_model(value)}
     # Hardly any file has one. To read the code of 31 puzzles takes as long as to compile it.
-    used = _used_by((value for name, value in found.items() if name not in helpers), names) if helpers else set()
+    used = _used_by(filter(_can_be_run, found.values()), names) if helpers else set()
     return [name for name in found if name not in helpers or name not in used]
 
 
 def _built_in(value: object) -> bool:
     return inspect.isbuiltin(value) or getattr(value, "__module__", "") == "builtins"
+
+
+def _can_be_run(value: object) -> bool:
+    try:
+        check_function(value)
+    except PuzzleError:
+        return False
+    return True
 
 
 def _takes_a_model(value: object) -> bool:
@@ -36,10 +44,7 @@ def _takes_a_model(value: object) -> bool:
             kinds = [one.kind for one in inspect.signature(value).parameters.values()]
             if kinds == [inspect.Parameter.VAR_POSITIONAL]:
                 return False
-    with suppress(PuzzleError):
-        check_function(value)
-        return True
-    return False
+    return _can_be_run(value)
 
 
 def _used_by(values: Iterable[object], names: Mapping[str, object]) -> set[str]:

@@ -51,7 +51,7 @@ class Unlike(PuzzleError):
     """The folded axis along which they pass messages, if they do."""
 
     def __init__(self, differs: str, where: Where = NOWHERE) -> None:
-        super().__init__("unlike_ranks", where=where, line="", differs=differs)
+        super().__init__(f"the ranks of a folded axis do not all do the same: {differs}", where=where, line="")
 
 
 def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:

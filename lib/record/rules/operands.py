@@ -1,6 +1,7 @@
 """What a weight, an input and a gradient have to be, whatever reads them: whole, of their layer, not yet updated."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from ...basics.arguments import one_of
 from ...basics.errors import Place, PuzzleError, show_set
@@ -19,8 +20,8 @@ def named_right(rank: Rank, where: Place, layer: int, layers: Mapping[str, int])
         one_of("layer", layer, rank.layers, where._replace(layer=None))
     if layer not in others and len(others) == 1:
         (own,), (*first, last) = others, layers
-        what, expected, got = f"{', '.join(first)} and {last}", f"layer {layer}", f"layer {own}"
-        raise PuzzleError("layer_misnamed", where=where, expected=expected, got=got, what=what, layer=own)
+        what, expected, got = f"{', '.join(first)} and {last} are", f"layer {layer}", f"layer {own}"
+        raise PuzzleError("layer_mismatch", where=where, expected=expected, got=got, what=what, layer=own)
 
 
 def is_whole(name: str, where: Place, labels: Labels) -> None:
@@ -39,7 +40,8 @@ def adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial:
     """Raise PuzzleError unless this is the complete adapter of the layer, not yet updated, of a layer that is computed
     as a whole."""
     if partial:
-        raise PuzzleError("adapter_of_pieces", where=where, expected="partial=True or adapter=..., and not both")
+        problem, expected = "a layer that is computed in pieces takes no adapter", "partial=True or adapter=..."
+        raise PuzzleError(problem, where=where, expected=f"{expected}, and not both")
     if not adapter.adapter:
         expected, got = "a Weight with adapter=True", str(adapter)
         raise PuzzleError("adapter_or_weight", where=where, expected=expected, got=got, **NO_ADAPTER)
@@ -72,12 +74,12 @@ def _is_ready(rank: Rank, what: str, where: Place, weight: Labels, complete: boo
 def layer_mismatch(what: str, where: Place, layer: object, labels: Labels, expected: str = "") -> PuzzleError:
     """Return the error of an operand of another layer than its operation. ``what``: what it is called there."""
     expected, got, own = expected or f"layer {layer}", str(labels), labels.layer
-    return PuzzleError(
-        "layer_mismatch", where=where, expected=expected, got=got, operands=[labels], what=what, layer=own
-    )
+    facts: dict[str, Any] = {"what": f"{what} is that", "layer": own}
+    return PuzzleError("layer_mismatch", where=where, expected=expected, got=got, operands=[labels], **facts)
 
 
 def batches_mismatch(what: str, where: Place, expected: str, labels: Labels) -> PuzzleError:
     """Return the error of an operand of other micro-batches than another one. ``what``: both of them."""
     got = show_set(labels.batches)
-    return PuzzleError("batches_mismatch", where=where, expected=expected, got=got, operands=[labels], what=what)
+    facts = {"what": what, "labels": "micro-batches"}
+    return PuzzleError("mismatch", where=where, expected=expected, got=got, operands=[labels], **facts)

@@ -9,6 +9,8 @@ from ..operations import More, Rank
 from ..shards import show_part
 from .operands import layer_mismatch, named_right
 
+BOTH = "weight and optimizer state"
+
 
 def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
     """Raise PuzzleError unless the gradient has every micro-batch once and covers the weight, and weight and state are
@@ -35,11 +37,14 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         what, expected = "the gradient", "all slices of each micro-batch"
         raise PuzzleError("missing_part", where=where, expected=expected, got=str(grad), what=what, part=part)
     if weight.step != opt_state.step:
-        raise PuzzleError("step_mismatch", where=where, expected=f"step {weight.step}", got=str(opt_state))
+        expected, both = f"step {weight.step}", {"what": BOTH, "labels": "steps"}
+        raise PuzzleError("mismatch", where=where, expected=expected, got=str(opt_state), **both)
     part = show_part(weight.shards, weight.total)
     if not same_pieces(weight, opt_state):
-        raise PuzzleError("shards_mismatch", where=where, expected=f"{part}, as the weight", got=str(opt_state))
-    raise PuzzleError("not_covered", where=where, expected=f"at least {part}", got=str(grad))
+        expected, both = f"{part}, as the weight", {"what": BOTH, "labels": "shards"}
+        raise PuzzleError("mismatch", where=where, expected=expected, got=str(opt_state), **both)
+    facts = {"what": "the gradient", "part": "shards that the weight has"}
+    raise PuzzleError("missing_part", where=where, expected=f"at least {part}", got=str(grad), **facts)
 
 
 def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
