@@ -12,7 +12,6 @@ from lib.course.layouts import check_layout
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import check_features, over_target
 from lib.machine.check import TRAINED, check_finals
-from lib.record.training import UPDATE
 from solutions.build.sources.files import ROOT
 from tests.corpus import changed
 from tests.corpus.mistakes import MISTAKES
@@ -76,8 +75,7 @@ def rejects_alone(name: str) -> None:
     outcome = run(function(program), **puzzle.size, cost=cost_named(puzzle.cost), timeout=60.0)  # type: ignore[arg-type]
     check_features(outcome, puzzle)
     check_finals(outcome.final_states, puzzle.size.get("train", TRAINED[0]))
-    updates = {(event.rank, event.layer) for event in outcome.events if event.kind == UPDATE.kind}
-    check_layout(puzzle.layout, puzzle.size, outcome.final_states, updates)
+    check_layout(puzzle.layout, puzzle.size, outcome.final_states)
     assert not over_target(outcome, puzzle)
     for other in puzzle.ideas:
         if other != name:

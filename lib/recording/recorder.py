@@ -257,26 +257,31 @@ class Writer:
         self.numbers_of_calls: dict[object, int] = {}
         self.known: dict[tuple[int, int], int] = {}  # by code and the place in it the number of the line
         self.numbers_of_lines: dict[tuple[str, int], int] = {}
-        for verb, rank, coroutine, arguments, code, place, result in notes:
-            line = self._line(code, place)
-            if verb not in VERBS:
-                number = self.numbers.get(arguments)
-                if number is not None:
-                    self.kept.append([len(self.calls), verb, number, rank, repr(coroutine)[:LONGEST_KEY], line])
-                continue
-            try:
-                values = [
-                    argument if kind.write is None else kind.write(self, argument)
-                    for kind, argument in zip(VERBS[verb], (*arguments, NO_OPTIONS), strict=False)
-                ]
-            except KeyError:  # a tensor made by hand, or of another run: the call has failed, and is not recorded
-                continue
-            self.calls.append([verb, rank, coroutine, *values])
-            self.lines.append(line)
-            if isinstance(result, PuzzleError) and verb != "deadlock":
-                self.failed.append([len(self.calls) - 1, str(result.line)])
-            else:
-                self._enter(result)
+        for note in notes:
+            self._write(note)
+
+    def _write(self, note: tuple[Any, ...]) -> None:
+        verb, rank, coroutine, arguments, code, place, result = note
+        line = self._line(code, place)
+        if verb not in VERBS:
+            if (number := self.numbers.get(arguments)) is not None:
+                self.kept.append([len(self.calls), verb, number, rank, repr(coroutine)[:LONGEST_KEY], line])
+            return
+        try:
+            values = [
+                argument if kind.write is None else kind.write(self, argument)
+                for kind, argument in zip(VERBS[verb], (*arguments, NO_OPTIONS), strict=False)
+            ]
+        except KeyError:
+            if isinstance(result, PuzzleError):
+                return  # a tensor made by hand, or of another run: nothing is recorded of what no call has made
+            raise
+        self.calls.append([verb, rank, coroutine, *values])
+        self.lines.append(line)
+        if isinstance(result, PuzzleError) and verb != "deadlock":
+            self.failed.append([len(self.calls) - 1, str(result.line)])
+        else:
+            self._enter(result)
 
     def _enter(self, result: object) -> None:
         """Number the tensors and calls that a call has made."""

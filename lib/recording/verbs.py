@@ -4,9 +4,9 @@ A recording is a list of such calls, each ``[verb, rank, coroutine, *arguments]`
 their numbers, counted in the order in which they came to be. What is read is checked: anybody may have written it.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from operator import index
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from ..basics.arguments import describe, one_of
 from ..machine.in_flight import InFlight
@@ -51,17 +51,13 @@ class Kind(NamedTuple):
     write: Callable[[Any, Any], Any] | None = None
 
 
-T = TypeVar("T")
-
-
 # -- reading -----------------------------------------------------------------------------------------------------
 
 
-def at(things: Sequence[T], place: object, what: str) -> T:
-    """Return the thing of that number. Raise ProtocolError where there is none."""
-    if type(place) is not int or not 0 <= place < len(things):
-        raise ProtocolError(f"no {what}")
-    return things[place]
+def _read_call(reader: Reader, place: object) -> InFlight:
+    if type(place) is not int or not 0 <= place < len(reader.calls):
+        raise ProtocolError("no call of that number")
+    return reader.calls[place]
 
 
 def _of_type(*types: type) -> Callable[[Reader, Any], Any]:
@@ -114,7 +110,7 @@ def _tensor(kinds: Collection[str]) -> Kind:
 
     def read(reader: Reader, place: object) -> TensorState:
         tensors = reader.tensors
-        # As at and of_kind have it, without the calls: this is asked of every operand.
+        # As of_kind has it, without the call: this is asked of every operand.
         if type(place) is not int or not 0 <= place < len(tensors):
             raise ProtocolError("no tensor of that number")
         tensor = tensors[place]
@@ -195,10 +191,7 @@ COUNT = Kind(lambda reader, value: number(value), lambda writer, value: min(inde
 NUMBERS = Kind(lambda reader, values: numbers(values), lambda writer, values: sorted(values))
 TENSOR, WEIGHT, GRADIENT = _tensor(KINDS), _tensor(["Weight"]), _tensor(ADDED)
 SHARDED = _tensor(JOINED)
-CALL = Kind(
-    lambda reader, place: at(reader.calls, place, "call of that number"),
-    lambda writer, call: writer.numbers_of_calls[call],
-)
+CALL = Kind(_read_call, lambda writer, call: writer.numbers_of_calls[call])
 AXIS = _or_none(Kind(_read_axis, lambda writer, axis: [*axis] if isinstance(axis, tuple) else axis))
 OPTIONS = Kind(_read_options, lambda writer, options: dict(options))
 PLAIN = Kind(_read_plain)
