@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_nan() -> None:
     of_weight, of_input = NUMBERS.backward(x, NUMBERS.loss(NUMBERS.inputs(frozenset({0}))), whole)
     assert flat(of_weight).isnan().any()
     assert isinstance(of_input, dict)
-    assert not of_input[0].isnan().any() and of_input[1].isnan().any()
+    assert not of_input[0].flat.isnan().any() and of_input[1].flat.isnan().any()
     assert is_nan(NUMBERS.made_up(weight_labels({0}, 1, "WeightGrad")))
 
 

@@ -39,8 +39,6 @@ class Layer(NamedTuple):
     """The shapes of the parameters for a hidden size, in the order of the flat weight. One dimension: a gain near 1."""
     function: Callable[[torch.Tensor, Sequence[torch.Tensor], Cheap, Gates], torch.Tensor]
     """The output, for input and parameters."""
-    partial_sum: Callable[[torch.Tensor, torch.Tensor, Cheap, Gates], torch.Tensor] | None = None
-    """What some units, rows of the first parameter, add to the output, for a kind that is computed in pieces."""
 
 
 def units_of_mlp(x: torch.Tensor, units: torch.Tensor, cheap: Cheap = at_once, gates: Gates = None) -> torch.Tensor:
@@ -67,20 +65,33 @@ def transformer_block(
     """Return causal attention among the tokens of x, then an MLP, each after a layer norm and with a bypass. Cheap to
     make again is what lies between the matrices: the attention of each head, and gelu (Korthikanti and others,
     "Reducing Activation Recomputation in Large Transformer Models", 2022, arXiv 2205.05198)."""
-    gain1, to_qkv, from_heads, gain2, up, down = parameters
-    hidden = x.shape[-1]
+    count = heads(x.shape[-1])
 
     def attend(queries_keys_values: torch.Tensor) -> torch.Tensor:
         queries, keys, values = (
-            part.unflatten(-1, (heads(hidden), -1)).transpose(0, 1)  # (heads, length, hidden / heads)
+            part.unflatten(-1, (count, -1)).transpose(0, 1)  # (heads, length, hidden / heads)
             for part in queries_keys_values.chunk(3, -1)
         )
         scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         return (scores.masked_fill(future, -math.inf).softmax(-1) @ values).transpose(0, 1).flatten(-2)
 
-    x = x + cheap(attend, (functional.layer_norm(x, (hidden,)) * gain1) @ to_qkv) @ from_heads
-    inner = (functional.layer_norm(x, (hidden,)) * gain2) @ up
+    return rest_of_block(x, cheap(attend, projected(x, parameters)), parameters, cheap)
+
+
+def projected(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return queries, keys and values of a block, side by side, a row for each token."""
+    made: torch.Tensor = (functional.layer_norm(x, x.shape[-1:]) * parameters[0]) @ parameters[1]
+    return made
+
+
+def rest_of_block(
+    x: torch.Tensor, found: torch.Tensor, parameters: Sequence[torch.Tensor], cheap: Cheap = at_once
+) -> torch.Tensor:
+    """Return the output of a block, from what its queries have found."""
+    _, _, from_heads, gain, up, down = parameters
+    x = x + found @ from_heads
+    inner = (functional.layer_norm(x, x.shape[-1:]) * gain) @ up
     return x + cheap(lambda inner, down: functional.gelu(inner) @ down, inner, down)
 
 
@@ -89,11 +100,9 @@ def heads(hidden: int) -> int:
     return next((count for count in (8, 4, 2) if hidden % count == 0 and hidden // count >= 16), 1)
 
 
-LAYERS = {
-    "mlp": Layer(lambda h: ((units_of(h), 2 * h),), residual_mlp, units_of_mlp),
-    "block": Layer(lambda h: ((h,), (h, 3 * h), (h, h), (h,), (h, 4 * h), (4 * h, h)), transformer_block),
-    "experts": Layer(lambda h: ((units_of(h), 2 * h),), residual_mlp, units_of_mlp),
-}
+MLP = Layer(lambda h: ((units_of(h), 2 * h),), residual_mlp)
+BLOCK = Layer(lambda h: ((h,), (h, 3 * h), (h, h), (h,), (h, 4 * h), (4 * h, h)), transformer_block)
+LAYERS = {"mlp": MLP, "block": BLOCK, "experts": MLP}
 """The kinds of layer (``lib.running.workload.KINDS``)."""
 
 
@@ -163,11 +172,6 @@ def apply_adapted(
     return LAYERS[kind].function(x, parameters, cheap, gates)
 
 
-def unit(kind: str, hidden: int) -> int | None:
-    """Return the numbers of a unit, the smallest piece of a layer that can be computed, or None if none can be."""
-    return None if LAYERS[kind].partial_sum is None else LAYERS[kind].shapes(hidden)[0][1]
-
-
 def split(kind: str, hidden: int, flat: torch.Tensor) -> list[torch.Tensor]:
     """Return the parameters that a flat weight holds, in their shapes."""
     shapes = LAYERS[kind].shapes(hidden)
@@ -181,9 +185,8 @@ def apply(kind: str, x: torch.Tensor, flat: torch.Tensor, cheap: Cheap = at_once
 
 
 def apply_units(
-    kind: str, x: torch.Tensor, flat: torch.Tensor, bypass: bool, cheap: Cheap = at_once, gates: Gates = None
+    x: torch.Tensor, flat: torch.Tensor, bypass: bool, cheap: Cheap = at_once, gates: Gates = None
 ) -> torch.Tensor:
-    """Return what the units of a layer in ``flat``, one after the other, add to its output; with ``bypass`` x, too."""
-    partial_sum: Any = LAYERS[kind].partial_sum
-    added: torch.Tensor = partial_sum(x, flat.view(-1, 2 * x.shape[-1]), cheap, gates)
+    """Return what the units of an MLP in ``flat``, one after the other, add to its output; with ``bypass`` x, too."""
+    added = units_of_mlp(x, flat.view(-1, 2 * x.shape[-1]), cheap, gates)
     return x + added if bypass else added

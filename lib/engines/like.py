@@ -70,14 +70,11 @@ def _replicas(model: Model) -> Rank:
     return Rank(model.axis_index("shard"), members, model.LAYERS, model.BATCHES // model.RANKS, twins)
 
 
-def _looped(model: Model) -> Rank:
-    turns = model.BATCHES // model.axis_size("shard")
-    return Rank(model.axis_index("stage"), _axis(model, "stage"), model.LAYERS, turns)
-
-
-def _half(model: Model) -> Rank:
-    members = _axis(model, "place")
-    return Rank(model.axis_index("place"), members, model.LAYERS, model.BATCHES // model.axis_size("half"))
+def _along(axis: str, other: str) -> Callable[[Model], Rank]:
+    """Return a function that gives a rank among those of an axis, with a share of the micro-batches by the other."""
+    return lambda model: Rank(
+        model.axis_index(axis), _axis(model, axis), model.LAYERS, model.BATCHES // model.axis_size(other)
+    )
 
 
 def _axis(model: Model, axis: str) -> tuple[int, ...]:
@@ -102,7 +99,9 @@ COUNTERPARTS = {
     ),
     "one_f_one_b": Counterpart("Schedule1F1B", torch_order.one_f_one_b, _stages),
     "interleaved": Counterpart("ScheduleInterleaved1F1B", torch_order.interleaved, _stages),
-    "breadth_first": Counterpart("ScheduleLoopedBFS, collectives left out", torch_order.looped_bfs, _looped, False),
+    "breadth_first": Counterpart(
+        "ScheduleLoopedBFS, collectives left out", torch_order.looped_bfs, _along("stage", "shard"), False
+    ),
     "zero_bubble": Counterpart(
         "ScheduleInterleavedZeroBubble with one layer a stage", torch_order.zero_bubble, _stages
     ),
@@ -110,7 +109,7 @@ COUNTERPARTS = {
     "dualpipe": Counterpart(
         "ScheduleDualPipeV on each half, what goes from half to half left out",
         torch_order.dual_pipe_v,
-        _half,
+        _along("place", "half"),
         collectives=False,
         both_ends=True,
     ),

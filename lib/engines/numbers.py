@@ -1,7 +1,7 @@
 """The arithmetic of real tensors (``record.operations.Values``). Their fingerprints are apart from them (``pairs``). No
 value ever changes: ranks in one process share what they send.
 
-An activation is (length, hidden), or pieces of it, for each micro-batch. A weight, a state or a gradient is pieces; the
+An activation is pieces of (length, hidden) for each micro-batch. A weight, a state or a gradient is pieces; the
 gradient of no micro-batches, which adds nothing and fits any shape, is None. Numbers that an operation needs and that
 are missing are nan. That happens only if the rules are switched off.
 """
@@ -9,16 +9,13 @@ are missing are nan. That happens only if the rules are switched off.
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 
 from ..basics.errors import PuzzleError
-from ..basics.units import Elements, divided
-from ..machine.cost import NO_PRICE, Cost
 from ..record.experts import is_dealt
-from ..record.kinds import KINDS
+from ..record.kinds import KINDS, SAVED
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
@@ -35,7 +32,6 @@ from .layers import (
     heads,
     parameters,
     shapes_of_adapter,
-    unit,
 )
 from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 
@@ -56,25 +52,7 @@ class Adapted(NamedTuple):
     layer: int
 
 
-@dataclass(frozen=True)
-class Sizes(Cost):
-    """Sizes of the real tensors, by which what is stored is counted."""
-
-    attended_grad_elements: int = 0
-    work: Workload = field(default=Workload(), metadata=NO_PRICE)
-
-    def elements(self, labels: Labels) -> Elements:
-        """Return the size of a tensor: the gradient of queries is less than twice as large as these, and tokens are as
-        many as go to their experts."""
-        if is_dealt(labels.kind):
-            return self.work.hidden * len(labels.batches) * size(rows_of(self.work, labels))
-        if labels.kind != "AttendedGrad":
-            return super().elements(labels)
-        of_a_piece = self.attended_grad_elements * len(labels.batches) * len(labels.shards) * len(labels.heads)
-        return divided(of_a_piece, labels.total * labels.of_heads)
-
-
-Value = dict[int, torch.Tensor | Pieces] | Pieces | Graphs | Adapted | None
+Value = Any  # a dictionary by micro-batch, Pieces, Graphs, Adapted, or None
 
 
 class Numbers(Steps, Experts):
@@ -90,17 +68,6 @@ class Numbers(Steps, Experts):
         self.whole_adapter: Spans = ((0, self.of_adapter),)
         self.sequence: Spans = ((0, work.length * work.hidden),)
         self.dtype = getattr(torch, work.dtype)
-        inputs = work.length * work.hidden
-        widths = {kind: width(kind, work.hidden) * work.length for kind in ("KeysValues", "Attended", "AttendedGrad")}
-        self.cost = Sizes(
-            weight_elements=self.parameters,
-            activation_elements=inputs,
-            adapter_elements=self.of_adapter,
-            keys_values_elements=widths["KeysValues"],
-            attended_elements=widths["Attended"],
-            attended_grad_elements=widths["AttendedGrad"],
-            work=work,
-        )
 
     def weight(self, piece: Labels) -> Pieces:
         flat = (data.adapter if piece.adapter else data.weight)(self.work, piece.layer)
@@ -115,48 +82,45 @@ class Numbers(Steps, Experts):
         return self._part(whole, piece)
 
     def inputs(self, batches: frozenset[int]) -> Value:
-        return {batch: data.inputs(self.work, batch).to(self.device) for batch in sorted(batches)}
+        return {batch: self._whole(data.inputs(self.work, batch).to(self.device)) for batch in sorted(batches)}
 
     def forward(self, inp: Value, weight: Value, partial: bool = False) -> Value:
         flat, layer = self._layer(weight, partial)
-        return {batch: layer(batch, x, flat) for batch, x in self._inputs(inp).items()}
+        return {batch: self._whole(layer(batch, x, flat)) for batch, x in self._inputs(inp).items()}
 
     def keeping(self, inp: Value, weight: Value, keep: str, partial: bool = False) -> tuple[Value, Graphs]:
         """Return what ``forward`` does, and autograd's graph of it, without what is cheap unless all is kept."""
         flat, layer = self._layer(weight, partial, at_once if keep == "all" else again)
         graphs = self._graphs(inp, flat, layer)
-        return {batch: y.detach() for batch, (_, y) in graphs.by_batch.items()}, graphs
+        return {batch: self._whole(y.detach()) for batch, (_, y) in graphs.by_batch.items()}, graphs
 
     def loss(self, inp: Value) -> Value:
         """Return the gradient of the loss: half the squared error, by token and micro-batch."""
-        return {batch: self._of_the_loss(batch, one) for batch, one in _activations(inp).items()}
-
-    def _of_the_loss(self, batch: int, one: torch.Tensor | Pieces) -> torch.Tensor | Pieces:
-        wanted, scale = data.target(self.work, batch).to(self.device), data.loss_scale(self.work)
-        if isinstance(one, Pieces):  # a slice
-            return self._sequence(Pieces(one.spans, (one.flat - select(self._in_spans(wanted), one.spans)) / scale))
-        return (one - wanted) / scale
+        scale, found = data.loss_scale(self.work), {}
+        for batch, one in inp.items():
+            wanted = self._whole(data.target(self.work, batch).to(self.device))
+            found[batch] = Pieces(one.spans, (one.flat - select(wanted, one.spans)) / scale)
+        return found
 
     def backward(
         self, inp: Value, grad: Value, weight: Value, saved: Value = None, *, partial: bool = False
     ) -> tuple[Value, Value]:
         """Return the gradients of weight and input. Computes the layer again, unless its graph was kept."""
         graphs = saved if isinstance(saved, Graphs) else self._graphs(inp, *self._layer(weight, partial))
-        out, spans = self._inputs(grad), _pieces(weight).spans if partial else self.whole
+        out, spans = self._inputs(grad), weight.spans if partial else self.whole
         if isinstance(weight, Adapted):
             spans = self.whole_adapter
-        total, back = torch.zeros_like(graphs.flat), dict[int, torch.Tensor | Pieces]()
+        total, back = torch.zeros_like(graphs.flat), dict[int, Pieces]()
         for batch, (x, y) in graphs.by_batch.items():
             seed = out[batch] if batch in out else torch.full_like(x, math.nan)
             # The graph is the tensor that was kept: both halves of a backward may use it, and it goes when that goes.
-            of_flat, back[batch] = torch.autograd.grad(y, (graphs.flat, x), seed, retain_graph=saved is not None)
-            total = total + of_flat
+            of_flat, of_x = torch.autograd.grad(y, (graphs.flat, x), seed, retain_graph=saved is not None)
+            total, back[batch] = total + of_flat, self._whole(of_x)
         return Pieces(spans, total.detach()[None]), back
 
     def adapted(self, weight: Value, adapter: Value) -> Adapted:
         """Return what stands in the place of a weight that has an adapter."""
-        whole = self._complete(weight)
-        return Adapted(whole, select(_pieces(adapter), self.whole_adapter)[0], _pieces(weight).layer)
+        return Adapted(self._complete(weight), select(adapter, self.whole_adapter)[0], weight.layer)
 
     def _layer(self, weight: Value, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
         """Return the numbers of a weight, and the layer as a function of a micro-batch, its input and these. Raise
@@ -165,21 +129,21 @@ class Numbers(Steps, Experts):
         if isinstance(weight, Adapted):
             frozen, flat, of = weight
             return flat, lambda batch, x, flat: apply_adapted(kind, x, frozen, flat, cheap, self._gates(of, batch))
-        pieces, together = _pieces(weight), unit(kind, hidden)
-        gates = functools.partial(self._gates, pieces.layer)
+        gates = functools.partial(self._gates, weight.layer)
         if not partial:
             return self._complete(weight), lambda batch, x, flat: apply(kind, x, flat, cheap, gates(batch))
-        if together is None:
+        if kind == "block":
             problem = f"a layer of kind {kind!r} is not computed in pieces here"
             raise PuzzleError(problem, where="partial=True", expected='layer="mlp"')
-        if any(end % together for span in pieces.spans for end in span):
-            units = self.parameters // together
+        of_a_unit = 2 * hidden
+        if any(end % of_a_unit for span in weight.spans for end in span):
+            units = self.parameters // of_a_unit
             problem = f"the weight is cut inside of a unit: with hidden={hidden}, a layer has {units} units"
             expected = f"pieces of whole units, as with hidden={2 * units + 2}"
             raise PuzzleError(problem, where="partial=True", expected=expected)
-        bypass = bool(pieces.spans) and pieces.spans[0][0] == 0
-        spans = tuple((start // together, stop // together) for start, stop in pieces.spans)
-        return pieces.flat[0], lambda batch, x, flat: apply_units(kind, x, flat, bypass, cheap, gates(batch, spans))
+        bypass = bool(weight.spans) and weight.spans[0][0] == 0
+        spans = tuple((start // of_a_unit, stop // of_a_unit) for start, stop in weight.spans)
+        return weight.flat[0], lambda batch, x, flat: apply_units(x, flat, bypass, cheap, gates(batch, spans))
 
     def _gates(self, layer: int, batch: int, units: Spans | None = None) -> Gates:
         """Return with which weight each token goes through these units of a layer, or None for a dense layer."""
@@ -200,35 +164,33 @@ class Numbers(Steps, Experts):
 
     def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Pieces, Pieces]:
         """Return weight and state after an optimizer step. The gradient may be of more pieces than the weight."""
-        old, state = _pieces(weight), _pieces(opt_state)
-        summed = torch.zeros_like(old.flat) if grad is None else select(_pieces(grad), old.spans)
-        moments = state.flat if state.spans == old.spans else nothing(state.flat, old.spans)
-        step = state.step + 1
-        flat, moments = adam(old.flat, summed, moments, step)
-        return Pieces(old.spans, flat, layer=old.layer), Pieces(old.spans, moments, step)
+        spans, moments, step = weight.spans, opt_state.flat, opt_state.step + 1
+        summed = torch.zeros_like(weight.flat) if grad is None else select(grad, spans)
+        moments = moments if opt_state.spans == spans else nothing(moments, spans)
+        flat, moments = adam(weight.flat, summed, moments, step)
+        return Pieces(spans, flat, layer=weight.layer), Pieces(spans, moments, step)
 
     def add(self, values: Sequence[Value]) -> Value:
         """Return a sum of gradients or partial sums, in their order, or nan if they are of different pieces."""
         if isinstance(values[0], dict):
-            return {batch: _total([_activations(value)[batch] for value in values]) for batch in values[0]}
+            return {batch: _total([value[batch] for value in values]) for batch in values[0]}
         partial_sums = [value for value in values if value is not None]
         return _total(partial_sums) if partial_sums else self.zero
 
     def cut(self, value: Value, piece: Labels) -> Value:
         if isinstance(value, dict):
             sent = {batch: self._sent(value[batch], batch, piece) for batch in sorted(piece.batches)}
-            slices = {batch: self._part(self._in_spans(one), piece) for batch, one in sent.items()}
-            return {batch: self._sequence(one) for batch, one in slices.items()}
-        return value and self._part(_pieces(value), piece)
+            return {batch: self._part(one, piece) for batch, one in sent.items()}
+        return value and self._part(value, piece)
 
     def join(self, values: Sequence[Value]) -> Value:
         if isinstance(values[0], dict):
             pieces: dict[int, list[Pieces]] = {}
             for value in values:
-                for batch, one in _activations(value).items():
-                    pieces.setdefault(batch, []).append(self._in_spans(one))
-            return {batch: self._sequence(_joined(own)) for batch, own in sorted(pieces.items())}
-        parts = [value for value in values if isinstance(value, Pieces)]
+                for batch, one in value.items():
+                    pieces.setdefault(batch, []).append(one)
+            return {batch: _joined(own) for batch, own in sorted(pieces.items())}
+        parts = [value for value in values if value is not None]
         return together(parts) if parts else self.zero
 
     def made_up(self, labels: Labels) -> Value:
@@ -243,16 +205,22 @@ class Numbers(Steps, Experts):
             return len(labels.batches) * self._rows_for(labels), size(self._spans(labels))
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
+    def count(self, labels: Labels) -> int:
+        """Return how many numbers a tensor with these labels has, counted as the simulator does (see ``elements``)."""
+        if labels.kind == SAVED or (labels.kind == "WeightGrad" and not labels.batches):
+            return 0
+        rows, each = self.shape(labels)
+        return each if labels.kind == "OptState" else rows * each
+
     def expand(self, value: Value, labels: Labels) -> torch.Tensor:
         """Return the numbers of a tensor with these labels: of that ``shape``, by micro-batch or shard, not to be
         written to. The value may have more shards; a gradient of no micro-batches gives zeros."""
         if isinstance(value, dict):
-            spans, parts = self._spans(labels), [self._in_spans(value[batch]) for batch in sorted(labels.batches)]
-            rows = [of_heads(part, labels.extra.heads) for part in parts]
-            return torch.cat([select(row, spans) for row in rows])
+            rows = [of_heads(value[batch], labels.extra.heads) for batch in sorted(labels.batches)]
+            return torch.cat([select(row, self._spans(labels)) for row in rows])
         if value is None:
             return self.empty(labels).zero_()
-        return select(_pieces(value), self._spans(labels)).contiguous()
+        return select(value, self._spans(labels)).contiguous()
 
     def of(self, labels: Labels, flat: torch.Tensor) -> Value:
         """Return the value of a tensor with these labels and numbers. It undoes ``expand``. Raise ValueError for
@@ -265,7 +233,7 @@ class Numbers(Steps, Experts):
             each, spans = flat.split(self._rows_for(labels)), self._spans(labels)
             rows = [row.clone() for row in each] if len(each) > 1 else each
             pairs = zip(sorted(labels.batches), rows, strict=True)
-            return {batch: self._sequence(Pieces(spans, row, heads=labels.extra.heads)) for batch, row in pairs}
+            return {batch: Pieces(spans, row, heads=labels.extra.heads) for batch, row in pairs}
         step = data.WARM + labels.step if labels.kind == "OptState" else 0
         return Pieces(self._spans(labels), flat, step, labels.layer if labels.kind == "Weight" else 0)
 
@@ -303,19 +271,14 @@ class Numbers(Steps, Experts):
             raise PuzzleError(problem, where="real tensors", expected=expected)
         return self._width(labels.kind) * len(labels.heads) // labels.of_heads
 
-    def _in_spans(self, one: torch.Tensor | Pieces) -> Pieces:
-        """Return an activation of one micro-batch as the part of a sequence that it is."""
-        return one if isinstance(one, Pieces) else Pieces(((0, one.numel()),), one.reshape(1, -1))
-
-    def _sequence(self, part: Pieces) -> torch.Tensor | Pieces:
-        """Return a part of a sequence in its form: a whole one is (length, hidden)."""
-        whole = part.spans == self.sequence and len(part.flat) == 1
-        return part.flat.view(self.work.length, self.work.hidden) if whole else part
+    def _whole(self, x: torch.Tensor) -> Pieces:
+        """Return a whole activation of one micro-batch, (length, hidden), as pieces."""
+        return Pieces(self.sequence, x.reshape(1, -1))
 
     def _inputs(self, value: Value) -> dict[int, torch.Tensor]:
         """Return whole activations, (length, hidden) of each micro-batch, with nan for what is missing."""
-        form, found = (self.work.length, self.work.hidden), _activations(value)
-        return {batch: select(self._in_spans(one), self.sequence).view(form) for batch, one in found.items()}
+        form = self.work.length, self.work.hidden
+        return {batch: select(one, self.sequence).view(form) for batch, one in value.items()}
 
     def _part(self, pieces: Pieces, labels: Labels) -> Pieces:
         spans = self._spans(labels)
@@ -326,7 +289,7 @@ class Numbers(Steps, Experts):
 
     def _complete(self, weight: Value) -> torch.Tensor:
         """Return the flat weight of a layer: (parameters,)."""
-        return select(_pieces(weight), self.whole)[0]
+        return select(weight, self.whole)[0]
 
 
 def adam(
@@ -343,7 +306,7 @@ def adam(
 def stored(value: Value) -> list[torch.Tensor]:
     """Return the tensors that a value is made of, without those inside of autograd's graphs."""
     if isinstance(value, dict):
-        return [one.flat if isinstance(one, Pieces) else one for one in value.values()]
+        return [one.flat for one in value.values()]
     return [value.flat] if isinstance(value, Pieces) else []
 
 
@@ -352,30 +315,17 @@ def elements(value: Value) -> int:
     return value.flat.shape[1] if isinstance(value, Pieces) else sum(map(torch.numel, stored(value)))
 
 
-def _activations(value: Value) -> dict[int, Any]:
-    assert isinstance(value, dict)
-    return value
-
-
 def _joined(parts: Sequence[Pieces]) -> Pieces:
     """Return parts of a sequence as one, or parts of the heads of the same tokens."""
     by_heads = len(parts) > 1 and parts[0].heads[1] != 1 and all(one.spans == parts[0].spans for one in parts)
     return heads_together(parts) if by_heads else together(parts)
 
 
-def _total(partial_sums: Sequence[Any]) -> Any:
-    """Return a sum of tensors or of pieces, in order, or nan if they are of different pieces."""
+def _total(partial_sums: Sequence[Pieces]) -> Pieces:
+    """Return a sum of pieces, in order, or nan if they are of different ones."""
     first = partial_sums[0]
-    if isinstance(first, torch.Tensor):
-        tensors = [one if isinstance(one, torch.Tensor) else torch.full_like(first, math.nan) for one in partial_sums]
-        return sum(tensors[1:], start=first)
     total = first.flat
     for other in partial_sums[1:]:
-        same = isinstance(other, Pieces) and (other.spans, other.heads) == (first.spans, first.heads)
+        same = (other.spans, other.heads) == (first.spans, first.heads)
         total = total + (other.flat if same else nothing(total, first.spans))
     return Pieces(first.spans, total, heads=first.heads)
-
-
-def _pieces(value: Value) -> Pieces:
-    assert isinstance(value, Pieces)
-    return value

@@ -65,7 +65,7 @@ class Workload:
             problem = "it is not said how many experts the layers have"
             raise PuzzleError(problem, where="real tensors", expected="a number of experts", got="none")
         units = units_of(self.hidden)
-        if units % experts:
+        if units % experts or self.hidden < 2:
             problem = f"with hidden={self.hidden} a layer has {units} units, which are not dealt to {experts} experts"
             hidden = 2 * experts * max(1, round(units / experts))
             expected = f"a multiple of {experts} units, as with hidden={hidden}"

@@ -72,19 +72,12 @@ def _reap(line: Connection, children: dict[int, int]) -> None:
 
 def _how(status: int) -> str:
     if os.WIFSTOPPED(status):
-        return f"was stopped by {_signal(os.WSTOPSIG(status))}"
+        return f"was stopped by {signal.Signals(os.WSTOPSIG(status)).name}"
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"ended with exit status {code}"
     often = " (often because the machine ran out of memory)" if -code == signal.SIGKILL else ""
-    return f"was killed by {_signal(-code)}{often}"
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
+    return f"was killed by {signal.Signals(-code).name}{often}"
 
 
 def _kill(children: Mapping[int, int]) -> None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection
@@ -19,6 +20,7 @@ from torch.profiler import ProfilerActivity, record_function
 
 from ...basics.errors import Place, PuzzleError
 from ...machine.cost import Shape
+from ...record.labels import Labels
 from ...running.run import Settings
 from ...running.workload import Workload
 from ..agreement import Agreement
@@ -42,9 +44,9 @@ class Replay:
     def __init__(self, plan: Plan, links: Links, settings: Settings, line: Connection) -> None:
         self.plan, self.links, self.settings, self.line = plan, links, settings, line
         self.took: list[tuple[float, float]] = []
-        self.stored: list[tuple[int, Any]] = []
+        self.stored: list[tuple[int, int]] = []
         self.really_stored, self.known_stored = 0, 0
-        self.held: dict[Pair, int] = {}  # what is stored, and how often
+        self.held = Counter[Pair]()  # what is stored, and how often
         self.finals: dict[int, Any] = {}
 
     def run(self) -> None:
@@ -101,19 +103,17 @@ class Replay:
         for value, numbers in zip(values, result if isinstance(result, list) else [result], strict=False):
             value.numbers = numbers
 
-    def store(self, value: Pair, known: Any) -> None:
-        """A dictionary of the rank holds a tensor, once more. ``known``: how many numbers it has by its labels."""
-        self.held[value] = self.held.get(value, 0) + 1
-        self.really_stored += elements(value.made())
-        self.known_stored += known
-
-    def drop(self, value: Pair, known: Any) -> None:
-        """A dictionary of the rank holds a tensor once less."""
-        self.really_stored -= elements(value.made())
-        self.known_stored -= known
-        self.held[value] -= 1
+    def store(self, value: Pair, labels: Labels, times: int = 1) -> None:
+        """A dictionary of the rank holds a tensor, once more, or so many times."""
+        self.held[value] += times
+        self.really_stored += times * elements(value.made())
+        self.known_stored += times * self.links.numbers.count(labels)
         if not self.held[value]:
             del self.held[value]
+
+    def drop(self, value: Pair, labels: Labels) -> None:
+        """A dictionary of the rank holds a tensor once less."""
+        self.store(value, labels, -1)
 
     def set_final_weight(self, layer: int, value: Pair) -> None:
         """Keep the rank's answer for a layer."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 from ...basics.errors import show_call
 from ...learner.dist import Dist
 from ...learner.model import Model
-from ...machine.cost import Cost, Shape
+from ...machine.cost import Shape
 from ...machine.in_flight import InFlight
 from ...machine.interface import AnySimulator, FinalState, Piece
 from ...machine.rank_state import RankState, TensorState
@@ -151,7 +151,6 @@ class Recorder(LocalSimulator):
         super().__init__(shape, graded=True, strict=strict, values=cast(Values, Pairs()), watcher=plan.moves)
         self.plan, self.own_values = plan, cast(Values, Pairs(numbers))
         self.fetch = self._fetch
-        self.real = Cost() if numbers is None else numbers.cost
         for verb, (step, arguments) in NOTED.items():
             setattr(self, verb, partial(self._carry_out, getattr(self, verb), step, arguments))
 
@@ -188,11 +187,11 @@ class Recorder(LocalSimulator):
 
     def store(self, rank: RankState, token: TensorState) -> None:
         RankState.store(rank, token)
-        self._note(rank, "store", token.value, self.real.elements(token.labels))
+        self._note(rank, "store", token.value, token.labels)
 
     def drop(self, rank: RankState, token: TensorState) -> None:
         RankState.drop(rank, token)
-        self._note(rank, "drop", token.value, self.real.elements(token.labels))
+        self._note(rank, "drop", token.value, token.labels)
 
     def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
         return only_fingerprints(super().final_state(rank, stored))

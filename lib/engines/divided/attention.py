@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from ...basics.errors import PuzzleError
 from ...record.causal import ALL, Slices
 from ...record.shards import union
 from ...running.workload import Workload
-from ..layers import heads, split
+from ..layers import heads, projected, rest_of_block, split
 from ..pieces import Pieces, Spans, select, spans_of, together
 
 ByBatch = dict[int, Any]
@@ -46,18 +45,12 @@ class Steps:
     def _complete(self, weight: Any) -> torch.Tensor:
         raise NotImplementedError
 
-    def _in_spans(self, one: Any) -> Pieces:
-        raise NotImplementedError
-
-    def _sequence(self, part: Pieces) -> Any:
-        raise NotImplementedError
-
     def project(self, inp: Any, weight: Any) -> tuple[ByBatch, ByBatch]:
         """Return queries that have found nothing yet, and keys and values."""
         flat, att, kv = self._parameters(weight), {}, {}
         for batch, one in inp.items():
             tokens, x = self._rows(one)
-            queries, keys, values = _projected(x, flat)
+            queries, keys, values = projected(x, flat).chunk(3, -1)
             none = x.new_zeros(len(x), heads(x.shape[-1]))
             att[batch] = self._piece((tokens, ALL), queries, torch.zeros_like(queries), none - math.inf, none)
             kv[batch] = self._piece((tokens, ALL), keys, values)
@@ -72,7 +65,7 @@ class Steps:
         flat, out = self._parameters(weight), {}
         for batch, one in inp.items():
             tokens, x = self._rows(one)
-            out[batch] = self._slice(tokens, _rest(x, self._found(att[batch], tokens)[0], flat))
+            out[batch] = self._slice(tokens, rest_of_block(x, self._found(att[batch], tokens)[0], flat))
         return out
 
     def backward_rest(self, inp: Any, grad: Any, weight: Any, att: Any) -> ByBatch:
@@ -83,7 +76,7 @@ class Steps:
             found, log_sum, queries = self._found(att[batch], tokens)
             found.requires_grad_()
             with torch.enable_grad():
-                out = _rest(x, found, flat)
+                out = rest_of_block(x, found, flat)
             (of_found,) = torch.autograd.grad(out, found, self._rows_of(grad[batch], tokens, x))
             product = self._by_head(found.detach() * of_found).sum(-1).T
             gone = torch.zeros_like(queries)
@@ -102,11 +95,11 @@ class Steps:
         for batch, one in inp.items():
             tokens, x = self._rows(one)
             leaf, flat = x.detach().requires_grad_(), whole.detach().requires_grad_()
-            _, found, _, of_queries, *_ = self._columns(_of_all_heads(att_grad[batch]), tokens, 4, 2)
-            of_keys = self._columns(_of_all_heads(kv_grad[batch]), tokens, 2)
+            _, found, _, of_queries, *_ = self._columns(of_heads(att_grad[batch], ALL), tokens, 4, 2)
+            of_keys = self._columns(of_heads(kv_grad[batch], ALL), tokens, 2)
             with torch.enable_grad():
                 parameters = split(self.work.layer, hidden, flat)
-                outputs = (_rest(leaf, found, parameters), *_projected(leaf, parameters))
+                outputs = rest_of_block(leaf, found, parameters), *projected(leaf, parameters).chunk(3, -1)
             seeds = (self._rows_of(grad[batch], tokens, x), of_queries, *of_keys)
             of_flat, of_inp = torch.autograd.grad(outputs, (flat, leaf), seeds)
             total, back[batch] = total + of_flat, self._slice(tokens, of_inp)
@@ -122,29 +115,29 @@ class Steps:
 
     def _rows(self, one: Any) -> tuple[Spans, torch.Tensor]:
         """Return which tokens a slice of an activation has, and a row for each."""
-        part, hidden = self._in_spans(one), self.work.hidden
-        tokens = tuple((start // hidden, stop // hidden) for start, stop in part.spans)
-        return tokens, part.flat.reshape(-1, hidden)
+        hidden = self.work.hidden
+        return tuple((start // hidden, stop // hidden) for start, stop in one.spans), one.flat.reshape(-1, hidden)
 
     def _rows_of(self, one: Any, tokens: Spans, like: torch.Tensor) -> torch.Tensor:
         """Return the rows of these tokens, with nan for what is missing."""
-        part, hidden = self._in_spans(one), self.work.hidden
-        return select(part, tuple((start * hidden, stop * hidden) for start, stop in tokens)).reshape(like.shape)
+        return select(one, self._numbers(tokens)).reshape(like.shape)
 
-    def _slice(self, tokens: Spans, rows: torch.Tensor) -> Any:
-        hidden = self.work.hidden
-        spans = tuple((start * hidden, stop * hidden) for start, stop in tokens)
-        return self._sequence(Pieces(spans, rows.detach().reshape(1, -1)))
+    def _slice(self, tokens: Spans, rows: torch.Tensor) -> Pieces:
+        return Pieces(self._numbers(tokens), rows.detach().reshape(1, -1))
+
+    def _numbers(self, tokens: Spans) -> Spans:
+        """Return which numbers of a flat activation are the rows of these tokens."""
+        return tuple((start * self.work.hidden, stop * self.work.hidden) for start, stop in tokens)
 
     def _found(self, att: Pieces, tokens: Spans) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return what queries have found, the logarithm of the sum of exponentials of each head, and the queries."""
-        queries, sums, highest, exponents = self._columns(_of_all_heads(att), tokens, 2, 2)
+        queries, sums, highest, exponents = self._columns(of_heads(att, ALL), tokens, 2, 2)
         found = _heads_together(self._by_head(sums) / exponents.T[..., None])
         return found, highest + exponents.log(), queries
 
     def _attended(self, att: Pieces, kv: Pieces) -> Pieces:
         queries, sums, highest, exponents = self._columns(att, att.spans, 2, 2)
-        keys, values = map(self._by_head, self._columns(_of_heads(kv, att), kv.spans, 2))
+        keys, values = map(self._by_head, self._columns(of_heads(kv, att.heads), kv.spans, 2))
         scores = _scores(self._by_head(queries), keys, att.spans, kv.spans)
         most = torch.maximum(highest.T, scores.amax(-1))
         shift = most.masked_fill(most.isneginf(), 0.0)  # a row that has seen nothing is not shifted
@@ -155,7 +148,7 @@ class Steps:
 
     def _went_back(self, att_grad: Pieces, kv: Pieces) -> tuple[Pieces, Pieces]:
         queries, found, of_found, of_queries, log_sum, product = self._columns(att_grad, att_grad.spans, 4, 2)
-        keys, values = map(self._by_head, self._columns(_of_heads(kv, att_grad), kv.spans, 2))
+        keys, values = map(self._by_head, self._columns(of_heads(kv, att_grad.heads), kv.spans, 2))
         rows, seeds = self._by_head(queries), self._by_head(of_found)
         weights = (_scores(rows, keys, att_grad.spans, kv.spans) - log_sum.T[..., None]).exp()
         of_scores = weights * (seeds @ values.transpose(-1, -2) - product.T[..., None]) / math.sqrt(rows.shape[-1])
@@ -194,20 +187,6 @@ class Steps:
         return [columns.flatten(-2) for columns in table.split(widths, -1)]
 
 
-def _projected(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Return queries, keys and values, a row for each token."""
-    gain, to_qkv, *_ = parameters
-    both: torch.Tensor = (functional.layer_norm(x, x.shape[-1:]) * gain) @ to_qkv
-    return tuple(both.chunk(3, -1))
-
-
-def _rest(x: torch.Tensor, found: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the output of a block, from what its queries have found."""
-    _, _, from_heads, gain, up, down = parameters
-    x = x + found @ from_heads
-    return x + functional.gelu((functional.layer_norm(x, x.shape[-1:]) * gain) @ up) @ down
-
-
 def _scores(queries: torch.Tensor, keys: torch.Tensor, own: Spans, theirs: Spans) -> torch.Tensor:
     """Return the scores of each head, (heads, queries, keys): of what a query does not see, minus infinity."""
     scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
@@ -243,11 +222,3 @@ def _columns_of(part: Pieces, some: Slices) -> Spans:
     """Return which numbers of each token's row are those of some heads."""
     shards, total = part.heads
     return spans_of(*some, len(part.flat) * total // len(shards))
-
-
-def _of_heads(part: Pieces, other: Pieces) -> Pieces:
-    return of_heads(part, other.heads)
-
-
-def _of_all_heads(part: Pieces) -> Pieces:
-    return of_heads(part, ALL)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...record.experts import OUTWARD, is_dealt, layer_of_experts
+from ...record.experts import is_dealt, layer_of_experts
 from ...record.labels import Labels
 from ...running.workload import Workload, units_of
 from ..data import ends, routes
@@ -34,9 +34,6 @@ class Experts:
     work: Workload
     device: Any
     sequence: Spans
-
-    def _in_spans(self, one: Any) -> Pieces:
-        raise NotImplementedError
 
     def expert(self, tokens: ByBatch, weight: Any) -> ByBatch:
         """Return what experts make of the tokens that go to them; ``weight`` is that of these experts."""
@@ -89,16 +86,15 @@ class Experts:
 
     # -- there and back ------------------------------------------------------------------------------
 
-    def _sent(self, one: torch.Tensor | Pieces, batch: int, labels: Labels) -> torch.Tensor | Pieces:
+    def _sent(self, one: Pieces, batch: int, labels: Labels) -> Pieces:
         """Return a micro-batch, or its tokens, as what these labels name: tokens for their experts, or the sum of what
         they bring home."""
-        on_their_way = isinstance(one, Pieces) and len(one.flat) == self.work.hidden
-        if is_dealt(labels.kind) and not on_their_way:
-            tokens = routes(self.work, layer_of_experts(labels), batch).tokens.to(self.device)
-            whole = select(self._in_spans(one), self.sequence).view(-1, self.work.hidden)
-            one = Pieces(((0, len(tokens)),), whole[tokens].T)
-        if isinstance(one, Pieces) and on_their_way and labels.kind in OUTWARD:
-            tokens = routes(self.work, layer_of_experts(labels), batch).tokens.to(self.device)
-            rows = select(one, ((0, len(tokens)),)).T
-            return rows.new_zeros(self.work.length, self.work.hidden).index_add(0, tokens, rows)
-        return one
+        on_their_way = len(one.flat) == self.work.hidden
+        if not self.work.experts or on_their_way == is_dealt(labels.kind):
+            return one
+        tokens = routes(self.work, layer_of_experts(labels), batch).tokens.to(self.device)
+        every = ((0, len(tokens)),)
+        if not on_their_way:
+            return Pieces(every, select(one, self.sequence).view(-1, self.work.hidden)[tokens].T)
+        rows = one.flat.new_zeros(self.work.length, self.work.hidden).index_add(0, tokens, select(one, every).T)
+        return Pieces(self.sequence, rows.reshape(1, -1))
