@@ -75,7 +75,7 @@ def arguments() -> dict[str, tuple[Callable[[Any], object], list[Any]]]:
     found["run cost"] = lambda cost: run(ddp, 2, 12, 2, cost=cost), [*NEVER, 0, "A100", True, EIGHT, SMALL]
     for name in ("tokens", "model_flops", "activation_bytes", "boundary_bytes", "loss_bytes", "adapter_parameters"):
         found[f"Transformer.{name}()"] = getattr(SMALL, name), [*NO_WHOLE_NUMBER, None]
-    for name, wrong in {"stored": NO_WIDTH, "gradients": NO_WIDTH, "optimizer": NO_NAME, "main": NO_FLAG[:-1]}.items():
+    for name, wrong in {"stored": NO_WIDTH, "gradients": NO_WIDTH, "optimizer": NO_NAME}.items():
         found[f"state_bytes {name}"] = lambda value, name=name: SMALL.state_bytes(**{name: value}), wrong  # type: ignore[misc]
     found["state_bytes parameters"] = lambda count: SMALL.state_bytes(parameters=count), NO_WHOLE_NUMBER
     return found

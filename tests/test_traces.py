@@ -480,6 +480,18 @@ def test_a_kernel_without_its_launch_is_said(tmp_path: Path) -> None:
     assert note == "rank1.json.gz: kernels without a launch, so what for is not known: 1"
 
 
+def test_events_of_unknown_kinds_are_said_in_one_line(tmp_path: Path) -> None:
+    """Kinds that a profiler writes, and that say nothing of work or of calls, are not among them."""
+    files = straggler()
+    for file in files[:2]:
+        file.add("kurnel", "gemm", 0, 10)
+        file.add("python_function", "train.py(7): step", 0, 10)
+    files[3].add("xpu_runtime", "launch", 0, 10)
+    profile = trace(saved(files, tmp_path))
+    assert profile.notes == ["events of kinds that are not known here are left out: 2 'kurnel', 1 'xpu_runtime'"]
+    assert "note: events of kinds" in str(profile)
+
+
 def test_a_packed_file_that_is_cut_off_says_how_far_it_is_good(tmp_path: Path) -> None:
     """What was unpacked before its end counts, though one piece would hold all of it."""
     packed = (Path(__file__).parent.parent / "docs" / "profile" / "rank0.json.gz").read_bytes()

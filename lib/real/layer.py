@@ -87,8 +87,8 @@ class Layer:
     def moved(self, tensor: float, backward: bool = False) -> float:
         """Return the seconds of what only moves bytes, forward or backward, besides attention's scores."""
         cluster, model = self.cluster, self.model
-        moves = model.pointwise_back if backward else model.pointwise_bytes
-        size = moves(self.part, tensor, self.sequence_parallel, cluster.fused, cluster.fused_norms)  # type: ignore[arg-type]
+        how = self.sequence_parallel, cluster.fused, cluster.fused_norms, backward
+        size = model.pointwise_bytes(self.part, tensor, *how)
         if self.apart:
             size -= (BACKWARD_MOVES if backward else 1) * model.routed_bytes(self.part, tensor, cluster.fused)
         return cluster.moving_takes(size)

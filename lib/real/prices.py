@@ -370,7 +370,7 @@ class RealCost(Cost):
             return first, first + self.split[layer]
         if self.experts and layers % 2 == 0:
             layer, layers = layer // 2, layers // 2
-        if self.model.layers % layers or (self.experts and layers % 1):
+        if self.model.layers % layers:
             fits = ", ".join(str(n * (2 if self.experts else 1)) for n in divisors(self.model.layers))
             problem = f"{self.model.name} has {self.model.layers} layers, which cannot be {layers} equal ones"
             raise PuzzleError(problem, where="run", expected=f"layers= one of {fits}", line="")
@@ -514,10 +514,8 @@ class RealCost(Cost):
             stored = 2 * width * self.model.tokens(self.layer.part) / self.tensor
             each = max(0.0, self._inner(self.recomputed) - stored) * together + self._boundary() * (together - 1)
             return round(each * many * slices)
-        each = (1 - self.offloaded) * self._inner(self.recomputed, share) * together + self._boundary(share) * (
-            together - 1
-        )
-        return round(each * len(labels[0].batches))
+        each = (1 - self.offloaded) * self._inner(self.recomputed, share) * together
+        return round((each + self._boundary(share) * (together - 1)) * many)
 
     def _inside(self, many: int) -> float:
         """Return the bytes that the experts of a layer keep of so many micro-batches, between what goes to them and
@@ -636,12 +634,12 @@ class Cluster(Hardware):
         keeps the optimizer's states on hosts, and GPUs need no room for them. Raises PuzzleError for what cannot be.
         """
         instance_of("model", model, Transformer, "cluster.cost(GPT_175B), with GPT_175B from lib.real")
-        instance_of("sequence_parallel", sequence_parallel, bool, "sequence_parallel=True, or False")
         model.check_tensor(tensor)
         whole_number("micro_batch", micro_batch)
         _check_parallel(self, model, micro_batch, context, expert_parallel, experts)
         split = None if split is None else _checked_split(model, split)
-        for name, flag in (("fp8", fp8), ("overlap", overlap), ("states_on_hosts", states_on_hosts)):
+        flags = {"sequence_parallel": sequence_parallel, "fp8": fp8, "overlap": overlap}
+        for name, flag in {**flags, "states_on_hosts": states_on_hosts}.items():
             instance_of(name, flag, bool, f"{name}=True, or False")
         for name, part in (("recompute_part", recompute_part), ("offload", offload)):
             if isinstance(part, bool) or not isinstance(part, (int, float, Fraction)) or not 0 <= part <= 1:
@@ -652,7 +650,6 @@ class Cluster(Hardware):
             raise PuzzleError(problem, where="cost", expected=expected)
         one_of_names("recompute", recompute, RECOMPUTE)
         one_of_names("mfu", mfu, FORMULAS)
-        check_widths("bytes", stored=stored, gradients=gradients)
         check_widths("bytes", **{n: w for n, w in (("gathered", gathered), ("reduced", reduced)) if w is not None})
         if frozen_bits is not None:
             check_widths("bits", frozen_bits=frozen_bits)

@@ -395,23 +395,36 @@ class Transformer:
     def pointwise_bytes(
         self,
         micro_batch: int | Fraction = 1,
-        tensor: int = 1,
+        tensor: float = 1,
         sequence_parallel: bool = False,
         fused: bool = True,
         fused_norms: bool | None = None,
+        backward: bool = False,
     ) -> float:
-        """Return the bytes that a layer's forward reads and writes besides its matrix products and its scores, on each
-        of ``tensor`` ranks; backward moves half as much again.
+        """Return the bytes that a layer's forward, or backward, reads and writes besides its matrix products and its
+        scores, on each of ``tensor`` ranks.
 
         The GPT family: norms, dropout and residuals 22sbh, the activation function 16sbh/t. The Llama family: two
         norms, two residuals, the rotation of queries and keys, and the gate. ``fused``: each of these reads its
         operands and writes its result once; otherwise, in the Llama family, norms and rotations run one operation after
         the other, in 4 bytes a number, as PyTorch does unless it compiles. ``fused_norms``: norms alone are one pass,
         as ``torch.nn.RMSNorm`` is since 2025.
+
+        Backward moves half as much again. In the GPT family that is not ``fused`` it is more, for each number of the
+        residual: two norms 20 bytes and two sums of gradients 12; the activation function 24, gradients of biases 18,
+        queries, keys and values put together 12, and what attention reads and clears 16. In the Llama family with
+        ``fused_norms`` alone: two norms 20, and five sums of gradients, two of them at the residuals, 30; the rotation
+        as in forward; the gate, which is a product and a function, 18 for each of its own.
         """
-        numbers = self.tokens(micro_batch) * self.hidden
-        outside, inside = 22.0, 16.0 * self.inner / (4 * self.hidden)
-        if self.gated:
+        again = fused or self.with_experts or (self.gated and not fused_norms)  # what forward moves, and half of it
+        if backward and not again:
+            outside, inside = 20.0 + 12 + 4, 24 * self.inner / (4 * self.hidden) + 14 + 12 + 16
+            if self.gated:
+                outside = 20.0 + 30
+                inside = (20 * (self.query_width + self.kv_width) + 18 * self.inner_met) / self.hidden
+        elif not self.gated:
+            outside, inside = 22.0, 16.0 * self.inner / (4 * self.hidden)
+        else:
             # A norm: to 4 bytes, square and mean, scale, back to 2 bytes, weight. A residual: two read, one written.
             # The gate: its function, then the product; the rotation of queries and keys: to 4 bytes, rotated, and back.
             rotation, gate = (4, 6) if fused else (20, 10)
@@ -421,32 +434,9 @@ class Transformer:
             inside = rotation * (self.query_width + self.kv_width) / self.hidden + gate * self.inner_met / self.hidden
             # Tokens are sorted by experts and put back, twice, and added up: each copy is read and written.
             inside += self.with_experts * self.chosen * 8
-        return numbers * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
-
-    def pointwise_back(
-        self,
-        micro_batch: int | Fraction = 1,
-        tensor: int = 1,
-        sequence_parallel: bool = False,
-        fused: bool = True,
-        fused_norms: bool | None = None,
-    ) -> float:
-        """Return the same for a layer's backward: half as much again. In the GPT family that is not ``fused`` it is
-        more, for each number of the residual: two norms 20 bytes and two sums of gradients 12; the activation function
-        24, gradients of biases 18, queries, keys and values put together 12, and what attention reads and clears 16. In
-        the Llama family with ``fused_norms`` alone: two norms 20, and five sums of gradients, two of them at the
-        residuals, 30; the rotation as in forward; the gate, which is a product and a function, 18 for each of its own.
-        """
         numbers = self.tokens(micro_batch) * self.hidden
-        if fused or self.with_experts or (self.gated and not fused_norms):
-            forward = self.pointwise_bytes(micro_batch, tensor, sequence_parallel, fused, fused_norms)
-            return BACKWARD_MOVES * forward
-        if self.gated:
-            outside = 20.0 + 30
-            inside = (20 * (self.query_width + self.kv_width) + 18 * self.inner_met) / self.hidden
-        else:
-            outside, inside = 20 + 12 + 4, 24 * self.inner / (4 * self.hidden) + 14 + 12 + 16
-        return numbers * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
+        moved = numbers * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
+        return BACKWARD_MOVES * moved if backward and again else moved
 
     def score_bytes(self, micro_batch: int | Fraction = 1, backward: bool = False) -> float:
         """Return the bytes that a layer moves for attention's scores: 13as²b, in backward 19as²b; for flash none."""
@@ -522,22 +512,19 @@ class Transformer:
         stored: float = 2,
         gradients: float = 2,
         optimizer: str = "adam",
-        main: bool | None = None,
         parameters: int | None = None,
         adapter_rank: int | None = None,
         bits: float | None = None,
     ) -> dict[str, float]:
         """Return the bytes of weights, their gradients and the optimizer's states, all ranks together.
 
-        ``stored`` and ``gradients``: bytes of a weight and of its gradient; ``main``: whether the optimizer has a main
-        weight of 4 bytes besides, as it does unless weights themselves have as many; ``parameters``: of so many, of the
-        whole model unless given. With ``adapter_rank`` only adapters have gradients and states, and the other weights
-        are frozen and take ``bits`` bits each.
+        ``stored`` and ``gradients``: bytes of a weight and of its gradient; ``parameters``: of so many, of the whole
+        model unless given. With ``adapter_rank`` only adapters have gradients and states, and the other weights are
+        frozen and take ``bits`` bits each.
         """
         one_of_names("optimizer", optimizer, tuple(MOMENTS))
         check_widths("bytes", stored=stored, gradients=gradients)
         check_widths("bits", bits=8 * stored if bits is None else bits)
-        instance_of("main", stored < MAIN if main is None else main, bool, "main=True, or False")
         count = self.size if parameters is None else whole_number("parameters", parameters)
         frozen = 0.0
         if adapter_rank is not None:
@@ -548,14 +535,15 @@ class Transformer:
         return {
             "Weight": frozen + count * stored,
             "WeightGrad": count * gradients,
-            "OptState": count * self.optimizer_bytes(stored, optimizer, main),
+            "OptState": count * self.optimizer_bytes(stored, optimizer),
         }
 
     @staticmethod
-    def optimizer_bytes(stored: float, optimizer: str = "adam", main: bool | None = None) -> int:
-        """Return the bytes of the optimizer's states for each parameter."""
+    def optimizer_bytes(stored: float, optimizer: str = "adam") -> int:
+        """Return the bytes of the optimizer's states for each parameter: a main weight as well, unless weights
+        themselves have as many bytes."""
         one_of_names("optimizer", optimizer, tuple(MOMENTS))
-        return MOMENTS[optimizer] + MAIN * (stored < MAIN if main is None else main)
+        return MOMENTS[optimizer] + MAIN * (stored < MAIN)
 
     def loss_bytes(self, micro_batch: int | Fraction = 1, tensor: int = 1, each: float = EAGER) -> float:
         """Return the bytes that head and loss hold while they run: so many for each token and word of the vocabulary,

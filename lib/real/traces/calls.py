@@ -1,5 +1,6 @@
 """What a file says of one rank: its work, and its calls of the network. Times are in microseconds, from ``base`` on."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,14 +16,13 @@ def natural(value: object, most: int = 1 << 31) -> int | None:
 
 
 class Work(NamedTuple):
-    """A span in which a rank computes. ``name``: what the file calls it."""
+    """A span in which a rank computes."""
 
     kind: str
     start: float
     end: float
     layer: int | None = None
     batches: frozenset[int] = NOBODY
-    name: str = ""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,6 @@ class Call:
     start: float
     end: float | None
     """None for a call that was not over when the file was written."""
-    name: str = ""
     group: tuple[int, ...] | None = None
     """The ranks that meet, if the file says who they are."""
     group_name: str = ""
@@ -63,3 +62,5 @@ class Rank:
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     """What cannot be true in its file, in sentences."""
+    unknown: Counter[str] = field(default_factory=Counter)
+    """How many events of its file are of a kind that is not known here, by kind."""

@@ -8,14 +8,14 @@ nothing was recorded, is a part of the chain, too.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
 
-from ...record.events import MARKS, Event
+from ...record.events import Event
 from ...record.figures.chain import ROUNDED, Chain, Link, word_of
-from ...record.figures.waiting import NEARLY, Gap, Waiting, idle_spans
+from ...record.figures.waiting import NEARLY, Waiting
 
 BETWEEN = "between operations"
 """What is called so in a chain: time in which its rank does nothing that was recorded."""
@@ -25,20 +25,10 @@ class MeasuredWaiting(Waiting):
     """The gaps of a profile. What a rank waits for is the call that begins when the gap ends, though the rank was there
     before; ``event.issued`` is when it was there."""
 
-    def _found(self, rank: int) -> list[Gap]:
-        events = self.by_rank[rank]
-        begins: dict[float, Event] = {}
-        for event in events:
-            if event.op is not None and event.start > event.issued + NEARLY:
-                begins[event.start] = event
-        last = max((event.end for event in events if event.kind not in MARKS), default=0.0)
-        found = []
-        for start, end in idle_spans(events, self.time):
-            if end - start > NEARLY:
-                call = begins.get(end)
-                over = call is None and start >= last - NEARLY
-                found.append(Gap(start, end, call, self._ranks(rank, call), over))
-        return found
+    def _awaited(self, events: Sequence[Event]) -> Callable[[float, float], Event | None]:
+        waited = [event for event in events if event.op is not None and event.start > event.issued + NEARLY]
+        begins = {event.start: event for event in waited}
+        return lambda start, end: begins.get(end)
 
     def _ranks(self, rank: int, call: Event | None) -> tuple[int, ...]:
         if call is None:

@@ -8,10 +8,10 @@ known by when the CPU has launched it: while a label was open, a node of the bac
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,11 @@ from .streams import ENTRIES, damaged
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 OPERATORS = frozenset(("cpu_op", "operator", "user_annotation", "cpu_instant_event"))
 LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "runtime", "hip_runtime"))
+UNREAD = re.compile(
+    "gpu_user_annotation|external_correlation|python_function|overhead|trace|collective_comm|"
+    "cuda_sync|cuda_event|cuda_profiler_range|gpu_pm_counter|ac2g|async_cpu_to_gpu|fwdbwd"
+)
+"""Kinds of events that say nothing of what is read here."""
 LAUNCHING = re.compile("launch|memcpy|memset", re.IGNORECASE)
 """What the names of launches have in them: most calls of a GPU's driver launch nothing."""
 GPU_JOIN, CPU_JOIN = 2.0, 100.0
@@ -79,6 +84,8 @@ class Raw:
         """What the CPU's side of a call of NCCL says, by the number that it shares with its kernels."""
         self.comms: list[Inside] = []
         """When it says so."""
+        self.unknown = Counter[str]()
+        """How many events there are of each kind that is not known here."""
 
     def add(self, name: str, value: Any) -> None:
         """Take one entry of the file."""
@@ -111,6 +118,8 @@ class Raw:
                 self.launches[int(args["correlation"])] = span.start, span.thread
         elif kind in OPERATORS:
             self._operator(span, args, kind)
+        elif not UNREAD.fullmatch(kind):
+            self.unknown[kind or "none"] += 1
 
     def _kernel(self, span: Span, args: dict[str, Any]) -> None:
         call = -1
@@ -145,9 +154,13 @@ class Raw:
 
     def _gloo(self, span: Span, args: dict[str, Any]) -> None:
         """Take a call of gloo, which says neither group nor peer; with record_shapes=True it says its sizes."""
-        counts = [_product(one) for one in args.get("Input Dims") or () if isinstance(one, list)]
+        counts = [
+            prod(size if isinstance(size, int) else 0 for size in one)
+            for one in args.get("Input Dims") or ()
+            if isinstance(one, list)
+        ]
         kinds = args.get("Input type") or [""]
-        call = Call(call_of(span.name), span.start, span.end, span.name.removeprefix("gloo:"))
+        call = Call(call_of(span.name), span.start, span.end)
         call.size = sum(bytes_of(count, kind) for count, kind in zip(counts, kinds, strict=False))
         self.of_gloo.append((call, span.thread, call.kind in MESSAGES))
         self.calls.append(call)
@@ -155,7 +168,7 @@ class Raw:
     def _call(self, span: Span, args: dict[str, Any]) -> Call:
         """Return a call of NCCL, from the arguments of its kernel or of its CPU's side."""
         name = str(args.get("Collective name") or span.name)
-        call = Call(call_of(name) or call_of(span.name), span.start, span.end, name)
+        call = Call(call_of(name) or call_of(span.name), span.start, span.end)
         call.group_name = str(args.get("Process Group Name", ""))
         call.group = ranks_of(args.get("Process Group Ranks"), args)
         call.number = natural(args.get("Seq"), 1 << 62) if call.kind not in MESSAGES else None
@@ -180,21 +193,12 @@ class Raw:
     def rank(self) -> int | None:
         """Return the rank of a file: what it says itself, or else the number in its name."""
         known = self._rank_said()
-        if known is not None:
-            return known
-        found = re.search(r"rank\W?_?(\d+)", self.path.name, re.IGNORECASE) or _NUMBER.search(
-            self.path.name.split(".")[0]
-        )
-        return int(found[1]) if found else None
+        return rank_named(self.path) if known is None else known
 
     def groups(self) -> dict[str, tuple[int, ...]]:
         """Return the ranks of each process group that the file describes, by its name."""
-        found = {}
-        for one in self.distributed.get("pg_config") or ():
-            ranks = ranks_of(one.get("ranks"), one) if isinstance(one, dict) else None
-            if ranks:
-                found[str(one.get("pg_name"))] = ranks
-        return found
+        config = self.distributed.get("pg_config") or ()
+        return groups_of((one.get("pg_name"), one) for one in config if isinstance(one, dict))
 
     def step(self, rank: int, wanted: int | None) -> Rank:
         """Return one step of a rank, or all of the file where it has no steps."""
@@ -211,6 +215,7 @@ class Raw:
         labels = _Labels(self.labels)
         if world is not None and rank >= world:
             found.problems.append(f"{self.path.name}: it is of rank {rank}, and there are {world} ranks, it says")
+        found.unknown = self.unknown
         self._join_messages(rank, found.world)
         if self.kernels:
             found.work, found.calls = self._of_gpu(labels, begins, ends)
@@ -325,11 +330,16 @@ class Raw:
                 call.ends = (rank, far) if sends else (far, rank)
 
 
-def _product(sizes: Iterable[Any]) -> int:
-    count = 1
-    for size in sizes:
-        count *= size if isinstance(size, int) else 0
-    return count
+def rank_named(path: Path) -> int | None:
+    """Return the rank in the name of a file, or else the last number in it."""
+    found = re.search(r"rank\W?_?(\d+)", path.name, re.IGNORECASE) or _NUMBER.search(path.name.split(".")[0])
+    return int(found[1]) if found else None
+
+
+def groups_of(config: Iterable[tuple[Any, Any]]) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of each group whose ranks are known, by its name, of names and what a file says of each."""
+    known = [(str(name), ranks_of(about.get("ranks"), about)) for name, about in config if isinstance(about, dict)]
+    return {name: ranks for name, ranks in known if ranks}
 
 
 def ranks_of(text: Any, args: dict[str, Any]) -> tuple[int, ...] | None:
@@ -339,7 +349,7 @@ def ranks_of(text: Any, args: dict[str, Any]) -> tuple[int, ...] | None:
     >>> ranks_of("[0, 2]", {}), ranks_of("[0, 1, ..., 7]", {"Group size": 8, "Global rank stride": 1})
     ((0, 2), (0, 1, 2, 3, 4, 5, 6, 7))
     """
-    if isinstance(text, list):
+    if isinstance(text, (list, tuple)):
         return tuple(one for one in text if natural(one) is not None) or None
     numbers = [int(one) for one in re.findall(r"\d+", text)] if isinstance(text, str) else []
     if numbers and "..." not in text:

@@ -73,7 +73,12 @@ def meetings_of(ranks: Sequence[Rank], whole: Whole) -> Meetings:
     lonely = defaultdict[str, int](int)
     for rank in ranks:
         for call in sorted(rank.calls, key=lambda call: call.start):
-            if call.kind in MESSAGES and call.ends is not None and is_end(rank.rank, call.ends):
+            if (
+                call.kind in MESSAGES
+                and call.ends is not None
+                and rank.rank in call.ends
+                and call.ends[0] != call.ends[1]
+            ):
                 queues["message", call.group_name, *call.ends][rank.rank].append(call)
             elif call.kind in (*MESSAGES, *ALONE):
                 lonely[call.kind] += 1
@@ -88,11 +93,6 @@ def meetings_of(ranks: Sequence[Rank], whole: Whole) -> Meetings:
             _collectives(found, queue, here, whole)
     _notes(found, ranks, lonely, queues)
     return found
-
-
-def is_end(rank: int, ends: tuple[int, int]) -> bool:
-    """Return whether a rank sends or receives a message, and another one does the other."""
-    return rank in ends and ends[0] != ends[1]
 
 
 def _messages(found: Meetings, key: Key, queue: Mapping[int, list[Call]], here: Sequence[int]) -> None:

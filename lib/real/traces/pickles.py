@@ -6,9 +6,6 @@ from typing import Any, NoReturn
 
 from .streams import damaged, opened
 
-MOST = 1 << 28
-"""Bytes of a pickle at most: a flight recorder keeps some thousand calls."""
-
 
 class _NotPlain(Exception):
     """Raised at the name of something that would be loaded."""
@@ -20,16 +17,10 @@ class _Plain(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> NoReturn:
         raise _NotPlain(f"{module}.{name}")
 
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise _NotPlain("something outside of it")
-
 
 def plain_pickle(path: Path) -> Any:
-    """Return the data of a pickle. Raise PuzzleError if it is damaged, too large, or has more than plain data in it."""
+    """Return the data of a pickle. Raise PuzzleError if it is damaged, or has more than plain data in it."""
     with opened(path) as file:
-        if path.stat().st_size > MOST or len(file.read(MOST + 1)) > MOST:
-            raise damaged(path, f"is too large for the dump of a flight recorder: more than {MOST >> 20} MiB")
-        file.seek(0)
         try:
             return _Plain(file).load()
         except _NotPlain as error:

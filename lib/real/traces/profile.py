@@ -1,6 +1,6 @@
 """A profile: what several ranks of a real run did in one step, by one clock, as records that are drawn like a run's."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import fsum
@@ -12,7 +12,7 @@ from ...machine.failure import Failure, Wait
 from ...record.events import Event
 from ...record.figures.breakdown import in_words, time_parts
 from ...record.figures.chain import Chain
-from ...record.figures.score import makespan
+from ...record.figures.score import makespan, part_of_time
 from ...record.table import row_of
 from ...record.training import FORWARD
 from .calls import Call, Rank
@@ -52,6 +52,10 @@ class Profile:
         clocks = clocks_of(met.found, bases)
         self.problems = [*(problem for one in ranks for problem in one.problems), *met.problems]
         self.notes = [*clocks.notes(), *met.notes, *(note for one in ranks for note in one.notes)]
+        unknown = sum((one.unknown for one in ranks), Counter[str]())
+        if unknown:
+            kinds = ", ".join(f"{count:,} {kind[:40]!r}" for kind, count in unknown.most_common(FEW))
+            self.notes.append(f"events of kinds that are not known here are left out: {kinds}")
         if self.world > len(ranks):
             self.notes.append(f"{len(ranks)} of {self.world} ranks")
         shifts = {rank: clocks.shifts[rank] + base for rank, base in bases.items()}
@@ -80,23 +84,14 @@ class Profile:
     def _events(self, rank: Rank, meetings: Sequence[Meeting]) -> tuple[Event, ...]:
         own = rank.rank
         events = []
-        for kind, start, end, layer, batches, _ in rank.work:
+        for kind, start, end, layer, batches in rank.work:
             begin = self._ms(own, start)
             events.append(Event(own, kind, layer, batches, begin, begin, self._ms(own, end), ()))
-        found: dict[int, tuple[int, Meeting]] = self._places(meetings)[own]
+        found = {id(one.members[own]): (at, one) for at, one in enumerate(meetings) if own in one.members}
         for at, call in enumerate(rank.calls):
             if call.end is not None:
                 events.append(self._record(own, call, *found.get(id(call), (-1 - at, None))))
         return tuple(sorted(events, key=lambda event: (event.issued, event.end)))
-
-    def _places(self, meetings: Sequence[Meeting]) -> dict[int, dict[int, tuple[int, Meeting]]]:
-        """Return by rank, for each of its calls, which meeting it belongs to."""
-        if not hasattr(self, "_known"):
-            self._known = defaultdict[int, dict[int, tuple[int, Meeting]]](dict)
-            for place, meeting in enumerate(meetings):
-                for rank, call in meeting.members.items():
-                    self._known[rank][id(call)] = place, meeting
-        return self._known
 
     def _record(self, own: int, call: Call, place: int, meeting: Meeting | None) -> Event:
         """Return the record of a call. It begins when the last rank has come to it; NCCL's and gloo's sends wait for
@@ -213,10 +208,7 @@ class Profile:
         parts = time_parts(self.by_rank[rank], 1, self.time)
         works = [float(share) for kind, share in parts.items() if row_of(kind) is not None]
         talks = [event for event in self.by_rank[rank] if event.stream in ("collective", "message")]
-        covered, over = 0.0, 0.0
-        for start, end in sorted((event.start, event.end) for event in talks):
-            covered += max(0.0, end - max(start, over))
-            over = max(over, end)
+        covered = part_of_time(talks, 1.0, 1)
         computes, exposed = self.time * sum(works), self.time * float(parts.get("communication", 0))
         hidden, waits = max(0.0, covered - exposed), max(0.0, self.time - computes - exposed)
         return computes, exposed, round(hidden, NANO), round(waits, NANO)

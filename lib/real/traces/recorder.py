@@ -5,11 +5,12 @@ only, so all other time of a rank is time of which it knows nothing.
 """
 
 import re
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from .calls import Call, Rank, Work, natural
-from .kineto import ranks_of
+from .kineto import groups_of, rank_named
 from .labels import MESSAGES, UNRECORDED, bytes_of, call_of
 from .streams import damaged
 
@@ -26,16 +27,16 @@ def rank_of(path: Path, dump: Any) -> Rank:
     if not is_dump(dump):
         expected = "the dump of torch.distributed's flight recorder, which has a version and a list of entries"
         raise damaged(path, "is no dump of a flight recorder", expected)
-    known, named = dump.get("rank"), re.findall(r"\d+", path.name.split(".")[0])
-    if natural(known) is None and not named:
+    known = natural(dump.get("rank"))
+    rank = rank_named(path) if known is None else known
+    if rank is None:
         expected = "a name that ends in the rank, as PyTorch gives them: nccl_trace_rank_3"
         raise damaged(path, "has no rank in it, nor in its name", expected)
-    rank = natural(known)
-    rank = int(named[-1]) if rank is None else rank
     entries = [entry for entry in dump["entries"] if isinstance(entry, dict)]
     try:
         base = min((int(entry["time_created_ns"]) for entry in entries), default=0)
-        groups = _groups(dump.get("pg_config"))
+        config = dump.get("pg_config")
+        groups = groups_of(config.items() if isinstance(config, dict) else ())
         found = Rank(rank, path.name, base, backend="nccl", groups=len(set(groups.values())) or 1)
         found.calls = [_call(entry, base, rank, groups) for entry in entries]
         _in_turn(found.calls, entries, base)
@@ -43,16 +44,6 @@ def rank_of(path: Path, dump: Any) -> Rank:
         raise damaged(path, f"has an entry that cannot be read: {type(error).__name__}: {error}") from None
     found.world = max((len(group) for group in groups.values()), default=0) or None
     found.work = _between(found.calls)
-    return found
-
-
-def _groups(groups: Any) -> dict[str, tuple[int, ...]]:
-    found = {}
-    for name, about in groups.items() if isinstance(groups, dict) else ():
-        ranks = about.get("ranks") if isinstance(about, dict) else None
-        ranks = ranks_of([*ranks] if isinstance(ranks, tuple) else ranks, {})
-        if ranks:
-            found[str(name)] = ranks
     return found
 
 
@@ -72,7 +63,7 @@ def _call(entry: dict[str, Any], base: int, rank: int, groups: dict[str, tuple[i
     elif ended and end is not None:
         started = moment("time_discovered_started_ns")
         begun = max(begun, min(end, started if started is not None else begun))
-    call = Call(call_of(name), begun, end if ended else None, name.partition(":")[2] or name)
+    call = Call(call_of(name), begun, end if ended else None)
     group = entry.get("process_group") or (entry.get("pg_id", ""), "")
     call.group_name = str(group[0] if isinstance(group, (list, tuple)) and group else group)
     call.group = groups.get(call.group_name)
@@ -82,7 +73,10 @@ def _call(entry: dict[str, Any], base: int, rank: int, groups: dict[str, tuple[i
         number = entry.get("collective_seq_id", entry.get("seq_id"))
         call.number = natural(number, 1 << 62)
     sizes = [
-        sum(bytes_of(_count(size), kind) for size, kind in zip(entry.get(f"{way}_sizes") or (), kinds, strict=False))
+        sum(
+            bytes_of(prod(map(int, size)), kind)
+            for size, kind in zip(entry.get(f"{way}_sizes") or (), kinds, strict=False)
+        )
         for way in ("input", "output")
         if (kinds := entry.get(f"{way}_dtypes") or ())
     ]
@@ -114,13 +108,6 @@ def _set_ends(call: Call, name: str, rank: int) -> None:
         source, target = call.group[source], call.group[target]
     if rank in (source, target):
         call.ends = source, target
-
-
-def _count(size: Any) -> int:
-    count = 1
-    for one in size:
-        count *= int(one)
-    return count
 
 
 def _between(calls: list[Call]) -> list[Work]:

@@ -77,14 +77,18 @@ class Waiting:
         spans = [(start, end) for start, end in idle_spans(events, self.time) if end - start > NEARLY]
         if not spans:
             return []
-        reached = list(accumulate((event.issued for event in events), max))  # not in order where they were measured
         last = max((event.end for event in events if event.kind not in MARKS), default=0.0)
-        found = []
+        awaited, found = self._awaited(events), []
         for start, end in spans:
-            call = _awaited(events, bisect_right(reached, start + NEARLY), start)
+            call = awaited(start, end)
             over = call is None and start >= last - NEARLY
             found.append(Gap(start, end, call, self._ranks(rank, call), over))
         return found
+
+    def _awaited(self, events: Sequence[Event]) -> Callable[[float, float], Event | None]:
+        """Return a function that gives the communication for which the rank of these events waits in a gap."""
+        reached = list(accumulate((event.issued for event in events), max))
+        return lambda start, end: _awaited(events, bisect_right(reached, start + NEARLY), start)
 
     def _ranks(self, rank: int, call: Event | None) -> tuple[int, ...]:
         """Return the ranks for which a rank has waited before a communication of its own could begin."""
