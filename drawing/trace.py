@@ -214,7 +214,7 @@ class Trace:
         hidden, and in which it is exposed: where tensor parallelism is asynchronous (``cluster.cost(overlap=True)``).
         """
         cost = self.models[0].dist.cost if self.models else None
-        if not isinstance(cost, RealCost) or not cost.asynchronous:
+        if not isinstance(cost, RealCost) or not cost.overlap:
             return {}
         kinds = {event.kind for event in self.events if event.stream == "compute" and event.kind not in MARKS}
         return {kind: (cost.hidden_in(kind), cost.traffic_of(kind)) for kind in kinds if cost.hidden_in(kind)}

@@ -26,12 +26,12 @@ COSTS = {
 }
 CHANGED: dict[str, dict[str, Any]] = {
     "nothing computed again": {"recomputed": "none"},
-    "half of the layers computed again": {"recomputed": "full", "recomputed_part": 0.5},
+    "half of the layers computed again": {"recomputed": "full", "recompute_part": 0.5},
     "all layers computed again": {"recomputed": "full"},
     'optimizer="sgd"': {"optimizer": "sgd"},
     "gradients kept in 2 bytes": {"gradients": 2},
     "layers in 8 bits": {"fp8": True},
-    "what forward leaves behind on the host until backward": {"offloaded": 1.0},
+    "what forward leaves behind on the host until backward": {"offload": 1.0},
     "sequence parallelism": {"sequence_parallel": True},
 }
 

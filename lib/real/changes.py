@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from ..basics.units import show_bytes
 from ..machine.outcome import Outcome
@@ -55,23 +56,20 @@ def changes(run: Outcome, cost: RealCost) -> list[Change]:
 
 def _others(cost: RealCost) -> Iterator[tuple[str, RealCost]]:
     """Yield single changes, each with the prices that it makes."""
-
-    def of(**changed: Any) -> RealCost:
-        return replace(cost, **changed)
-
+    of = partial(replace, cost)
     if cost.recomputed != "none":
-        yield "nothing computed again", of(recomputed="none", recomputed_part=1.0)
+        yield "nothing computed again", of(recomputed="none", recompute_part=1.0)
     if cost.model.attention == "scores" and cost.recomputed != "selective":
-        yield "only the scores of attention computed again", of(recomputed="selective", recomputed_part=1.0)
+        yield "only the scores of attention computed again", of(recomputed="selective", recompute_part=1.0)
     for part, name in ((0.5, "half of the layers computed again"), (1.0, "all layers computed again")):
-        if (cost.recomputed, cost.recomputed_part) != ("full", part):
-            yield name, of(recomputed="full", recomputed_part=part)
-    if not cost.offloaded:
-        yield "what forward leaves behind on the host until backward", of(offloaded=1.0)
+        if (cost.recomputed, cost.recompute_part) != ("full", part):
+            yield name, of(recomputed="full", recompute_part=part)
+    if not cost.offload:
+        yield "what forward leaves behind on the host until backward", of(offload=1.0)
     if cost.tensor > 1 and not cost.sequence_parallel:
         yield "sequence parallelism", of(sequence_parallel=True)
-    if cost.tensor > 1 and not cost.asynchronous:
-        yield "tensor-parallel traffic hidden behind products", of(asynchronous=True)
+    if cost.tensor > 1 and not cost.overlap:
+        yield "tensor-parallel traffic hidden behind products", of(overlap=True)
     if cost.cluster.peak_fp8 and not cost.fp8:
         yield "layers in 8 bits", of(fp8=True)
     if cost.cluster.loss_bytes > FUSED:
@@ -109,7 +107,7 @@ def _memory(run: Outcome, cost: RealCost, other: RealCost) -> float:
     together = cost.model.layers / run.layers
 
     def layer(prices: RealCost) -> float:
-        inner = (1 - prices.offloaded) * prices._inner(prices.recomputed)
+        inner = (1 - prices.offload) * prices._inner(prices.recomputed)
         return (inner + prices._boundary()) * together
 
     def ratio(kind: str, before: float, after: float) -> tuple[int, float]:
@@ -135,5 +133,5 @@ def _workspace(event: Event, cost: RealCost) -> float:
         head = 0.0 if cost.gathered is None else 2 * cost.gathered * cost.model.vocabulary * cost.model.hidden
         return cost.held_by_loss * many + head / cost.tensor
     if event.kind not in (BACKWARD.kind, BACKWARD_INPUT.kind) or cost.recomputed == "none":
-        return cost.offloaded * cost._inner(cost.recomputed) * many if event.kind in PRICED[:3] else 0.0
-    return (cost.made_again(cost.recomputed) + cost.offloaded * cost._inner(cost.recomputed)) * many
+        return cost.offload * cost._inner(cost.recomputed) * many if event.kind in PRICED[:3] else 0.0
+    return (cost.made_again(cost.recomputed) + cost.offload * cost._inner(cost.recomputed)) * many

@@ -138,10 +138,9 @@ class Hardware:
     def check_gpus(self, gpus: int, what: str) -> None:
         """Raise PuzzleError if there are fewer GPUs."""
         if self.gpus is not None and gpus > self.gpus:
+            problem, got = f"{self.name} has {self.gpus:,} GPUs", f"{gpus:,} GPUs"
             expected = f"fewer ranks, a smaller mesh, or replace(cluster, gpus={gpus})"
-            raise PuzzleError(
-                f"{self.name} has {self.gpus:,} GPUs", where=what, got=f"{gpus:,} GPUs", expected=expected
-            )
+            raise PuzzleError(problem, where=what, got=got, expected=expected)
 
     def has_room(self, states: float) -> bool:
         """Return whether all GPUs together have room for states of so many bytes."""

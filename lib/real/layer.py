@@ -48,7 +48,7 @@ class Layer:
     expert_parallel: int = 1
     apart: bool = False
     fp8: bool = False
-    asynchronous: bool = False
+    overlap: bool = False
 
     @cached_property
     def part(self) -> int | Fraction:
@@ -119,13 +119,11 @@ class Layer:
 
     @cached_property
     def tensor_traffic(self) -> float:
-        """The seconds of tensor-parallel collectives, forward, that nothing hides. With ``asynchronous`` each begins
+        """The seconds of tensor-parallel collectives, forward, that nothing hides. With ``overlap`` each begins
         piece by piece while its product is computed, and only one piece is seen, or what takes longer than the
         products."""
         whole = self._whole_tensor_traffic
-        if not whole:
-            return 0.0
-        if not self.asynchronous:
+        if not whole or not self.overlap:
             return whole
         return max(whole / self.tensor, whole - self.products(self.tensor))
 

@@ -85,10 +85,10 @@ class RealCost(Cost):
     split: tuple[int, ...] | None = None
     sequence_parallel: bool = False
     recomputed: str = "none"
-    recomputed_part: float = 1.0
-    offloaded: float = 0.0
+    recompute_part: float = 1.0
+    offload: float = 0.0
     fp8: bool = False
-    asynchronous: bool = False
+    overlap: bool = False
     optimizer: str = "adam"
     stored: float = 2
     gradients: float = 2
@@ -120,10 +120,7 @@ class RealCost(Cost):
     def chosen(self) -> list[str]:
         """Return the arguments of ``Cluster.cost`` that are not defaults, as source."""
         own = [one for one in fields(self) if one.name in RealCost.__annotations__ and one.default is not MISSING]
-        named = {
-            "recomputed": "recompute", "recomputed_part": "recompute_part", "offloaded": "offload",
-            "asynchronous": "overlap", "formula": "mfu",
-        }  # fmt: skip
+        named = {"recomputed": "recompute", "formula": "mfu"}
         given = [(named.get(one.name, one.name), getattr(self, one.name), one.default) for one in own]
         return [f"{name}={value!r}" for name, value, default in given if value != default]
 
@@ -148,7 +145,7 @@ class RealCost(Cost):
         """What a layer of the model takes."""
         return Layer(
             self.cluster, self.model, self.micro_batch, self.tensor, self.sequence_parallel, self.context,
-            self.expert_parallel, bool(self.experts), self.fp8, self.asynchronous,
+            self.expert_parallel, bool(self.experts), self.fp8, self.overlap,
         )  # fmt: skip
 
     @property
@@ -188,9 +185,9 @@ class RealCost(Cost):
     @cached_property
     def _offload_takes(self) -> float:
         """The seconds in which what is offloaded of a layer goes to the host, or back, beside what is computed."""
-        if not self.offloaded:
+        if not self.offload:
             return 0.0
-        size = self.offloaded * self._inner(self.recomputed)
+        size = self.offload * self._inner(self.recomputed)
         return size / (self.cluster.host_link * self.cluster.link_reached)
 
     def traffic_of(self, kind: str) -> float:
@@ -202,7 +199,7 @@ class RealCost(Cost):
             return 0.0
         traffic = self.layer.traffic_back if back else self.traffic
         if back:
-            traffic += self.recomputed_part * self.model.done_again(self.recomputed).traffic * self.traffic
+            traffic += self.recompute_part * self.model.done_again(self.recomputed).traffic * self.traffic
         whole: float = self._of_the_rest(kind) if step else getattr(self, kind)
         return traffic / whole
 
@@ -212,13 +209,13 @@ class RealCost(Cost):
         if not hidden or not self.traffic_of(kind):
             return 0.0
         if OPERATIONS[kind].backward:
-            hidden *= 1 + self.recomputed_part * self.model.done_again(self.recomputed).traffic
+            hidden *= 1 + self.recompute_part * self.model.done_again(self.recomputed).traffic
         return hidden / (self._of_the_rest(kind) if kind in STEP_KINDS else float(getattr(self, kind)))
 
     def _again(self, recompute: str, share: Fraction | int = 1) -> float:
         """Return the seconds for which backward does again what forward did."""
         again = self.model.done_again(recompute)
-        return self.recomputed_part * self.layer.forward(float(self.tensor / share)).times(*again)
+        return self.recompute_part * self.layer.forward(float(self.tensor / share)).times(*again)
 
     def _step(self, row: Computation, labels: Sequence[Labels]) -> float:
         """Return the seconds of a step of a layer. Queries, keys and what attention gives are kept by the program: of
@@ -233,7 +230,7 @@ class RealCost(Cost):
         if kind == "rest":
             return took
         again = self.model.done_again(self.recomputed)
-        return took + self.recomputed_part * self.layer.step("rest").times(*again)
+        return took + self.recompute_part * self.layer.step("rest").times(*again)
 
     def _experts(self, row: Computation, labels: Sequence[Labels]) -> float:
         """Return the seconds of what experts compute, of one layer of the model: a call has tokens of all micro-batches
@@ -246,7 +243,7 @@ class RealCost(Cost):
         moved = self.cluster.moving_takes(size * len(piece.shards) / piece.total)
         if not row.backward:
             return products + moved
-        again = self.model.done_again(self._not_kept(piece.extra.keep)).products * self.recomputed_part
+        again = self.model.done_again(self._not_kept(piece.extra.keep)).products * self.recompute_part
         return (2 + again) * products + (BACKWARD_MOVES + again) * moved
 
     def _not_kept(self, keep: str) -> str:
@@ -424,7 +421,7 @@ class RealCost(Cost):
                     whole -= model.routed_kept(part, t, fused=fused) / (2 if how == "every second layer" else 1)
                 return whole
 
-            some = self.recomputed_part if recompute == self.recomputed else 1.0
+            some = self.recompute_part if recompute == self.recomputed else 1.0
             return kept(recompute) if some == 1 else some * kept(recompute) + (1 - some) * kept("none")
 
         return self._once((recompute, share), inner)  # type: ignore[no-any-return]
@@ -506,7 +503,7 @@ class RealCost(Cost):
         first, many = labels[0], len(labels[0].batches)
         if self._of_experts(first.layer):
             if self.recomputed == "full":
-                return round((1 - self.recomputed_part) * self._inside(many) * share * together)
+                return round((1 - self.recompute_part) * self._inside(many) * share * together)
             return round(self._inside(many) * share * together)
         if kind in STEP_KINDS:  # which keep queries, keys, values and what attention gives themselves
             slices = Fraction(len(first.shards), first.total)
@@ -514,7 +511,7 @@ class RealCost(Cost):
             stored = 2 * width * self.model.tokens(self.layer.part) / self.tensor
             each = max(0.0, self._inner(self.recomputed) - stored) * together + self._boundary() * (together - 1)
             return round(each * many * slices)
-        each = (1 - self.offloaded) * self._inner(self.recomputed, share) * together
+        each = (1 - self.offload) * self._inner(self.recomputed, share) * together
         return round((each + self._boundary(share) * (together - 1)) * many)
 
     def _inside(self, many: int) -> float:
@@ -542,7 +539,7 @@ class RealCost(Cost):
             again = recompute == "full" and (self.experts or kind == "backward_rest")
             return round(self._inside(many) * Fraction(len(labels[-1].shards), labels[-1].total)) if again else 0
         share = Fraction(len(labels[-1].shards), labels[-1].total)
-        moving = round(self.offloaded * self._inner(self.recomputed, share) * many)  # of the layer that goes or comes
+        moving = round(self.offload * self._inner(self.recomputed, share) * many)  # of the layer that goes or comes
         return round(self.made_again(recompute, share) * many) + moving
 
     def made_again(self, recompute: str, share: Fraction | int = 1) -> float:
@@ -661,7 +658,7 @@ class Cluster(Hardware):
         return RealCost(
             cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, context=context,
             expert_parallel=expert_parallel, experts=experts, split=split, sequence_parallel=sequence_parallel,
-            recomputed=recompute, recomputed_part=recompute_part, offloaded=offload, fp8=fp8, asynchronous=overlap,
+            recomputed=recompute, recompute_part=recompute_part, offload=offload, fp8=fp8, overlap=overlap,
             optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered, reduced=reduced,
             adapter_rank=adapter_rank, frozen_bits=frozen_bits, formula=mfu,
         )  # fmt: skip

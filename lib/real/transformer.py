@@ -134,17 +134,15 @@ class Transformer:
                 expected = "experts=8, chosen=2, expert_hidden=14336"
                 raise PuzzleError(problem, where="Transformer", got=got, expected=expected)
             return
-        problem = expected = ""
-        if not 0 < self.chosen <= self.experts:
-            problem, expected = f"a token goes to some of {self.experts} experts", f"chosen from 1 to {self.experts}"
-        elif not self.expert_hidden:
-            problem, expected = "the width of an expert is not given", "expert_hidden from 1 up"
-        elif self.dense_layers >= self.layers:
-            problem, expected = "no layer has experts", f"dense_layers below {self.layers}"
-        elif not self.gated:
-            problem, expected = "only models of the Llama family have experts here", "gated=True"
-        if problem:
-            raise PuzzleError(problem, where="Transformer", expected=expected, got=f"experts={self.experts}")
+        many, some = self.experts, 0 < self.chosen <= self.experts
+        for right, problem, expected in (
+            (some, f"a token goes to some of {many} experts", f"chosen from 1 to {many}"),
+            (self.expert_hidden, "the width of an expert is not given", "expert_hidden from 1 up"),
+            (self.dense_layers < self.layers, "no layer has experts", f"dense_layers below {self.layers}"),
+            (self.gated, "only models of the Llama family have experts here", "gated=True"),
+        ):
+            if not right:
+                raise PuzzleError(problem, where="Transformer", expected=expected, got=f"experts={many}")
 
     # -- weights ------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from math import fsum
 
 from ...record.events import Event
-from ...record.figures.chain import ROUNDED, Chain, Link, word_of
+from ...record.figures.chain import Chain, Link, word_of
 from ...record.figures.waiting import NEARLY, Waiting
 
 BETWEEN = "between operations"
@@ -38,17 +38,12 @@ class MeasuredWaiting(Waiting):
     @cached_property
     def members(self) -> Mapping[object, Mapping[int, Event]]:
         """The records of all ranks of each call, by its ``op``."""
-        return members_of(self.by_rank)
-
-
-def members_of(by_rank: Mapping[int, Sequence[Event]]) -> dict[object, dict[int, Event]]:
-    """Return the records of all ranks of each call, by its ``op``."""
-    found: dict[object, dict[int, Event]] = {}
-    for rank, events in by_rank.items():
-        for event in events:
-            if event.op is not None:
-                found.setdefault(event.op, {})[rank] = event
-    return found
+        found = defaultdict[object, dict[int, Event]](dict)
+        for rank, events in self.by_rank.items():
+            for event in events:
+                if event.op is not None:
+                    found[event.op][rank] = event
+        return found
 
 
 def last_to(members: Mapping[int, Event]) -> tuple[int, ...]:
@@ -64,35 +59,26 @@ class MeasuredChain(Chain):
 
     spans: tuple[tuple[float, float], ...] = ()
 
-    @cached_property
-    def parts(self) -> list[tuple[float, str]]:
-        """The time that the chain spends on each kind of operation, and between operations, most first."""
-        lengths = defaultdict[str, list[float]](list)
-        for (_, event), (start, end) in zip(self.links, self.spans, strict=True):
-            lengths[word_of(event.kind)].append(end - start)
-        lengths[BETWEEN].append(self.time - fsum(end - start for start, end in self.spans))
-        parts = [(round(fsum(each), ROUNDED), word) for word, each in lengths.items()]
-        return sorted((part for part in parts if part[0] > 0), key=lambda part: -part[0])
+    def spent(self) -> list[tuple[str, float]]:
+        """Return what the chain spends on each operation, and between operations."""
+        lengths = [end - start for start, end in self.spans]
+        words = [word_of(event.kind) for _, event in self.links]
+        return [*zip(words, lengths, strict=True), (BETWEEN, self.time - fsum(lengths))]
 
 
-def measured_chain(by_rank: Mapping[int, Sequence[Event]]) -> MeasuredChain:
+def measured_chain(waiting: MeasuredWaiting) -> MeasuredChain:
     """Return the longest chain of a profile, from its end back to its beginning."""
-    members, logs = members_of(by_rank), {rank: _Log(events) for rank, events in by_rank.items()}
+    members, logs = waiting.members, {rank: _Log(events) for rank, events in waiting.by_rank.items()}
     links, spans = list[Link](), list[tuple[float, float]]()
     rank, moment = max(logs, key=lambda rank: logs[rank].last), float("inf")
     while (left := logs[rank].before(moment)) is not None:
         entered, begins = left, left.start
-        if left.op is not None:
-            entered, begins = _came_last(left, members[left.op]), left.start
+        if left.op is not None and left.start > left.issued + NEARLY:  # it has waited for another rank
+            entered = members[left.op][last_to(members[left.op])[0]]
         links.append(Link(entered, left))
         spans.append((begins, min(left.end, moment)))
         rank, moment = entered.rank, min(entered.issued, begins)
     return MeasuredChain(tuple(reversed(links)), tuple(reversed(spans)))
-
-
-def _came_last(call: Event, members: Mapping[int, Event]) -> Event:
-    """Return the record of the rank for which a call has waited: its own, if it waited for none."""
-    return members[last_to(members)[0]] if call.start > call.issued + NEARLY else call
 
 
 class _Log:

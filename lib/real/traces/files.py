@@ -80,12 +80,9 @@ def trace(*files: Paths, step: int | None = None, name: str | None = None) -> Pr
 def is_trace(name: str) -> bool:
     """Return whether a name, as somebody types it, is that of a profile, and not of a program."""
     ends = name.removesuffix(".gz").rpartition(".")[2].lower()
-    return ends in ("json", "pkl", "pickle") or (":" not in name and ends not in ("py", "ipynb") and _is_other(name))
-
-
-def _is_other(name: str) -> bool:
-    named = glob(name) if has_magic(name) else [name]
-    return any(Path(one).is_file() and not Path(one).suffix for one in named)  # nccl_trace_rank_0
+    named = map(Path, glob(name) if has_magic(name) else [name])
+    bare = any(one.is_file() and not one.suffix for one in named)  # nccl_trace_rank_0
+    return ends in ("json", "pkl", "pickle") or (":" not in name and ends not in ("py", "ipynb") and bare)
 
 
 def _paths(files: Sequence[Paths]) -> list[Path]:

@@ -35,13 +35,10 @@ LAUNCHING = re.compile("launch|memcpy|memset", re.IGNORECASE)
 GPU_JOIN, CPU_JOIN = 2.0, 100.0
 """Microseconds between two pieces of the same work that count as work: between kernels in a row, and between operators
 on a CPU, where Python works in between."""
-_NUMBER = re.compile(r"(\d+)\D*$")
 MOST = 1 << 20
 """Ranks of a group at most."""
 _LATE = 1.0
 """Microseconds by which spans of a file may stick out of those around them, since its times are rounded."""
-
-
 Times = tuple[float, float]
 
 
@@ -88,17 +85,12 @@ class Raw:
         """How many events there are of each kind that is not known here."""
 
     def add(self, name: str, value: Any) -> None:
-        """Take one entry of the file."""
+        """Take one entry of the file (in ``streams.values_of``)."""
         if name != ENTRIES:
             self.about[name] = value
             return
-        if isinstance(value, dict):
-            try:
-                if value.get("ph") == "X":
-                    self._span(value)
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                reason = f"{type(error).__name__}: {error}"
-                raise damaged(self.path, f"has an event that cannot be read: {str(value)[:120]} ({reason})") from None
+        if isinstance(value, dict) and value.get("ph") == "X":
+            self._span(value)
 
     def _span(self, value: dict[str, Any]) -> None:
         """Take an event that lasts."""
@@ -229,10 +221,8 @@ class Raw:
         return found
 
     def _device(self) -> str:
-        devices = self.about.get("deviceProperties")
-        if isinstance(devices, list) and devices and isinstance(devices[0], dict):
-            return str(devices[0].get("name", ""))
-        return ""
+        devices = self.about.get("deviceProperties") or [{}]
+        return str(devices[0].get("name", ""))
 
     def _of_gpu(self, labels: "_Labels", begins: float, ends: float) -> tuple[list[Work], list[Call]]:
         pieces, calls = [], []
@@ -332,7 +322,8 @@ class Raw:
 
 def rank_named(path: Path) -> int | None:
     """Return the rank in the name of a file, or else the last number in it."""
-    found = re.search(r"rank\W?_?(\d+)", path.name, re.IGNORECASE) or _NUMBER.search(path.name.split(".")[0])
+    named = re.search(r"rank\W?_?(\d+)", path.name, re.IGNORECASE)
+    found = named or re.search(r"(\d+)\D*$", path.name.split(".")[0])
     return int(found[1]) if found else None
 
 

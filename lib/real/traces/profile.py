@@ -65,9 +65,7 @@ class Profile:
             problem = "there is neither work nor a call of the network in these files"
             expected = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) around a step of training"
             if not whole.begins and whole.ends:  # of a flight recorder
-                expected = (
-                    "TORCH_FR_BUFFER_SIZE=2000 before training begins, on more than one GPU: one alone calls nobody"
-                )
+                expected = "TORCH_FR_BUFFER_SIZE=2000 before training, on more than one GPU: one alone calls nobody"
             raise PuzzleError(problem, where="trace", expected=expected, line="")
         self._zero, self._shifts = min(begins), shifts
         self.by_rank = {rank.rank: self._events(rank, met.found) for rank in ranks}
@@ -117,11 +115,10 @@ class Profile:
         if first is None:
             return None
         tick = max(wait.since for wait in waits.values())
-        who = f"{numbered('rank', [*first.missing])} did not come to {first.name}" if first.missing else ""
-        hangs = (
-            who
-            or f"{first.name} was not over on {numbered('rank', [r for r, c in first.members.items() if not c.end])}"
-        )
+        still = numbered("rank", [rank for rank, call in first.members.items() if not call.end])
+        hangs = f"{first.name} was not over on {still}"
+        if first.missing:
+            hangs = f"{numbered('rank', first.missing)} did not come to {first.name}"
         return Failure(hangs, NOWHERE, max(tick, self.time), tuple(waits[rank] for rank in sorted(waits)), unit=MS)
 
     # -- figures ----------------------------------------------------------------------------
@@ -149,7 +146,7 @@ class Profile:
     @cached_property
     def chain(self) -> Chain:
         """The longest chain of operations that wait for each other, from the end of the step back to its beginning."""
-        return measured_chain(self.by_rank)
+        return measured_chain(self.waiting)
 
     @cached_property
     def tick(self) -> float | None:

@@ -23,7 +23,7 @@ def is_dump(value: Any) -> bool:
 
 
 def rank_of(path: Path, dump: Any) -> Rank:
-    """Return the calls in the data of a dump. Raise PuzzleError if it is none."""
+    """Return the calls in the data of a dump (in ``streams.values_of``). Raise PuzzleError if it is none."""
     if not is_dump(dump):
         expected = "the dump of torch.distributed's flight recorder, which has a version and a list of entries"
         raise damaged(path, "is no dump of a flight recorder", expected)
@@ -33,15 +33,12 @@ def rank_of(path: Path, dump: Any) -> Rank:
         expected = "a name that ends in the rank, as PyTorch gives them: nccl_trace_rank_3"
         raise damaged(path, "has no rank in it, nor in its name", expected)
     entries = [entry for entry in dump["entries"] if isinstance(entry, dict)]
-    try:
-        base = min((int(entry["time_created_ns"]) for entry in entries), default=0)
-        config = dump.get("pg_config")
-        groups = groups_of(config.items() if isinstance(config, dict) else ())
-        found = Rank(rank, path.name, base, backend="nccl", groups=len(set(groups.values())) or 1)
-        found.calls = [_call(entry, base, rank, groups) for entry in entries]
-        _in_turn(found.calls, entries, base)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise damaged(path, f"has an entry that cannot be read: {type(error).__name__}: {error}") from None
+    base = min((int(entry["time_created_ns"]) for entry in entries), default=0)
+    config = dump.get("pg_config")
+    groups = groups_of(config.items() if isinstance(config, dict) else ())
+    found = Rank(rank, path.name, base, backend="nccl", groups=len(set(groups.values())) or 1)
+    found.calls = [_call(entry, base, rank, groups) for entry in entries]
+    _in_turn(found.calls, entries, base)
     found.world = max((len(group) for group in groups.values()), default=0) or None
     found.work = _between(found.calls)
     return found

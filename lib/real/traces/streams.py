@@ -45,11 +45,13 @@ def damaged(path: Path, problem: str, expected: str = "") -> PuzzleError:
 
 @contextmanager
 def values_of(path: Path) -> Iterator[None]:
-    """Raise PuzzleError for a value of the file that is none, such as a number of thousands of digits."""
+    """Raise PuzzleError for a value of the file that is none, such as a number of thousands of digits, or a text where
+    a number should be."""
     try:
         yield
-    except (ArithmeticError, ValueError) as error:
-        raise damaged(path, f"has a value that cannot be read: {str(error)[:120]}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        problem = f"has a value that cannot be read: {type(error).__name__}: {str(error)[:120]}"
+        raise damaged(path, problem) from None
 
 
 def entries_of(path: Path) -> Iterator[tuple[str, Any]]:

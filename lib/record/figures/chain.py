@@ -64,10 +64,14 @@ class Chain:
     def parts(self) -> list[tuple[float, str]]:
         """The ticks that the chain spends on each kind of operation, most first. Sends and receives are messages."""
         lengths = defaultdict[str, list[float]](list)
-        for _, event in self.links:
-            lengths[word_of(event.kind)].append(event.length)
+        for word, length in self.spent():
+            lengths[word].append(length)
         parts = [(round(fsum(each), ROUNDED), word) for word, each in lengths.items()]
-        return sorted((part for part in parts if part[0]), key=lambda part: -part[0])
+        return sorted((part for part in parts if part[0] > 0), key=lambda part: -part[0])
+
+    def spent(self) -> list[tuple[str, float]]:
+        """Return the word for each operation on the chain, and the time that the chain spends on it."""
+        return [(word_of(event.kind), event.length) for _, event in self.links]
 
     def describe(self, unit: Unit = TICKS) -> str:
         """Return the chain as a sum: ``33.8 = 14 forward + 14 backward + 4.8 messages + 1 update``."""
