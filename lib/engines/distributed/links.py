@@ -6,9 +6,9 @@ simulated machine it has two links, one for collectives and sends, and one for r
 on all ranks at once.
 """
 
-import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -48,57 +48,46 @@ class Links:
             if rank in move.ranks:
                 self.links[receives].append(move)
         self.groups, self.hosts = _groups(mesh, moves), mesh.devices_of.keys()
-        self.changed = threading.Condition()
-        self.started: dict[int, Any] = {}
-        self.results: dict[int, Value] = {}
+        places = [move.places[move.ranks.index(rank)] for link in self.links for move in link]
+        self.started = {place: Future[Value]() for place in places}
+        self.results = {place: Future[Value]() for place in places}
         self.times: dict[int, tuple[float, float]] = {}
-        self.trouble: BaseException | None = None
-        self.at_work = len(self.links)
+        self.ended = list[Future[None]]()
 
     def start(self) -> None:
         """Start the threads."""
-        for moves in self.links:
-            threading.Thread(target=self._carry_out, args=(moves,), daemon=True, name="links").start()
+        pool = ThreadPoolExecutor(len(self.links), "links")
+        self.ended = [pool.submit(self._carry_out, moves) for moves in self.links]
 
     def start_call(self, place: int, value: Value) -> None:
         """The rank has started the call at a place in its log, with what it carries; None if it brings nothing."""
-        self._note(self.started, place, value)
+        self.started[place].set_result(value)
 
     def result(self, place: int) -> Value:
         """Wait for the result of a collective or a receive, and return it. Raise Broken if it cannot come."""
-        with self.changed:
-            self.changed.wait_for(lambda: place in self.results or self.trouble is not None)
-            if place in self.results:
-                return self.results.pop(place)
-        raise self._broken()
+        value = self.results[place].result()
+        del self.results[place]  # nothing is kept here that the rank has dropped
+        return value
 
     def finish(self) -> None:
         """Wait until everything was moved. Raise Broken if something cannot be."""
-        with self.changed:
-            self.changed.wait_for(lambda: not self.at_work or self.trouble is not None)
-        if self.trouble is not None:
-            raise self._broken()
-
-    def _broken(self) -> Broken:
-        broken = Broken(f"torch.distributed failed: {self.trouble}")
-        broken.__cause__ = self.trouble
-        return broken
+        for ended in as_completed(self.ended):
+            ended.result()
 
     def _carry_out(self, moves: Sequence[Move]) -> None:
-        trouble: BaseException | None = None
         try:
             for move in moves:
                 self._do(move, move.places[move.ranks.index(self.rank)])
         except BaseException as error:
-            trouble = error
-        with self.changed:
-            self.at_work, self.trouble = self.at_work - 1, self.trouble or trouble
-            self.changed.notify_all()
+            broken = Broken(f"torch.distributed failed: {error}")
+            for result in [*self.results.values()]:
+                if not result.done():
+                    result.set_exception(broken)
+            raise broken from error
 
     def _do(self, move: Move, place: int) -> None:
-        with self.changed:
-            self.changed.wait_for(lambda: place in self.started)
-            value = self.started.pop(place)
+        value = self.started[place].result()
+        del self.started[place]
         begun = time.monotonic()
         with self.watch():
             if stream_of(move.kind) == "message":
@@ -109,17 +98,12 @@ class Links:
             else:
                 made = self._met(move, value, move.inputs, move.outputs)
         self.times[place] = begun, time.monotonic()
-        self._note(self.results, place, made)
+        self.results[place].set_result(made)
 
     def _met(self, move: Move, value: Value, inputs: Sequence[Value], outputs: Sequence[Value]) -> Value:
         """Move one tensor of each member of a group. Return what this rank gets."""
         carrier = GroupCarrier(self.numbers, move.ranks, move.ranks.index(self.rank), self.groups[move.ranks])
         return collective(move.kind).moved(carrier, value, inputs, outputs)
-
-    def _note(self, values: dict[int, Value], place: int, value: Value) -> None:
-        with self.changed:
-            values[place] = value
-            self.changed.notify_all()
 
     def passed(self, value: Value, labels: Labels | None, sender: int, receiver: int) -> Value:
         """Send or receive a value. Return it at the receiver, and None at the sender. Between a device and a host it

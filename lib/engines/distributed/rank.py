@@ -97,7 +97,7 @@ class Replay:
 
     def wait(self, place: int, values: list[Pair]) -> None:
         """Wait for what a collective or a receive brings."""
-        if place not in self.links.results:  # then it takes a while
+        if not self.links.results[place].done():  # then it takes a while
             self._report(waits=True)
         result = self.links.result(place)
         for value, numbers in zip(values, result if isinstance(result, list) else [result], strict=False):
