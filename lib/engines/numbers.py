@@ -18,21 +18,9 @@ from ..record.experts import is_dealt
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import Labels
 from ..running.workload import Workload
-from . import data
+from . import data, layers
 from .divided.attention import Steps, heads_together, of_heads, width
 from .divided.experts import Experts, rows_of
-from .layers import (
-    Cheap,
-    Gates,
-    again,
-    apply,
-    apply_adapted,
-    apply_units,
-    at_once,
-    heads,
-    parameters,
-    shapes_of_adapter,
-)
 from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 
 
@@ -62,8 +50,8 @@ class Numbers(Steps, Experts):
 
     def __init__(self, work: Workload, device: Any = "cpu") -> None:
         self.work, self.device = work, device
-        self.parameters = parameters(work.layer, work.hidden)
-        self.of_adapter = sum(map(math.prod, shapes_of_adapter(work.layer, work.hidden)))
+        self.parameters = layers.parameters(work.layer, work.hidden)
+        self.of_adapter = sum(map(math.prod, layers.shapes_of_adapter(work.layer, work.hidden)))
         self.whole: Spans = ((0, self.parameters),)
         self.whole_adapter: Spans = ((0, self.of_adapter),)
         self.sequence: Spans = ((0, work.length * work.hidden),)
@@ -90,7 +78,7 @@ class Numbers(Steps, Experts):
 
     def keeping(self, inp: Value, weight: Value, keep: str, partial: bool = False) -> tuple[Value, Graphs]:
         """Return what ``forward`` does, and autograd's graph of it, without what is cheap unless all is kept."""
-        flat, layer = self._layer(weight, partial, at_once if keep == "all" else again)
+        flat, layer = self._layer(weight, partial, layers.at_once if keep == "all" else layers.again)
         graphs = self._graphs(inp, flat, layer)
         return {batch: self._whole(y.detach()) for batch, (_, y) in graphs.by_batch.items()}, graphs
 
@@ -122,16 +110,16 @@ class Numbers(Steps, Experts):
         """Return what stands in the place of a weight that has an adapter."""
         return Adapted(self._complete(weight), select(adapter, self.whole_adapter)[0], weight.layer)
 
-    def _layer(self, weight: Value, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
+    def _layer(self, weight: Value, partial: bool, cheap: layers.Cheap = layers.at_once) -> tuple[torch.Tensor, Any]:
         """Return the numbers of a weight, and the layer as a function of a micro-batch, its input and these. Raise
         PuzzleError for a piece of which no part of the layer can be computed."""
         kind, hidden = self.work.layer, self.work.hidden
-        if isinstance(weight, Adapted):
-            frozen, flat, of = weight
-            return flat, lambda batch, x, flat: apply_adapted(kind, x, frozen, flat, cheap, self._gates(of, batch))
         gates = functools.partial(self._gates, weight.layer)
+        if isinstance(weight, Adapted):
+            frozen, own, _ = weight
+            return own, lambda batch, x, flat: layers.apply_adapted(kind, x, frozen, flat, cheap, gates(batch))
         if not partial:
-            return self._complete(weight), lambda batch, x, flat: apply(kind, x, flat, cheap, gates(batch))
+            return self._complete(weight), lambda batch, x, flat: layers.apply(kind, x, flat, cheap, gates(batch))
         if kind == "block":
             problem = f"a layer of kind {kind!r} is not computed in pieces here"
             raise PuzzleError(problem, where="partial=True", expected='layer="mlp"')
@@ -143,9 +131,9 @@ class Numbers(Steps, Experts):
             raise PuzzleError(problem, where="partial=True", expected=expected)
         bypass = bool(weight.spans) and weight.spans[0][0] == 0
         spans = tuple((start // of_a_unit, stop // of_a_unit) for start, stop in weight.spans)
-        return weight.flat[0], lambda batch, x, flat: apply_units(x, flat, bypass, cheap, gates(batch, spans))
+        return weight.flat[0], lambda batch, x, flat: layers.apply_units(x, flat, bypass, cheap, gates(batch, spans))
 
-    def _gates(self, layer: int, batch: int, units: Spans | None = None) -> Gates:
+    def _gates(self, layer: int, batch: int, units: Spans | None = None) -> layers.Gates:
         """Return with which weight each token goes through these units of a layer, or None for a dense layer."""
         found = data.gates(self.work, layer, batch)
         if found is None:
@@ -262,7 +250,7 @@ class Numbers(Steps, Experts):
         cut inside of one."""
         if labels.of_heads == 1:
             return self._width(labels.kind) or 1
-        count = heads(self.work.hidden)
+        count = layers.heads(self.work.hidden)
         if count % labels.of_heads:
             problem = f"a layer has {count} heads here, and they are cut into {labels.of_heads} parts"
             expected = "2, 4 or 8 parts of whole heads"
@@ -286,10 +274,6 @@ class Numbers(Steps, Experts):
             self._rows_for(labels)
             pieces = of_heads(pieces, labels.extra.heads)
         return Pieces(spans, select(pieces, spans), pieces.step, pieces.layer, pieces.heads)
-
-    def _complete(self, weight: Value) -> torch.Tensor:
-        """Return the flat weight of a layer: (parameters,)."""
-        return select(weight, self.whole)[0]
 
 
 def adam(

@@ -15,7 +15,7 @@ by side: what is computed in one queue, what is sent in others.
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError
 from ..record.codes import Code
@@ -184,41 +184,30 @@ def dual_pipe_v(at: Rank) -> list[Step]:
     if at.turns < 2 * ranks:
         problem = "PyTorch's ScheduleDualPipeV wants at least as many micro-batches as stages"
         raise PuzzleError(problem, got=f"{at.turns} for {2 * ranks} stages")
-    turns = Counter[tuple[str, int]]()
-    later = deque[Work]()  # weight halves
+    kinds = FORWARD.kind, BACKWARD.kind, BACKWARD_INPUT.kind
+    (up, up_back, up_input), (down, down_back, down_input) = (
+        [(kind, stage) for kind in kinds] for stage in (upper, lower)
+    )
+    weight = BACKWARD_WEIGHT.kind, lower  # or of the upper stage: the half that waits longest
+    below, ahead = at.place + 1, ranks - at.place - 1
+    pairs = [(down, up_back), (up, down_back)] * (at.turns - 2 * ranks + below)
+    pieces: list[Any] = [down] * 2 * ahead + [down, up] * below + [up_input, weight, up] * ahead
+    pieces += pairs if ahead else [*pairs[0], *pairs[1:]]  # the first is no pair on the last rank
+    pieces += [up_back, (up, down_back)] * ahead
+    pieces += ([up_back, down_back] * below)[:below] + ([up_input, down_input] * below)[below:]
+    pieces += [weight, down_input] * ahead
+    turns, later = Counter[tuple[bool, int]](), deque[Work]()
 
-    def next_one(kind: str, stage: int) -> Work:
-        turn = turns[kind, stage]
-        turns[kind, stage] += 1
+    def numbered(kind: str, stage: int) -> Work:
+        if kind == BACKWARD_WEIGHT.kind:
+            return later.popleft()
+        turn = turns[kind == FORWARD.kind, stage]
+        turns[kind == FORWARD.kind, stage] += 1
+        if kind == BACKWARD_INPUT.kind:
+            later.append((BACKWARD_WEIGHT.kind, stage, turn))
         return kind, stage, turn
 
-    def forward(stage: int) -> Work:
-        return next_one(FORWARD.kind, stage)
-
-    def backward(stage: int) -> Work:
-        return next_one(BACKWARD.kind, stage)
-
-    def for_the_input(stage: int) -> Work:
-        _, _, turn = backward(stage)
-        later.append((BACKWARD_WEIGHT.kind, stage, turn))
-        return BACKWARD_INPUT.kind, stage, turn
-
-    down, ahead = at.place + 1, ranks - at.place - 1
-    work: list[Work | tuple[Work, Work]] = [forward(lower) for _ in range(2 * ahead)]
-    for _ in range(down):
-        work += [forward(lower), forward(upper)]
-    for _ in range(ahead):
-        work += [for_the_input(upper), later.popleft(), forward(upper)]
-    for turn in range(at.turns - 2 * ranks + down):
-        one, other = forward(lower), backward(upper)
-        work += [one, other] if turn == 0 and ahead == 0 else [(one, other)]  # not a pair on the last rank
-        work.append((forward(upper), backward(lower)))
-    for _ in range(ahead):
-        work += [backward(upper), (forward(upper), backward(lower))]
-    for turn in range(2 * down):  # the second half of these with their weight halves late
-        work.append((backward if turn < down else for_the_input)(lower if turn % 2 else upper))
-    for _ in range(ahead):
-        work += [later.popleft(), for_the_input(lower)]
+    work = [numbered(*one) if isinstance(one[0], str) else (numbered(*one[0]), numbered(*one[1])) for one in pieces]
     return _steps(at, [*work, *later], at.layers // (2 * ranks), in_a_v=True)
 
 

@@ -41,9 +41,11 @@ class Steps:
     """The six steps, for the arithmetic of one workload (``numbers``)."""
 
     work: Workload
+    whole: Spans
 
     def _complete(self, weight: Any) -> torch.Tensor:
-        raise NotImplementedError
+        """Return the flat weight of a layer: (parameters,)."""
+        return select(weight, self.whole)[0]
 
     def project(self, inp: Any, weight: Any) -> tuple[ByBatch, ByBatch]:
         """Return queries that have found nothing yet, and keys and values."""
