@@ -239,7 +239,7 @@ def test_what_is_kept_is_autograds_graph_and_goes_with_it(layer: str) -> None:
             out, saved = simulator.compute(rank, "forward", 0, [inp, weight], {"keep": keep})
         kept[keep] = sum(sizes.values())
         graphs = saved.value.made()
-        assert isinstance(graphs, Graphs) and not out.value.made()[0].requires_grad
+        assert isinstance(graphs, Graphs) and not out.value.made()[0].flat.requires_grad
         lives = weakref.ref(graphs.by_batch[0][1])
         assert lives() is not None
         del graphs, saved, out, values
