@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -89,6 +90,63 @@ def test_gradescopes_autograder_writes_its_results(student: Path, tmp_path: Path
     told = json.loads((place / "results" / "results.json").read_text())
     assert [(one["tags"][0], one["max_score"]) for one in told["tests"]] == [("fsdp", 20), ("gpipe", 10)]
     assert told["score"] == sum(one["score"] for one in told["tests"]) > 20
+
+
+BASIC = "# \u00fc\n" + source_of("p00_basic").read_text(encoding="utf-8")
+ACCUM = source_of("p01_grad_accum").read_text(encoding="utf-8")
+JORG, SPLIT = "m\u00fcllerj\u00f6rg", "mu\u0308llerjo\u0308rg"
+"""The same name with letters of one character, and with letters of two, as macOS writes them."""
+CANVAS = {
+    "doejane_1234_56789_basic.py": BASIC,
+    "doejane_1234_56790_grad_accum-1.py": ACCUM,
+    "doejane_LATE_1235_56800_p00_basic-2.py": BASIC,
+    f"{JORG}_2001_60001_basic.py": BASIC,
+    f"{SPLIT}_late_2001_60002_grad_accum.py": f"# coding: latin-1\n# \u00fc\n{ACCUM}".encode("latin-1", "replace"),
+    "poe_3001_70001_basic.py": BASIC.encode("latin-1", "replace"),
+    "roe_4001_80001_work.zip": b"PK",
+    "week_1.py": BASIC,
+}
+MOODLE = {
+    "J\u00f6rg M\u00fcller_12_assignsubmission_file_/basic.py": BASIC,
+    "Jo\u0308rg Mu\u0308ller_12_assignsubmission_onlinetext_/more/grad_accum.py": ACCUM,
+    "Ann Lee_13_assignsubmission_file_/work.ZIP": b"PK",
+    "Ann Lee_14_assignsubmission_file_/basic.py": BASIC,
+    "Bo_15_assignsubmission_file_basic.py": BASIC,
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("files", "rows", "unopened", "said"),
+    [
+        (
+            CANVAS,
+            {"doejane_1234": 2, "doejane_1235": 1, f"{JORG}_2001": 2, "poe_3001": 0, "roe_4001": 0, "week_1": 1},
+            "roe_4001_80001_work.zip",
+            "poe_3001_70001_basic.py is no text in UTF-8",
+        ),
+        (
+            MOODLE,
+            {"J\u00f6rg M\u00fcller_12": 2, "Ann Lee_13": 0, "Ann Lee_14": 1, "Bo_15": 1},
+            "Ann Lee_13_assignsubmission_file_/work.ZIP",
+            "work.ZIP is packed: it is not opened",
+        ),
+    ],
+    ids=["Canvas", "Moodle"],
+)
+def test_each_student_of_a_learning_platform_has_one_row(
+    files: dict[str, str | bytes], rows: dict[str, int], unopened: str, said: str, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / "class" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "class" / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    command = [sys.executable, "-m", "lib", "grade", "0", "1", "--each", str(tmp_path / "class")]
+    command += ["--csv", str(tmp_path / "c.csv")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    table = csv.DictReader((tmp_path / "c.csv").read_text(encoding="utf-8").splitlines())
+    assert {row["student"]: int(row["passed"]) for row in table} == rows
+    assert done.stderr.endswith(f"not graded, since a student has a folder or a file (.py, .ipynb): {unopened}\n")
+    assert said in done.stdout
 
 
 @pytest.mark.process

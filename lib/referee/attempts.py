@@ -16,6 +16,7 @@ from ..course.specs import Puzzle, find, puzzles
 from ..grading.progress import NAME, Progress, kept_in
 from ..lab.copies import SUFFIXES, home, named_for
 from ..recording.safe import shown
+from .handed_in import is_given, is_packed, owner
 from .loaded import Submission
 
 LARGEST = 10 << 20  # bytes of a file that is graded, at most
@@ -80,6 +81,8 @@ def read(path: Path, folder: Path | None) -> Submission:
             raise Unreadable(f"{name} is no ordinary file (a link, a folder, a device): it is not followed")
         if facts.st_size > LARGEST:
             raise Unreadable(f"{name} has {facts.st_size:,} bytes; at most {LARGEST:,} are read")
+        if is_packed(name):
+            raise Unreadable(f"{name} is packed: it is not opened")
         data = path.read_bytes()
         utf_16 = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         encoding = "utf-16" if utf_16 else tokenize.detect_encoding(io.BytesIO(data).readline)[0]  # as Python does
@@ -159,7 +162,7 @@ def wanted(what: Sequence[str], chosen: Collection[str]) -> list[str]:
 
 
 def submissions(folder: Path) -> tuple[list[Student], str]:
-    """Return the students of a folder with a folder or a file for each, and a line that names what else is there, or an
+    """Return the students of a folder with a folder or files for each, and a line that names what else is there, or an
     empty text. Raise Unreadable if there is no student."""
     try:
         entries = sorted(path for path in folder.iterdir() if path.name not in NO_WORK)
@@ -168,12 +171,14 @@ def submissions(folder: Path) -> tuple[list[Student], str]:
     found: dict[Path, tuple[list[Path], list[str]]] = {}
     nobodys: list[str] = []
     for path in entries:
-        if os.path.isdir(path):
-            linked = [f"{called(path)} is a link: it is not followed"]
-            found[path] = ([], linked) if path.is_symlink() else _files_in(path)
-        elif path.suffix in SUFFIXES:
-            found.setdefault(path.with_suffix(""), ([], []))[0].append(path)
-        else:
+        is_folder = os.path.isdir(path)
+        if is_folder or path.suffix in SUFFIXES or is_given(path.name):
+            files, trouble = found.setdefault(folder / owner(path), ([], []))
+            more, wrong = _files_in(path)
+            files += more
+            trouble += wrong
+            nobodys += [f"{called(path)}/{called(one)}" for one in more if is_folder and is_packed(one.name)]
+        if not is_folder and path.suffix not in SUFFIXES:
             nobodys.append(called(path))
     if not found:
         raise Unreadable(f"{folder} has no submissions: a folder or a file (.py, .ipynb) for each student")
@@ -188,20 +193,21 @@ def _left_out(names: Sequence[str]) -> str:
     return f"not graded, since a student has a folder or a file (.py, .ipynb): {named}{more}" if names else ""
 
 
-def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return a student's files, and what could not be read. Folders may be nested deeper than Python's calls."""
+def _files_in(place: Path) -> tuple[list[Path], list[str]]:
+    """Return a student's files in a folder, or that one file, packed ones among them, and what could not be read.
+    Folders may be nested deeper than Python's calls."""
     files: list[Path] = []
     trouble: list[str] = []
-    folders = [folder]
-    while folders:
-        at = folders.pop()
+    places = [place]
+    while places:
+        at = places.pop()
         try:
-            with os.scandir(at) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        folders += [at / entry.name] * (entry.name not in NO_WORK)
-                    elif entry.name.endswith(SUFFIXES):
-                        files.append(at / entry.name)
+            if stat.S_ISDIR(os.lstat(at).st_mode):
+                places += [one for one in at.iterdir() if one.name not in NO_WORK]
+            elif at.name.endswith(SUFFIXES) or is_packed(at.name):
+                files.append(at)
+            elif at == place and at.is_dir():
+                trouble.append(f"{called(at)} is a link: it is not followed")
         except OSError as error:
             trouble.append(f"{called(at)[:100]} cannot be read: {error.strerror}")
     if len(files) > MOST_FILES:
