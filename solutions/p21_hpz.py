@@ -1,17 +1,14 @@
 # %% [markdown]
-# # Puzzle 21: hpZ, a second copy in the node
+# # Puzzle 21: hpZ
 #
-# Four nodes of eight A100 train a model of {{theirs / BILLION}} billion parameters, and each node has a single
-# network card, which carries {{card / BILLION}} GB a second ({{8 * card / BILLION}} Gbit/s). A layer has
-# {{weights / MILLION:.0f}} million weights, {{WEIGHT * weights / MILLION:.0f}} MB. A ring through all {{gpus}} GPUs
-# that gathers them takes {{Fraction(gpus - 1, gpus)}} of that over the card of every node: {{trip:.0f}} ms. A ring
-# inside a node, at {{inside / BILLION}} GB a second, takes {{short:.1f}}. To compute the layer forward takes
-# {{tick:.1f}} ms, for {{tokens}} tokens and at {{reached:word}} of the GPU's peak, and backward, which computes it
-# again, {{3 * tick:.1f}}.
+# Puzzle 4's answer gathers every weight twice and sums every gradient once, over all ranks. Now four ranks share a
+# node, and a node has a single, slow network card. All that goes to other nodes has to pass through it. How much of
+# that traffic is needed?
 #
-# FSDP gathers every layer twice, once forward and once backward, and reduces its gradient once. So for
-# {{4 * tick:.0f}} ms of computing it keeps the card busy for {{3 * trip:.0f}}. Replicas, as in puzzle 8, would use
-# the card only at the end of a step, and take far more memory. Is there something between the two?
+# ![Puzzle 4's answer on four nodes, rank 0](picture:all_across)
+#
+# Rank 0 with puzzle 4's answer: three calls across for each layer, of {{across}} ticks each. A forward takes
+# {{cost.forward}}.
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -21,7 +18,7 @@ from lib import Cost, Model, grade, hint, run, solution
 PUZZLE = {
     "number": 21,
     "name": "hpz",
-    "title": "hpZ, a second copy in the node",
+    "title": "hpZ",
     "size": {
         "ranks": 16,
         "layers": 6,
@@ -47,9 +44,8 @@ PUZZLE = {
     "hints_for": {"slow": 1, "large": 3},
     "difficulty": "medium",
     "minutes": 30,
-    "star_hint": "What goes between the nodes is in sight in both directions, and it takes most of the "
-    "time. Which of these calls could be on its way while a rank computes, and what is "
-    "the price in memory?",
+    "star_hint": "Calls between the nodes take most of the time. Which of them could be on their way while a "
+    "rank computes, and what is the price in memory?",
     "hints": [
         "A rank of FSDP drops the gathered weight after forward, and keeps its sixteenth. So it gathers it a "
         "second time, and what crosses the nodes takes most of the time. What would it have to keep instead, so "
@@ -69,29 +65,21 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Here are 16 ranks in 4 nodes of 4, a micro-batch on each. The axis `shard` of the mesh is the four ranks of a node.
-# Everything is sharded over *all* ranks, as in puzzle 4: rank `r` begins with piece `r` of 16 of every weight and every
-# state, and ends with them updated. What else a rank stores in between is up to you, and so is which gathers leave
-# the node. As in puzzle 4, no rank ever receives a whole
-# summed gradient.
+# Train one step on 16 ranks, four to a node. As in puzzle 4, rank `r` begins and ends with shard `r` of `RANKS` of
+# every weight and optimizer state. What else it stores in between is up to you.
 #
-# A tick is {{tick:.1f}} ms. A collective takes {{cost.collective_across}} ticks where it leaves a node, and
-# {{cost.collective}} inside. A call for a quarter of a weight costs as much as one for the whole. For if each of the
-# four ranks of a node fetches its quarter from other nodes, four quarters have to go through the node's one card. In
-# code: `cost=Cost(backward=3, collective=0.4, collective_across=8, activation_elements=16_384, allreduce=0.8,
-# allreduce_across=16)`.
+# - {{ideas}}
+# - `axis="shard"` joins the four ranks of a node; `axis="replica"` joins those with the same place in each node.
+# - A collective takes {{cost.collective_across}} ticks if it leaves a node, and {{cost.collective}} inside one. A
+#   shard costs as much as a whole weight: the four ranks of a node share one card.
+# - Other sizes are tried, too.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements: {{target.memory / cost.weight_elements}} weights.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 async def hpz(model: Model) -> Model:
-    """FSDP over all nodes, whose backward gathers in the node."""
+    """FSDP on nodes with one network card each."""
     ### BEGIN SOLUTION
     shard, shards = model.axis_index("shard"), model.axis_size("shard")
     for layer in range(model.LAYERS):
@@ -130,49 +118,61 @@ prices = Cost(
     allreduce_across=16,
 )
 nodes = {"ranks": 16, "layers": 6, "batches": 16, "node_size": 4}
-done = run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes)
-draw(done)
+draw(run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes))
 
 # %%
-# The same run, step by step, with the line of your code that rank 0 is at.
-play(done.models[0])
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("hpz")
+# Right? Fast and small enough? At other sizes, too?
 grade(hpz)
 
 # %% [markdown]
-# ## What the second copy costs
+# ## When it passes
 #
-# Here is rank 0 with FSDP, and with your second copy.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants calls that are on their way while a rank
+# computes, as in puzzle 2. To watch your own run, with the line that rank 0 is at:
+
+# %%
+play(run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes).models[0])
+
+# %% [markdown]
+# ### What the second copy costs
 #
-# ![FSDP](picture:all_across)
+# After its forward, the answer keeps a quarter of the weight on each rank of a node: together a second copy, which
+# the backward gathers inside the node. Here is rank 0.
 #
 # ![hpZ](picture:copy_in_the_node)
 #
-# In the forward pass memory climbs as stairs: with every layer, a quarter of a weight is left in the node. In
-# the backward pass it goes down the same way. And of three slow columns for each layer, two are left.
+# In the forward pass memory climbs like stairs, because every layer leaves a quarter of a weight behind. In the
+# backward pass it goes down again. Two slow calls for each layer are left, where puzzle 4 has three.
 #
-# Why not leave the whole model in each node from the start? Because then each node must hold all gradients, too,
-# until the end of the step (puzzle 8), if not all optimizer states. For the model from above, with {{TRAINED}} bytes
-# for each parameter:
+# Why not keep the whole model in each node from the start? Because then each node must also hold all gradients until
+# the end of the step (puzzle 8), and perhaps all optimizer states. Here are the options for a model of {{theirs /
+# BILLION}} billion parameters on four nodes of eight GPUs, with {{TRAINED}} bytes for each parameter:
 #
 # | | GB for each GPU | trips across, for each layer |
 # |---|---|---|
 # | FSDP over {{gpus}} GPUs | {{TRAINED * gb / gpus}} | {{three}} for each micro-batch |
-# | hpZ: and the weights once more in each node | {{TRAINED * gb / gpus + WEIGHT * gb / node}} | {{three - 1}} for each micro-batch |
+# | hpZ: a second copy of the weights in each node | {{TRAINED * gb / gpus + WEIGHT * gb / node}} | {{three - 1}} for each micro-batch |
 # | puzzle 8: weights and gradients over the node, states over all | {{(WEIGHT + GRADIENT) * gb / node + STATE * gb / gpus:.1f}} | 2 for each step |
 # | everything over the node (HSDP) | {{TRAINED * gb / node}} | 2 for each step |
 #
-# (A *trip* is a gather or a reduce-scatter. An all-reduce makes two.) With one micro-batch in a step, as here, the last
-# three make the same trips, and the smallest of them is the best. With gradient accumulation it is a matter of how
-# much memory is left. On these ranks HSDP takes {{over_the_node.memory}} elements.
+# A *trip* is a gather or a reduce-scatter; an all-reduce makes two. With one micro-batch in a step, as here, the last
+# three make the same number of trips, so the smallest of them is the best. With gradient accumulation, the last two
+# make fewer trips, if there is memory for them. HSDP takes {{over_the_node.memory}} elements on this puzzle's ranks.
 #
-# There is a fourth way: don't drop the gathered weights after forward at all. That needs no second gather, and takes
-# all of the model on each GPU: {{WEIGHT * gb}} GB.
+# There is a fourth way: keep the gathered weights whole after the forward. That saves the second gather, and puts the
+# whole model on each GPU: {{WEIGHT * gb}} GB.
+#
+# ### Where the prices come from
+#
+# The model is Llama 2 13B, on four nodes of eight A100. A layer has {{weights / MILLION:.0f}} million weights,
+# {{WEIGHT * weights / MILLION:.0f}} MB. The one card of a node carries {{card / BILLION}} GB a second ({{8 * card /
+# BILLION}} Gbit/s). To gather a layer over all {{gpus}} GPUs takes {{trip:.0f}} ms; inside a node, at {{inside /
+# BILLION}} GB a second, it takes {{short:.1f}} ms. A forward of the layer takes {{tick:.1f}} ms, for {{tokens}}
+# tokens and at {{reached:word}} of the GPU's peak: this is a tick. A backward, which computes the forward again,
+# takes {{3 * tick:.1f}} ms. So for {{4 * tick:.0f}} ms of computing, FSDP keeps the card busy for {{3 * trip:.0f}}.
 
 # %% [markdown] tags=["solution"]
-# ## The programs above
+# ### The programs of the pictures and the table
 #
 # Puzzle 4 on this machine, and HSDP: sums in the node first, then an all-reduce across of the quarter that is left.
 
@@ -267,24 +267,22 @@ compare(
 )
 
 # %% [markdown] tags=["solution"]
-# ## Faster: a card that is never idle
+# ### Faster: a card that is never idle
 #
-# The card has {{2 * layers}} trips of {{across}} ticks to make. That is {{2 * layers * across}} ticks, and in the
-# meantime a rank computes for {{computing}}. So start the gather of the next layer before you compute this one, and
-# the sum of a layer before the backward of the next. The gathers in the node need care: all collectives of a rank
-# wait in one line, and one that is started behind a sum comes {{across}} ticks later. So each is started before the
-# sum of the layer above. The last layer is not dropped at all between forward and backward. That makes
-# {{star_s.time}} ticks.
+# The card has {{2 * layers}} trips of {{across}} ticks to make, {{2 * layers * across}} ticks in all, and a rank
+# computes for {{computing}}. So start to gather the next layer before you compute this one, and start the sum of a
+# layer before the backward of the next. The gathers in the node need care. All collectives of a rank wait in one
+# line, and one that is started behind a sum comes {{across}} ticks later. So start each of them before the sum of the
+# layer above. The last layer is not dropped at all between forward and backward. That makes {{star_s.time}} ticks.
 #
-# What is on its way is memory, and memory is full when forward ends and backward begins. So the copy for the node is
-# cut out when the forward is done, and not before: {{star_s.memory}} elements. Overlapped only in the lower half of
-# the layers, where there is room, it makes {{roomy.time}} ticks and {{roomy.memory}} elements: fewer than your first
+# What is on its way takes memory, and memory is fullest where forward ends and backward begins. So the copy for the
+# node is cut out after the forward, not before: {{star_s.memory}} elements. Overlapped only in the lower half of the
+# layers, where there is room, it takes {{roomy.time}} ticks and {{roomy.memory}} elements, fewer than the first
 # program. The functions with their ticks in their names are in between.
 #
-# The same can be done with FSDP: {{ahead.time}} ticks, which is more than your first program took. With
-# {{three * layers - 1}} trips of {{across}} ticks it cannot be less than {{(three * layers - 1) * across}}: no
-# overlap makes up for a card that has too much to carry.
-
+# FSDP can overlap, too: {{ahead.time}} ticks, which is still more than the first program took. With {{three * layers
+# - 1}} trips of {{across}} ticks it cannot take less than {{(three * layers - 1) * across}}. No overlap helps a card
+# that has too much to carry.
 
 # %% tags=["solution"]
 from functools import partial
@@ -373,28 +371,26 @@ async def fsdp_ahead(model: Model) -> Model:
 draw(with_one_card(hpz_overlapped).models[0])
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # hpZ, *hierarchical partitioning*, is one of the three parts of ZeRO++ (arXiv 2306.10209). In DeepSpeed you set
-# `zero_hpz_partition_size` to the number of GPUs in a node. The other two parts send less: weights go in 8 bits
-# instead of 16 bits, and gradients in 4 bits. So of {{three}} trips with 16 bits each, hpZ takes away one, and the
-# other two become a half and a quarter. Altogether that is
-# {{Fraction(weight_bits + gradient_bits, three * bits):word}} of what ZeRO-3 sends between nodes: {{three}} trips
-# become {{(weight_bits + gradient_bits) / bits}}.
+# `zero_hpz_partition_size` to the number of GPUs in a node. The other two parts send fewer bits: weights go in 8 bits
+# instead of 16 bits, and gradients in 4 bits. ZeRO-3 makes {{three}} trips with 16 bits each. hpZ takes one away, and
+# of the other two one becomes a half and one a quarter. Altogether ZeRO++ sends {{Fraction(weight_bits +
+# gradient_bits, three * bits):word}} of what ZeRO-3 sends between nodes.
 #
 # In PyTorch it is an argument of FSDP2: `fully_shard(module, reshard_after_forward=8)`. After forward, a weight is
 # sharded again, but over {{node}} ranks only. `True` shards it over all (FSDP), and `False` leaves it whole.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
 # Here are {{priced.ranks}} GPUs in nodes of {{node}}. The links between the nodes carry {{links}} GB a second,
-# {{Fraction(links * BILLION, card):word}} times what the puzzle's card does, so less of the step is spent waiting for
-# them.
+# {{Fraction(links * BILLION, card):word}} times as much as the puzzle's card, so less of the step is spent waiting.
 #
 # ![What a step takes](picture:priced)
 #
-# Inner activations are computed again in backward. To see what the second copy is worth here, price your answer to
+# The backward computes again what is inside a layer. To see what the second copy is worth here, price your answer to
 # puzzle 4 in the same way.
 
 # %% tags=["priced"]

@@ -1,16 +1,21 @@
 # %% [markdown]
 # # Puzzle 22: Offload
 #
-# You have a model of {{gb}} billion parameters, and one card with {{room}} GB. Training takes {{TRAINED}} bytes for
-# each parameter, {{TRAINED * gb}} GB in all, and there is no second card to share them with. But the computer around
-# the card has a processor, and that has {{TRAINED * gb}} GB of ordinary memory. The weights alone take
-# {{WEIGHT * gb}} GB, so they fit on the card. The other {{(TRAINED - WEIGHT) * gb}} GB can live with the processor,
-# which can do the optimizer's work, too.
+# You have a model of {{gb}} billion parameters and one card with {{room}} GB. The weights fit, with {{WEIGHT * gb}}
+# GB. Everything that training needs takes {{TRAINED * gb}} GB, and the only other memory is the ordinary, slow memory
+# of the processor. Can the optimizer live there, without the card waiting for it?
 #
-# It is slow, though. The card's own memory brings {{own}} GB a second, the processor's {{slow}}, and the link between
-# the two (PCIe) {{link}}. If everything happens one after the other, a step that the card computes in
-# {{computing:.1f}} seconds takes {{together:.1f}}. How much of the other {{together - computing:.0f}} seconds can you
-# hide?
+# ![Everything one after the other](picture:one_after_the_other)
+#
+# Here the device (the GPU) and its host (the processor) take turns, so each of them mostly waits. Gradients pile up,
+# and memory is over the target. In code, `hosts=1` adds a rank that is a host: it runs your function, too.
+#
+# ```python
+# if model.is_host:  # it can load, add up gradients, update and send, but computes no layer
+#     grad = await model.receive()  # from one of model.devices
+# else:
+#     await model.pass_to(model.host, grad)
+# ```
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -59,48 +64,23 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## A host
-#
-# `hosts=1` puts a *host* beside the device: the processor, with its memory. (*Device* is the word for the GPU here.)
-# A host is a rank, too. It runs your function like all others, and its number comes after those of the devices.
-#
-# - `model.is_host` tells which of the two you are. A device finds the rank of its host in `model.host`; a host finds
-#   the ranks of its devices in `model.devices`.
-# - A host can do `load_weights`, `update`, `pass_to` and `receive`, and it can add up gradients. It computes no layer,
-#   and takes part in no collective.
-# - What a host stores is in its own memory. The peak memory that counts is the device's.
-# - A send between the two takes `host_transfer` ticks, an update on the host `host_update` ticks.
-#
-# ```python
-# run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=...)
-# ```
-
-# %% [markdown]
 # ## Your task
 #
-# Train on two micro-batches. Each forward and each backward takes one of them, as in puzzle 1; in which order is up to
-# you. The device begins with all weights and no optimizer states, and ends with all weights, updated. The states are on
-# the host, which makes all updates. Since an update takes a weight as well, the host has weights of its own: both call `load_weights`, and
-# the device keeps only the first of what it gives. (On a real machine the host's copy has 32 bits, and is counted
-# among the states.)
+# Train on two micro-batches. The device begins and ends with all weights, and has no optimizer states; the host makes
+# the updates. Both call `load_weights`, and the device keeps only the weight of what it returns.
 #
-# The prices are those of the model and the card above, with a batch of {{tokens}} tokens in two micro-batches. A
-# forward takes {{cost.forward}} tick, a backward {{cost.backward}}, since it computes the forward again (puzzle 11).
-# A transfer takes {{cost.host_transfer}}, an update on the host {{cost.host_update}}: `cost=Cost(backward=3,
-# receive=0, activation_elements=16_384, host_update=5.5)`.
+# - {{ideas}}
+# - A backward takes {{cost.backward}} ticks, a transfer {{cost.host_transfer}}, an update on the host
+#   {{cost.host_update}}.
+# - Only the device's memory counts.
+# - Other sizes are tried, too.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 1 rank with its host, 6 layers and 2 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements:
-# {{Fraction(target.memory, layers * cost.weight_elements) - 1:word}} more than the weights, as {{room}} GB are {{Fraction(room, 2 * gb) - 1:word}} more than {{WEIGHT * gb}}. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# Sends that go on while a rank computes are chains under way, as in the worked example of
-# [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 async def offload(model: Model) -> Model:
-    """Weights and work on the device, optimizer states and updates on the host."""
+    """Layers on the device, updates on the host."""
     ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
         model.weights[layer], state = model.load_weights(layer)
@@ -152,75 +132,80 @@ prices = Cost(backward=3, receive=0, activation_elements=16_384, host_update=5.5
 draw(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("offload")
+# Right? Fast and small enough? At other sizes, too?
 grade(offload)
 
 # %% [markdown]
-# ## What the host has time for
+# ## When it passes
 #
-# Three programs. In the first everything comes one after the other: all gradients are made and added up, and then a
-# layer goes down, is updated and comes back, and the next one after it. The device waits for {{plain.time - busy}}
-# ticks. It also has no room for what it keeps: the gradients are as large as the weights, {{WEIGHT * gb}} GB more on
-# a card of {{room}}.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It asks in which order the device computes. To watch
+# your own run, with the line that each rank is at:
+
+# %%
+play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
+
+# %% [markdown]
+# ### What the host has time for
 #
-# ![One after the other](picture:one_after_the_other)
+# The picture at the top shows everything one after the other: all gradients are made and added up, and then one layer
+# after another goes down, is updated and comes back. The device waits for {{plain.time - busy}} ticks. It also keeps
+# all gradients, which are as large as the weights: {{WEIGHT * gb}} GB more on a card of {{room}}.
 #
-# In the second, gradients leave as they are made. The host adds up those of both micro-batches, and begins to update
-# while the device is still at its last backward pass.
+# In the next program gradients leave as they are made. The host adds up those of both micro-batches. It begins to
+# update while the device is still in its last backward pass.
 #
 # ![Overlapped](picture:as_they_are_made)
 #
-# It has little time for that. There are two micro-batches, and only after the second is a gradient complete. From
-# then on the device needs {{cost.backward}} ticks for the backward of a layer, and the host {{cost.host_update}} for
-# its update. So the host falls behind, and in the end the device waits for it.
+# That leaves the host little time. A gradient is complete only after the second micro-batch. From then on the device
+# needs {{cost.backward}} ticks for the backward of a layer, and the host {{cost.host_update}} for its update. So the
+# host falls behind, and in the end the device waits for it.
 #
-# In the third program the device computes in another order. Both micro-batches go forward first. In the backward pass
-# both go through a layer before either goes on to the next, so the first complete gradient is there at tick
-# {{complete(by_layer)[0]}} and not at {{complete(ours)[0]}}, and the next one comes every
-# {{complete(by_layer)[1] - complete(by_layer)[0]}} ticks. The host keeps up. Nothing else is left to wait for than
-# the last layer's way: {{cost.host_transfer}} tick down, {{cost.host_update}} for the update, and
-# {{cost.host_transfer}} up.
+# In the last program the device computes in another order. Both micro-batches go forward first. In the backward pass
+# both go through a layer before either goes on to the next. So the first complete gradient is there at tick
+# {{complete(by_layer)[0]}} instead of {{complete(ours)[0]}}, and the next one comes every {{complete(by_layer)[1] -
+# complete(by_layer)[0]}} ticks. Now the host keeps up. At the end the device waits only for the last layer:
+# {{cost.host_transfer}} tick down, {{cost.host_update}} for the update, and {{cost.host_transfer}} up.
 #
 # ![Layer by layer](picture:layer_by_layer)
 #
-# No program is faster. The device computes for {{busy}} ticks, and whatever it computes last is a gradient that still
-# has to go down, be used, and come back. The price is {{by_layer.memory / ours.memory - 1:percent}} more memory,
-# since the inputs of both micro-batches are kept.
+# No program is faster. The device computes for {{busy}} ticks, and the gradient that it computes last still has to go
+# down, be used, and come back as a weight. The price is {{by_layer.memory / ours.memory - 1:percent}} more memory,
+# because the inputs of both micro-batches are kept.
 #
-# How far does that go? Here are the last two programs with slower and faster hosts:
+# How far does that go? Here are the last two programs with faster and slower hosts:
 #
 # | an update takes | {{row(updates)}} |
 # |---|---|---|---|---|---|---|
 # | micro-batch by micro-batch | {{row(by_micro_batch)}} |
 # | layer by layer | {{row(layer_wise)}} |
 #
-# Up to {{cost.backward}} ticks, the backward of one micro-batch, the order makes no difference. Up to
-# {{batches * cost.backward}}, the backward of both, layer by layer hides all updates but the last. Beyond that, the
-# host is what you wait for, in any order.
+# If an update takes up to {{cost.backward}} ticks, the backward of one micro-batch, the order makes no difference. Up
+# to {{batches * cost.backward}}, the backward of both, layer by layer hides all updates but the last. If it takes
+# more, the device waits for the host in any order.
 
 # %% [markdown]
-# ## Where these seconds come from
+# ### Where the prices come from
 #
 # An RTX 4090 has {{room}} GB and makes {{peak / 1e12}} x 10¹² operations a second at best; count on
 # {{reached:percent}}. A step of {{gb}} billion parameters and {{tokens}} tokens takes {{OPERATIONS + 2}} operations
-# for each parameter and token: 2 forward, {{OPERATIONS - 2}} backward, and 2 to compute the forward again, since the
-# card has no room for what is inside the layers. That makes **{{computing:.1f}} s**. Over PCIe 4, at {{link}} GB a
-# second, the {{GRADIENT * gb}} GB of gradients go down in {{down:.2f}} s, and the weights come up in {{down:.2f}} s.
-# Adam on the host reads and writes {{STATE}} bytes of states for each parameter, reads {{GRADIENT}} of a gradient and
-# writes {{WEIGHT}} of a new weight, {{moved}} in all. Two channels of memory give {{slow}} GB a second, so that takes
-# {{adam:.1f}} s. Together **{{together:.1f}} s**.
+# for each parameter and token: 2 forward, {{OPERATIONS - 2}} backward, and 2 to compute the forward again (puzzle
+# 11), since the card has no room for what is inside the layers. That makes **{{computing:.1f}} s**. The card's own
+# memory brings {{own}} GB a second, and PCIe 4, the link to the processor, {{link}}. So the {{GRADIENT * gb}} GB of
+# gradients go down in {{down:.2f}} s, and the weights come up in {{down:.2f}} s. Adam on the host reads and writes
+# {{STATE}} bytes of states for each parameter, reads {{GRADIENT}} of a gradient and writes {{WEIGHT}} of a new
+# weight, {{moved}} in all. The processor's memory has two channels and brings {{slow}} GB a second, so that takes
+# {{adam:.1f}} s. One after the other, all this takes **{{together:.1f}} s**.
 #
-# Of {{deep}} layers, each takes {{1000 * tick:.0f}} ms forward for {{tokens // 2}} tokens: this is a tick. A transfer
-# of {{1000 * WEIGHT * gb / deep}} MB takes {{1000 * down / deep:.0f}} ms, an update {{1000 * adam / deep:.0f}} ms, or
-# {{adam / deep / tick:.1f}} ticks. And the input of a layer, {{tokens // 2}} tokens of {{hidden}} numbers, is
-# {{Fraction(1, round(gb * BILLION / deep / (tokens // 2 * hidden))):word}} of its weight.
+# There are {{deep}} layers. A layer takes {{1000 * tick:.0f}} ms forward for {{tokens // 2}} tokens: this is a tick.
+# A transfer of {{1000 * WEIGHT * gb / deep}} MB takes {{1000 * down / deep:.0f}} ms, and an update {{1000 * adam /
+# deep:.0f}} ms, or {{adam / deep / tick:.1f}} ticks. The input of a layer, {{tokens // 2}} tokens of {{hidden}}
+# numbers, is {{Fraction(1, round(gb * BILLION / deep / (tokens // 2 * hidden))):word}} of its weight. The target's
+# memory is {{Fraction(target.memory, layers * cost.weight_elements) - 1:word}} more than the weights take, as
+# {{room}} GB are {{Fraction(room, 2 * gb) - 1:word}} more than {{WEIGHT * gb}}. On a real machine the host's own copy
+# of the weights has 32 bits, and is counted among the states.
 
 # %% [markdown] tags=["solution"]
-# ## The programs above
+# ### The programs of the pictures
 #
 # One after the other, layer by layer, and the pictures.
 
@@ -350,13 +335,13 @@ both = [on_the_card(fn) for fn in (offload, offload_by_layer)]
 compare(*both, titles=["micro-batch by micro-batch", "layer by layer"])
 
 # %% [markdown] tags=["solution"]
-# ## The star: nothing waits beside all the weights
+# ### The star: nothing waits beside all the weights
 #
-# Layer by layer, memory is highest at the second backward of the last layer: all weights are still there, and the
-# gradient of the first micro-batch waits to be added. It need not wait. The first micro-batch can go back through the
-# last layer before the second goes forward, and its gradient is sent at once. The host adds up those of this layer, and
-# the device those of the others, as before. That takes {{small.time}} ticks, too, and {{small.memory}} elements instead
-# of {{by_layer.memory}}.
+# Layer by layer, memory is highest at the second backward of the last layer. All weights are still there, and the
+# first micro-batch's gradient waits for the second's. It need not wait. The first micro-batch can go back through the
+# last layer before the second goes forward, and its gradient is sent at once. The host adds up the gradients of this
+# layer, and the device adds up the others, as before. That takes {{small.time}} ticks, too, and {{small.memory}}
+# elements instead of {{by_layer.memory}}.
 
 
 # %% tags=["solution"]
@@ -416,14 +401,14 @@ async def offload_top_first(model: Model) -> Model:
 draw(on_the_card(offload_top_first))
 
 # %% [markdown] tags=["solution"]
-# ## Beyond the task: the weights can go, too
+# ### Beyond the task: the weights can go, too
 #
-# The task leaves all weights on the device from beginning to end. But it uses one at a time, so why keep six? Here it
-# drops a weight after its forward. The host has the same one, and sends it back two layers before its backward comes.
-# New weights are handed in as they arrive and dropped as well. That is as fast, in less than half the memory:
-# {{without.memory}} elements, fewer than the six weights alone would take ({{layers * cost.weight_elements}}), so
-# `grade` does not take it for an answer. (In the forward pass a weight is loaded when it is first needed. That is free
-# here; on a real machine it would be one more transfer for each layer, {{cost.host_transfer}} tick beside
+# The task keeps all weights on the device from beginning to end. But the device uses one at a time, so why keep six?
+# Here it drops a weight after its forward. The host has the same one, and sends it back two layers before its
+# backward. New weights are handed in as they arrive, and dropped as well. That is as fast, in less than half the
+# memory: {{without.memory}} elements, fewer than the six weights alone ({{layers * cost.weight_elements}}). So
+# `grade` does not take it for an answer. (In the forward pass a weight is loaded when it is first needed. That is
+# free here. On a real machine it would be one more transfer for each layer, {{cost.host_transfer}} tick beside
 # {{batches * cost.forward}} of work.)
 
 
@@ -486,10 +471,10 @@ async def offload_weights_too(model: Model) -> Model:
 draw(run(offload_weights_too, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # ZeRO-Offload (arXiv 2101.06840) keeps weights on the GPU, sends gradients to the processor during the backward pass,
-# and updates there with an Adam of its own, written for the processor's vector instructions. It trains models of
+# and updates them there with an Adam that is written for the processor's vector instructions. It trains models of
 # {{theirs}} billion parameters on one GPU with {{their_card}} GB. With several GPUs each sends only its shard of the
 # sum, as in puzzle 10, so that all of their hosts share the work. Where the update is too slow to hide, it can be
 # delayed by a step: the GPU goes on with the next batch and old weights. That is no longer plain training, and here
@@ -497,25 +482,25 @@ draw(run(offload_weights_too, ranks=1, hosts=1, layers=6, batches=2, cost=prices
 #
 # ZeRO-Infinity (arXiv 2104.07857) sends away the weights as well, to the host or to a disk. PyTorch's FSDP2 does so
 # with `CPUOffloadPolicy`: weights, gradients and states are on the host, and weights come to the GPU when a layer
-# needs them. The optimizer there begins when the whole backward pass is done, as in the first picture.
+# needs them. Its optimizer begins when the whole backward pass is done, as in the picture at the top.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
-# One RTX 4090, alone in its computer, which has {{slow}} GB/s of memory bandwidth: the machine from which this
-# puzzle's prices come, with {{priced.batches:word}} micro-batches of {{priced.cost.model.sequence}} tokens, since the
-# loss takes memory as well.
+# One RTX 4090, alone in a computer with {{slow}} GB/s of memory bandwidth. This is the machine of the puzzle's
+# prices, with {{priced.batches:word}} micro-batches of {{priced.cost.model.sequence}} tokens, since the loss takes
+# memory as well.
 #
 # ![What a step takes](picture:priced)
 #
-# The host works until the end, and the device waits for it, as in the second picture. So a good part of the
-# {{together - computing:.0f}} seconds is not hidden. Layer by layer, in the order of the star, the same step takes
+# The host works until the end, and the device waits for it, as when gradients leave as they are made. So a good part
+# of the {{together - computing:.0f}} seconds is not hidden. Layer by layer the same step takes
 # {{in_order.seconds:.2f}} s.
 #
-# One thing is missing in these prices: to add two gradients costs the host nothing. It would have to read both and
-# write their sum, and to do that {{priced.batches - 1:word}} times for all layers takes about
-# {{(priced.batches - 1) * 3 * GRADIENT * gb / slow:.1f}} s at {{slow}} GB a second. In the order of the star the
-# device adds nearly all of them, which takes it next to no time.
+# These prices leave one thing out: to add two gradients costs the host nothing. It would have to read both and write
+# their sum, {{priced.batches - 1:word}} times for all layers, which takes about {{(priced.batches - 1) * 3 * GRADIENT
+# * gb / slow:.1f}} s at {{slow}} GB a second. Layer by layer, the device adds nearly all of them, which takes it next
+# to no time.
 
 # %% tags=["priced"]
 from dataclasses import replace

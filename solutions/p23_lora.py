@@ -1,20 +1,23 @@
 # %% [markdown]
 # # Puzzle 23: LoRA
 #
-# You have a model of {{model / BILLION}} billion parameters, and want it to learn how your company writes. To train
-# all of it takes {{TRAINED}} bytes for each parameter: {{trained(model) / BILLION}} GB. That is more than your GPU
-# has, and the model alone would have fit: its weights, in 16 bits, are {{WEIGHT * model / BILLION}} GB. All the rest
-# is gradients and optimizer states.
+# A model of {{model / BILLION}} billion parameters fits on your GPU, with {{WEIGHT * model / BILLION}} GB. To train
+# all of it takes {{trained(model) / BILLION}}. So *LoRA*, low-rank adaptation, freezes the weights, and trains two
+# thin matrices beside each. What of FSDP is still needed when almost nothing is trained?
 #
-# So leave the weights as they are, and beside each big matrix train two small ones. With {{rank}} columns and
-# {{rank}} rows they are {{beside / MILLION:.0f}} million parameters instead of {{model / BILLION}} billion, and the
-# {{trained(model) / BILLION}} GB become {{(WEIGHT * model + trained(beside)) / BILLION:.1f}}. That is *LoRA*,
-# low-rank adaptation.
+# ![Puzzle 4's answer, in which all weights are trained](picture:all_weights)
 #
-# You know how to shard what is trained. What of this course is left when almost nothing is?
+# Rank 0 with puzzle 4's answer. The thin matrices of a layer are its *adapter*, {{Fraction(cost.adapter_elements,
+# cost.weight_elements):word}} of the size of its weight:
+#
+# ```python
+# adapter, opt_state = model.load_adapter(layer)  # the weight has no state of its own
+# out = model.forward(layer, inp, weight, adapter=adapter)  # both complete
+# of_adapter, of_inp = model.backward(layer, inp, grad, weight, adapter=adapter)  # half as long as before
+# ```
 
 # %%
-from drawing import beside_target, compare, draw, draw_group, play
+from drawing import beside_target, compare, draw, play
 from lib import HIDDEN, Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -56,53 +59,23 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: adapters
-#
-# Beside a matrix `W` there are two thin ones, `A` and `B`, and the layer computes with `W + A B`. `W` is *frozen*: it
-# has no gradient and no optimizer state. `A` and `B` together are the *adapter* of the layer. Ours have rank {{own}},
-# that is, {{own}} columns and {{own}} rows, so an adapter has {{2 * own}} x `HIDDEN` elements,
-# {{Fraction(cost.adapter_elements, cost.weight_elements):word}} of a weight.
-#
-# - `adapter, opt_state = model.load_adapter(layer)` gives the adapter of a layer and its optimizer state. With
-#   `load_adapter(layer, shard, total)` you get a piece. An adapter is a `Weight` with `adapter=True`, and it is stored
-#   in `model.weights` under a key of its own, such as `model.weights["adapter", layer]`.
-# - `model.forward(layer, inp, weight, adapter=adapter)` wants the complete weight, and the complete adapter.
-# - `model.backward(layer, inp, grad, weight, adapter=adapter)` returns the gradient of the *adapter*, and that of the
-#   input. It takes half as long as you are used to: the gradient of the weight is the other half of a backward.
-# - `update` and `set_final_weight` take adapters as they take weights, and so do collectives.
-# - `run(..., train="adapters")` checks that all adapters are trained, and that all weights are as they were.
-
-
-# %%
-async def one_layer(model: Model) -> Model:
-    """What a rank has of one layer: a piece of the frozen weight, the adapter, and the state of that."""
-    model.weights[0], _ = model.load_weights(0, model.rank, model.RANKS)
-    model.weights["adapter", 0], model.opt_states[0] = model.load_adapter(0)
-    return model
-
-
-loaded = run(one_layer, ranks=4, layers=1, batches=4, train="adapters")
-draw_group({f"rank {m.rank}": {**m.weights, "state": m.opt_states[0]} for m in loaded.models})
-
-# %% [markdown]
 # ## Your task
 #
-# Each rank trains on its own micro-batch. Of every frozen weight rank `r` has piece `r` of `RANKS`, and no optimizer state:
-# `model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)`. It ends with the same pieces, as they
-# were. Every rank has the whole adapter of each layer with its optimizer state, and ends with all adapters updated:
-# `model.set_final_weight(layer, adapter)`. A collective takes one layer here, not a list (puzzle 19).
+# Train the adapters. Every rank begins and ends with all of them, and with their optimizer states. Of each frozen
+# weight, rank `r` has shard `r` of `RANKS` from beginning to end, and no state.
 #
-# The grader holds you to this: {{ideas}}
+# - {{ideas}}
+# - Store an adapter in `model.weights` under a key of its own: `model.weights["adapter", layer]`.
+# - `update`, `set_final_weight` and collectives take adapters as they take weights.
+# - Hand in the adapters, not the weights.
+# - Other sizes are tried, too.
 #
-# Target, for 4 ranks, 6 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 async def lora(model: Model) -> Model:
-    """Adapters on each rank beside frozen weights in shards."""
+    """Adapters on each rank, frozen weights in shards."""
     ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
         model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)
@@ -136,45 +109,49 @@ async def lora(model: Model) -> Model:
 draw(run(lora, ranks=4, layers=6, batches=4, train="adapters"))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(lora, ranks=4, layers=6, batches=4, train="adapters"))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("lora")
+# Right? Fast and small enough? At other sizes, too?
 grade(lora)
 
 # %% [markdown]
-# ## What is left
+# ## When it passes
 #
-# Here are two programs of the same form. The first trains all weights, as in puzzle 4. The second trains adapters.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants calls that are on their way while a rank
+# works, as in puzzle 2. To watch your own run, with the line that each rank is at:
+
+# %%
+play(run(lora, ranks=4, layers=6, batches=4, train="adapters"))
+
+# %% [markdown]
+# ### What is left
 #
-# ![All weights](picture:all_weights)
+# The picture at the top trains all weights, as in puzzle 4. This one has the same form, and trains adapters:
 #
 # ![Adapters](picture:adapters_only)
 #
-# A forward is as long as before, and a backward half as long. At the peak of the second picture, {{parts[0]:%}} of
-# the memory are activations and the gradient of one, whose size has nothing to do with what is trained;
-# {{parts[1]:%}} are frozen weights. Adapters with their states are the other {{parts[2]:%}}. So go through the
-# course, and ask of each idea what it would save:
+# A forward takes as long as before, and a backward half as long: the gradient of the weight was the other half. At
+# the peak, {{parts[0]:%}} of the memory are activations and the gradient of one, whose size does not depend on what
+# is trained. Frozen weights are {{parts[1]:%}}, and adapters with their states the other {{parts[2]:%}}. What would
+# each idea of the course still save?
 #
-# - Sharded states and gradients (puzzles 4, 9 and 10): nothing that is worth a call. In the model of
-#   {{model / BILLION}} billion parameters, adapters with all that belongs to them are
-#   {{trained(beside) / BILLION:.1f}} of {{(WEIGHT * model + trained(beside)) / BILLION:.1f}} GB.
-# - Gathering weights for each layer (puzzle 4): this is what is left of FSDP, and all of it is still needed. In the
-#   run above, 2 x {{layers}} gathers bring a rank {{brought(ours, "allgather")}} weights' worth of elements; the
-#   reduce-scatters of gradients, another {{brought(everything, "scatterreduce")}}, are gone. The all-reduces of all
-#   six adapters bring it {{brought(ours, "allreduce"):.2f}}.
+# - Sharded states and gradients (puzzles 4, 9 and 10): nothing that is worth a call. In the model of {{model /
+#   BILLION}} billion parameters, {{rank}} columns and {{rank}} rows beside each matrix are {{beside / MILLION:.0f}}
+#   million parameters. With all that belongs to them they take {{trained(beside) / BILLION:.1f}} of {{(WEIGHT * model
+#   + trained(beside)) / BILLION:.1f}} GB.
+# - Gathering weights for each layer (puzzle 4): all of it is still needed. In the run above, 2 x {{layers}} gathers
+#   bring a rank as many elements as {{brought(ours, "allgather")}} weights have. The reduce-scatters of gradients,
+#   another {{brought(everything, "scatterreduce")}}, are gone. The all-reduces of all six adapters bring it
+#   {{brought(ours, "allreduce"):.2f}}.
 # - Data parallel (puzzle 2): for adapters it is the right thing again, as it was for a model that fits.
 # - Prefetching (puzzle 12) and checkpointing (puzzle 11): as before, since weights travel and activations stay.
 # - A backward in two halves (puzzle 16): there is no second half.
 #
-# And since nobody updates the frozen weights, they need not be precise. With 4 bits instead of 16 bits a weight takes
-# a quarter of its memory, and a gather carries a quarter. That is *QLoRA*. Try it with your function: `run(lora,
+# Nobody updates the frozen weights, so they need not be precise. With 4 bits instead of 16 bits a weight takes a
+# quarter of its memory, and a gather carries a quarter. That is *QLoRA*. Try it with your function: `run(lora,
 # ranks=4, layers=6, batches=4, train="adapters", cost=Cost(weight_elements=HIDDEN**2 // 4))` takes {{small.memory}}
 # elements. Then {{small_parts[0]:%}} of the peak are activations and the gradient of one.
 
 # %% [markdown] tags=["solution"]
-# ## The program above
+# ### The program in which all weights are trained
 #
 # FSDP, at the same size, and the two pictures.
 
@@ -225,18 +202,18 @@ compare(
 )
 
 # %% [markdown] tags=["solution"]
-# ## Faster: a gather under an update
+# ### Faster: a gather under an update
 #
-# A backward takes {{cost.backward / 2:word}} a tick now, and a gather and an all-reduce together take
-# {{2 * cost.collective}}. So the links would be busy longer than the rank, and a prefetch alone does not hide them.
-# But an update takes half a tick, too, and nothing waits for it: a layer's update can be made whenever a weight is on
-# its way. Then every gather but the first of each pass runs under something else: {{computing}} ticks of computing
-# and 2 gathers are {{overlap.time}} ticks, in the memory of the plain program.
+# A backward takes {{cost.backward / 2:word}} a tick now, and a gather and an all-reduce together take {{2 *
+# cost.collective}}. So the links are busy longer than the rank, and a prefetch alone does not hide them. But an
+# update takes half a tick, too, and nothing waits for it. So a layer's update can be made whenever a weight is on its
+# way. Then every gather but the first of each pass runs under something else: {{computing}} ticks of computing and 2
+# gathers are {{overlap.time}} ticks, in the memory of the plain program.
 #
-# With `early` the second weight of the backward pass is gathered while the first backward runs, where memory is
-# highest: {{early.time}} ticks, and a whole weight more. The other way round, the inputs of some layers only are kept
-# and the rest is made again, as in puzzle 11: with every third, {{third.time}} ticks and {{third.memory}} elements. A
-# plan, made before, says in which order layers are computed.
+# With `early`, the second weight of the backward pass is gathered while the first backward runs, where memory is
+# highest. That takes {{early.time}} ticks, and one more whole weight. Or the rank keeps the inputs of some layers
+# only, and makes the rest again, as in puzzle 11. With every third, it takes {{third.time}} ticks and
+# {{third.memory}} elements. A plan, made before, says in which order layers are computed.
 
 
 # %% tags=["solution"]
@@ -323,37 +300,36 @@ async def lora_checkpointed(model: Model) -> Model:
 draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # LoRA is by Hu et al. (arXiv 2106.09685): of the {{GPT / BILLION}} billion parameters of GPT-3 they trained one in
 # {{tenth}}. Hugging Face's PEFT and NeMo do it with many models, and so did torchtune, whose development stopped in
 # July 2025. The {{beside / MILLION:.0f}} million above are those of Llama 7B with rank {{rank}} beside all seven
-# matrices of each layer. NeMo (version 24.12) reports for Llama 2 7B on H100 {{with_lora}} tokens a second on each
-# GPU with LoRA and {{without}} without: {{with_lora / without:.2f}} times as many. If a forward and each half of a
-# backward take the same time, two parts are done of three, which would be {{3 / (cost.forward + cost.backward)}}
-# times.
+# matrices of each layer. NeMo (version 24.12, in 8 bits) reports for Llama 2 7B on H100 {{with_lora}} tokens a second
+# on each GPU with LoRA and {{without}} without: {{with_lora / without:.2f}} times as many. If a forward and each half
+# of a backward take the same time, LoRA does two parts of three, which would make it {{3 / (cost.forward +
+# cost.backward)}} times as fast.
 #
 # QLoRA (arXiv 2305.14314) brought the memory to fine-tune {{large / BILLION}} billion parameters from more than
-# {{STATE * large / BILLION}} GB to less than {{one_gpu}} GB, one GPU: weights in 4 bits are {{large / 2 / BILLION}}
-# GB, and the adapters, of rank {{wide}}, take {{trained(beside_large) / BILLION:.1f}} GB with all that belongs to
-# them. Together with FSDP, which gathers the 4-bit weights, a model of {{LLAMA / BILLION}} billion parameters was
-# fine-tuned on two gaming GPUs with {{gaming}} GB each (Answer.AI, March 2024). What you have written is how that
-# works.
+# {{STATE * large / BILLION}} GB to less than {{one_gpu}} GB, which is one GPU. Weights in 4 bits take {{large / 2 /
+# BILLION}} GB, and the adapters, of rank {{wide}}, take {{trained(beside_large) / BILLION:.1f}} GB with all that
+# belongs to them. Together with FSDP, which gathers the 4-bit weights, a model of {{LLAMA / BILLION}} billion
+# parameters was fine-tuned on two gaming GPUs with {{gaming}} GB each (Answer.AI, March 2024). Your program works the
+# same way.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
 # Llama 2 7B in one node, with adapters of rank {{rank}} at all seven matrices of a layer.
 #
 # ![What a step takes](picture:priced)
 #
-# That makes {{speed(priced)}} tokens a second on each GPU, and {{speed(overlapped)}} in the order of the star. The
-# {{with_lora}} from above are more: each of those GPUs would do {{with_lora * 4 * LLAMA_2_7B.size / PEAK:percent}} of
-# what an H100 can do at best in 16 bits, if nothing but the model's matrices were computed. Our prices do not reach
-# that, even where one GPU holds everything and waits for nobody ({{speed(alone)}}).
+# That makes {{speed(priced)}} tokens a second on each GPU, and {{speed(overlapped)}} in the order of the star. NeMo's
+# {{with_lora}} were measured in 8 bits. With `fp8=True` among the prices, the order of the star makes
+# {{speed(in_8_bits)}}, and {{speed(alone)}} where each GPU holds everything and gathers nothing.
 #
-# No MFU is given here. `priced.mfu` says {{str(priced.mfu)}}, but the formula counts the gradients of all weights, which
-# nobody computes.
+# No MFU is given here. `priced.mfu` says {{str(priced.mfu)}}, because its formula counts the gradients of all
+# weights, which nobody computes.
 
 # %% tags=["priced"]
 from lib.real import H100_DGX, LLAMA_2_7B, report
@@ -430,6 +406,8 @@ overlap, early, third = (
 )
 there = {"layers": priced.layers, "train": "adapters", "cost": priced.cost}
 overlapped = run(lora_overlap, ranks=priced.ranks, batches=priced.batches, **there)
+there["cost"] = H100_DGX.cost(LLAMA_2_7B, adapter_rank=16, fp8=True)
+in_8_bits = run(lora_overlap, ranks=priced.ranks, batches=priced.batches, **there)
 alone = run(lora_overlap, ranks=1, batches=1, **there)
 
 

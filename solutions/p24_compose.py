@@ -1,15 +1,22 @@
 # %% [markdown]
 # # Puzzle 24: Compose
 #
-# GPT-3 has {{GPT / BILLION}} billion parameters, and read {{read / BILLION}} billion tokens. You have
-# {{ranks * node}} A100 in {{ranks}} nodes of {{node:word}}, and a batch of {{2 * batches}} sequences of
-# {{GPT_SEQUENCE}} tokens. That is {{round(steps)}} steps. Each second that a step takes is {{steps / HOUR:.0f}} hours
-# of your life.
+# You have {{ranks * node}} A100, in {{ranks}} nodes of {{node:word}}, for GPT-3 with its {{GPT / BILLION}} billion
+# parameters. Data parallel does not fit. FSDP fits, and waits for the network. A pipeline of {{ranks}} stages has too
+# many for {{GPT_LAYERS}} layers. What do you put together?
 #
-# Data parallel needs {{bytes_each * GPT / BILLION}} GB on each GPU, and a GPU has {{CARD}}. FSDP shares that. But if
-# the eight sequences of a node go through together, their activations do not fit beside it, and if they go one after
-# the other, everybody waits for the network. A pipeline of {{ranks}} stages has more stages than GPT-3 has layers. So
-# compose them. You choose what the axes of the mesh are for, you write the function, and the score is in seconds.
+# ![FSDP, one micro-batch after the other, rank 0](picture:only_fsdp)
+#
+# Rank 0 with FSDP. **A rank is a node** here: its GPUs share each layer (puzzles 17 and 18), and what they send each
+# other is in the price of a layer. Time is in seconds, and memory is that of one GPU, in bytes.
+#
+# You decide what the three axes of the mesh are for. Some ways:
+#
+# | replicas along | pipelines | stages in each |
+# |---|---|---|
+# | `z` | 4 | 16 |
+# | `x` | 8 | 8 |
+# | `x` and `y` | 16 | 4 |
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -63,56 +70,19 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## A rank is a node
-#
-# This puzzle is not in ticks and elements, but in seconds and bytes. The prices are those of a real model on real
-# machines:
-
-# %%
-prices = A100_MEGATRON.cost(
-    GPT_175B,
-    micro_batch=2,
-    tensor=8,
-    sequence_parallel=True,
-    recompute="selective",
-    gradients=4,
-    reduced=2,
-)
-prices
-
-# %% [markdown]
-# - **A rank is a node** of eight GPUs, which share each layer (tensor and sequence parallel, puzzles 17 and 18). All
-#   eight do the same at the same time, so one rank can stand for them. What they send each other is in the price of a
-#   layer. This much of the mesh is chosen for you. Memory is that of one GPU.
-# - **A layer of the run is {{GPT_LAYERS // layers:word}} of the {{GPT_LAYERS}}** of the model. A micro-batch is two
-#   sequences; there are {{batches}} of them.
-# - What is inside a layer is kept, but for the scores of attention, which backward computes again (puzzle 11).
-# - For each parameter there are {{WEIGHT}} bytes for the weight, {{gradient}} for the gradient, and {{STATE}} for the
-#   optimizer state. A gradient is sent in {{GRADIENT}} bytes.
-# - Everything between ranks goes over the network: {{nic / BILLION}} GB a second for each GPU, of which
-#   {{used:percent}} are reached.
-#
 # ## Your task
 #
-# The 64 ranks are a mesh of 8 x 2 x 4, with the axes `x`, `y` and `z`. *You decide what an axis is for.* A
-# collective takes one axis here, or all ranks; messages go wherever you like. If `x` is for replicas, the other two
-# make a pipeline of eight stages, of which there are eight. If `x` and `y` are for replicas, there are
-# {{mesh["x"] * mesh["y"]}} pipelines of four stages, and a sum goes over one axis and then over the other.
+# Train GPT-3. Each rank loads the weights and states that you choose, whole or in shards, and ends with the same
+# ones, updated. Together the ranks have all of them.
 #
-# Anything goes that trains the model with more than one kind of parallelism, so no rank runs all layers by itself:
-# everything sharded over all ranks, which is FSDP, is not enough.
-# Each rank begins with the weights and states that you choose, whole or in pieces, and ends with the same ones,
-# updated. All ranks together have all of them. Seconds here are accurate to about two digits: with this software on
-# this machine they are within {{off}} percent of what was measured. So time and memory count in two digits:
-# {{ours.time:.1f}} seconds are {{ours.time:.0f}}.
+# - {{ideas}}
+# - One kind of parallelism is not enough: FSDP over all ranks is refused.
+# - A collective goes over one axis, over several (`axis=("x", "y")`), or over all ranks.
+# - Time and memory count in two digits, which is how exact the prices are.
+# - Other meshes are tried, too.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target: **{{target.time}}** seconds, peak memory **{{target.memory / BILLION}} GB**, which is what fits
-# ({{FITS:percent}} of the {{card:.1f}} GB that the card has).
-# The star: **{{star.time}}** seconds, **{{star.memory / BILLION}} GB**. A run takes some seconds of your own time, too.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** seconds, peak memory **{{target.memory / BILLION}} GB**. A run takes some seconds of
+# your own time, too.
 
 
 # %%
@@ -176,25 +146,38 @@ async def compose(model: Model) -> Model:
 
 
 # %%
+prices = A100_MEGATRON.cost(
+    GPT_175B,
+    micro_batch=2,
+    tensor=8,
+    sequence_parallel=True,
+    recompute="selective",
+    gradients=4,
+    reduced=2,
+)
 nodes = {"ranks": 64, "layers": 16, "batches": 256, "mesh": {"x": 8, "y": 2, "z": 4}}
-done = run(compose, cost=prices, **nodes)
-draw(done)
+draw(run(compose, cost=prices, **nodes))
 
 # %%
-# Where time and memory go, and what goes over which links.
-print(report(done))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("compose")
+# Right? Fast and small enough? At other sizes, too?
 grade(compose)
 
 # %% [markdown]
-# ## Each alone, and together
+# ## When it passes
+#
+# **The star:** {{star.time}} seconds, **{{star.memory / BILLION}} GB**. Think of the bubble, and of what could travel
+# while the nodes compute. This is where time and memory go in your own run, and what goes over which links:
+
+# %%
+print(report(run(compose, cost=prices, **nodes)))
+
+# %% [markdown]
+# ### Each alone, and together
 #
 # | | seconds | GB for each GPU | |
 # |---|---|---|---|
 # | data parallel, {{ranks}} replicas of a node | | {{bytes_each * GPT / BILLION / node:.0f}} and more | does not fit |
-# | FSDP, a micro-batch after the other | {{row(fsdp_one_by_one)}} |
+# | FSDP, one micro-batch after the other | {{row(fsdp_one_by_one)}} |
 # | FSDP, all four at once | {{row(fsdp_at_once)}} |
 # | FSDP, all four at once, gathered ahead | {{row(fsdp_at_once_ahead)}} |
 # | FSDP, two at once, gathered ahead | {{row(fsdp_two_at_once_ahead)}} |
@@ -208,27 +191,44 @@ grade(compose)
 # ![FSDP, and pipelines of sixteen stages, of eight thin ones and of four](picture:four_ways)
 #
 # The ranks compute for {{computing:.1f}} seconds, so there is not much left to win. But look at what each way asks
-# for. FSDP is the fastest, if the links can hide behind enough tokens, and then these tokens take all memory; with
-# half of them at a time it fits, and is held up by its links. A pipeline hardly needs links, and pays with its
-# bubble: with m micro-batches of each pipeline, p stages and v thin pieces of each it is (p - 1)/(v m) of the time.
-# Sharded states cost nothing at all, since a reduce-scatter and an all-gather are an all-reduce. And tensor
+# for. FSDP is the fastest if there are enough tokens to hide its links behind, and then these tokens take all memory.
+# With half of them at a time it fits, and its links hold it up. A pipeline hardly needs links, and pays with its
+# bubble: with m micro-batches in each pipeline, p stages and v thin pieces of each, the bubble is (p - 1)/(v m) of
+# the time. Sharded states cost nothing at all, since a reduce-scatter and an all-gather are an all-reduce. And tensor
 # parallelism makes everything eight times smaller, as long as it stays in the node.
 #
-# The replicas all do the same. With `run(compose, represent="x", cost=prices, **nodes)` only four of the eight are run
-# and stand for all of them. The others run the function beside these, without a machine, and have to make the same
-# calls. So what all of them do is proved, also where there are many more.
+# All replicas do the same. With `run(compose, represent="x", cost=prices, **nodes)` only four of the eight are run,
+# and they stand for all. The others run your function without a machine, and have to make the same calls. So what all
+# of them do is proved, also where there are many more. `grade` runs all {{ranks}} ranks.
+#
+# ### Where the prices come from
+#
+# - **A rank is a node** of eight GPUs. All eight do the same at the same time, so one rank stands for them. This much
+#   of the mesh is chosen for you.
+# - **A layer of the run is {{GPT_LAYERS // layers:word}} of the {{GPT_LAYERS}}** of the model. A micro-batch is two
+#   sequences of {{GPT_SEQUENCE}} tokens; there are {{batches}} micro-batches.
+# - What is inside a layer is kept, except for the scores of attention, which backward computes again (puzzle 11).
+# - For each parameter there are {{WEIGHT}} bytes for the weight, {{gradient}} for the gradient, and {{STATE}} for the
+#   optimizer state. A gradient is sent in {{GRADIENT}} bytes. Data parallel would need {{bytes_each * GPT / BILLION}}
+#   GB on a GPU.
+# - Everything between ranks goes over the network: {{nic / BILLION}} GB a second for each GPU, of which
+#   {{used:percent}} are reached.
+# - With this software on this machine, these seconds are within {{off}} percent of what was measured. So
+#   {{ours.time:.1f}} seconds count as {{ours.time:.0f}}. The target's memory is {{FITS:percent}} of the {{card:.1f}}
+#   GB that a card has, which is what fits.
+# - GPT-3 read {{read / BILLION}} billion tokens, {{round(steps)}} such steps. Each second that a step takes is
+#   {{steps / HOUR:.0f}} hours of your life.
 
 # %% [markdown] tags=["solution"]
-# ## Faster: the network works while the nodes compute
+# ### Faster: the network works while the nodes compute
 #
 # Four stages instead of eight have half the bubble, and twice the weights and gradients. These fit if the sum of the
-# gradients is in pieces, too: after each round of a layer its gradient goes into a reduce-scatter over `x`, and is
+# gradients is in pieces, too. After each round of a layer its gradient goes into a reduce-scatter over `x`, and is
 # added to the rank's own eighth. When the last sum of a layer is there, a reduce-scatter over `y` makes a half of
-# that, and the layer is updated and gathered while the layers below still go backward, so that only the lowest one is
-# left for the end. The sends are not awaited. And a stage is ahead by one forward for each stage after it, as in 1F1B, and
-# one more, which is enough to hide messages as short as these. That makes {{best.time:.1f}} seconds, which count as {{best.time:.0f}},
-# and {{best.memory / BILLION:.0f}} GB.
-
+# that. The layer is updated and gathered while the layers below still go backward, so that only the lowest one is
+# left for the end. The sends are not awaited before the end. A stage is ahead by one forward for each stage after it,
+# as in 1F1B, and by one more, which is enough to hide such short messages. That makes {{best.time:.1f}} seconds,
+# which count as {{best.time:.0f}}, and {{best.memory / BILLION:.0f}} GB.
 
 # %% tags=["solution"]
 from collections.abc import Awaitable, Callable
@@ -357,9 +357,10 @@ async def compose_overlapped(model: Model) -> Model:
 draw(run(compose_overlapped, represent="x", cost=prices, **nodes))
 
 # %% [markdown] tags=["solution"]
-# ## The programs of the table
+# ### The programs of the table
 #
-# Other pipelines, and FSDP: micro-batches in turns or at once, with or without the next weight on its way.
+# Other pipelines, and FSDP: one micro-batch after the other or several at once, with or without the next weight on
+# its way.
 
 
 # %% tags=["solution"]
@@ -469,6 +470,12 @@ def on_all_nodes(fn: Callable[[Model], Any], represent: str | bool = False) -> R
     return run(fn, ranks=64, layers=16, batches=256, mesh=mesh, cost=cost, represent=represent)
 
 
+def only_fsdp(static: bool = False) -> Figure:
+    """Rank 0 of FSDP, one micro-batch after the other."""
+    first = on_all_nodes(fsdp_one_by_one, represent="x").models[0]
+    return draw(first, title="FSDP", static=static)
+
+
 def four_ways(static: bool = False) -> Figure:
     """Rank 0 of FSDP, and of three pipelines with replicas."""
     shown = {
@@ -484,16 +491,15 @@ def four_ways(static: bool = False) -> Figure:
 four_ways()
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # Megatron-LM has tensor parallelism in the node, an interleaved pipeline of nodes, and replicas of it (arXiv
-# 2104.04473). NVIDIA's measurements of it are what our prices are fitted to (arXiv 2205.05198). Llama 3 405B had
-# tensor parallelism of {{node}}, {{stages}} stages, and FSDP over the rest of {{gpus}} GPUs (arXiv 2407.21783). What
-# the whole course comes to is what they write down first: tensor parallelism where links are quickest, replicas where
-# they are slowest, the pipeline between.
+# 2104.04473). Our prices are fitted to NVIDIA's measurements of it (arXiv 2205.05198). Llama 3 405B had tensor
+# parallelism of {{node}}, {{stages}} stages, and FSDP over the rest of {{gpus}} GPUs (arXiv 2407.21783). Both follow
+# the same rule: tensor parallelism where links are quickest, replicas where they are slowest, the pipeline between.
 
 # %% [markdown]
-# ## Which technique when
+# ### Which technique when
 #
 # Begin at the top, and go on only as far as you have to. Each row buys something and costs something.
 #
@@ -512,10 +518,10 @@ four_ways()
 # | there is only one GPU | accumulate (puzzle 1), compute again (puzzle 11), let the host update (puzzle 22) | time |
 # | the model is trained already | adapters (puzzle 23) | some of what it could learn |
 #
-# Most large runs are tensor parallel in the node, a pipeline between nodes or FSDP over them, and replicas around that,
-# with optimizer states sharded over everything. How many of each depends on the model, the links and the batch. `plan`
-# (from `lib`) tries such compositions for any model and any cluster, with your own functions. You have all the parts now.
-# What would you train?
+# Most large runs are tensor parallel in the node. Between nodes they have a pipeline, or FSDP, and replicas around
+# that, with optimizer states sharded over everything. How many of each depends on the model, the links and the batch.
+# `plan` (from `lib`) tries such compositions for any model and any cluster, with your own functions. You have all the
+# parts now. What would you train?
 
 # %% tags=["figures"]
 from lib.real.hardware import FITS
@@ -540,8 +546,9 @@ def row(fn: Callable[[Model], Any]) -> str:
     )
 
 
-ours, best, two_at_once, deep = map(
-    timed, (compose, compose_overlapped, fsdp_two_at_once_ahead, sixteen_stages)
+ours, best, two_at_once, deep, one_by_one = map(
+    timed,
+    (compose, compose_overlapped, fsdp_two_at_once_ahead, sixteen_stages, fsdp_one_by_one),
 )
 computing = sum(
     event.end - event.start for event in ours.models[0].log if event.stream == "compute"

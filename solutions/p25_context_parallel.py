@@ -1,17 +1,29 @@
 # %% [markdown]
 # # Puzzle 25: Context parallel
 #
-# Llama 3 405B was taught, at last, to read {{tokens}} tokens at once (arXiv 2407.21783): a whole book. Its forward pass
-# leaves the input of every layer behind, and of {{tokens}} tokens, in {{layers}} layers, these inputs take
-# **{{left / BILLION:.0f}} GB. That is one sequence, and your GPU has {{CARD}} GB.**
+# Llama 3 405B learned to read {{tokens}} tokens at once (arXiv 2407.21783). In the forward pass of that one sequence
+# the inputs of its {{layers}} layers alone take {{left / BILLION:.0f}} GB, and a GPU has {{CARD}}. Can each rank keep
+# a slice of the sequence from the first layer to the last?
 #
-# Data parallel is no help, since there is only one sequence. Sequence parallel, puzzle 18, divides what is kept, but
-# gathers the whole sequence for every layer. Can a rank keep its slice of the sequence from the first layer to the
-# last? Almost everything in a layer treats each token by itself. In attention, though, each token looks at all
-# before it.
+# Almost everything in a layer treats each token by itself. Only in *attention* do tokens look at others: the *query*
+# of a token looks at the *keys* and *values* of itself and of the tokens before it. So a layer comes in steps:
+#
+# ![One layer of a whole sequence, forward and back](picture:in_six_steps)
+#
+# | call | ticks | what comes out |
+# |---|---|---|
+# | `project(layer, inp, weight)` | {{cost.project}} | `att`: queries; `kv`: keys and values |
+# | `attend(layer, att, kv)` | {{cost.attend}} | `att`, with what these keys add |
+# | `rest(layer, inp, weight, att)` | {{cost.rest}} | the layer's output |
+# | `backward_rest(layer, inp, grad, weight, att)` | {{cost.backward_rest}} | `att_grad`: the gradient of the queries |
+# | `backward_attend(layer, att_grad, kv)` | {{cost.backward_attend}} | `att_grad`, updated; `kv_grad`, as far as these queries give it |
+# | `backward_project(layer, inp, grad, weight, att_grad, kv_grad)` | {{cost.backward_project}} | gradients of weight and input |
+#
+# All of them take slices as well: `inp.shard(i, n)` is slice `i` of `n`. Queries attend to each slice of the keys
+# once, in any order, and keys that they do not see cost nothing.
 
 # %%
-from drawing import beside_target, compare, draw, draw_attention, draw_group, play
+from drawing import beside_target, compare, draw, draw_attention, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -65,156 +77,22 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: a layer in three steps
-#
-# In attention every token has a *query*, a *key* and a *value*. It compares its query with the keys of other tokens,
-# and takes a mean of their values, in which those count most whose keys fit best. What comes before and after treats
-# each token by itself. So a layer has three steps:
-#
-# 1. `att, kv = model.project(layer, inp, weight)` makes queries, `att`, which have attended to nothing yet, and keys
-#    and values, `kv`.
-# 2. `att = model.attend(layer, att, kv)` lets these queries attend to these keys. The new `att` takes the place of the
-#    old one.
-# 3. `out = model.rest(layer, inp, weight, att)` does all else, and gives the output of the layer.
-#
-# With the whole sequence, the three give what `forward` gives, in the time that `forward` takes. Here they are on one rank, and then one forward.
-# They take {{cost.project}}, {{cost.attend}} and {{cost.rest}} ticks, and a forward takes {{cost.forward}}: half of
-# the work of a layer is attention, as in a model that reads very long texts.
-
-# %%
-long_context = RingCost(
-    forward=4,
-    project=0.5,
-    attend=2,
-    rest=1.5,
-    backward=8,
-    backward_rest=1.5,
-    backward_attend=4,
-    backward_project=2.5,
-    activation_elements=524_288,
-    keys_values_elements=262_144,
-    attended_elements=1_048_576,
-    latency=0.01,
-    bandwidth=655_360,
-)
-
-
-def forward_in_steps(model: Model) -> Model:
-    """One layer forward, of a whole sequence: in three steps, and at once."""
-    acts, weight = model.activations, model.load_weights(0)[0]
-    model.weights[0] = weight
-    acts["inp"] = model.get_activation([0])
-    acts["att"], acts["kv"] = model.project(0, acts["inp"], weight)
-    acts["att"] = model.attend(0, acts["att"], acts["kv"])
-    acts["out"] = model.rest(0, acts["inp"], weight, acts["att"])
-    acts["at once"] = model.forward(0, acts["inp"], weight)
-    return model
-
-
-draw(run(forward_in_steps, ranks=1, layers=1, batches=1, cost=long_context))
-
-# %% [markdown]
-# The backward has three steps, too. They go the other way:
-#
-# 1. `att_grad = model.backward_rest(layer, inp, grad, weight, att)` gives the gradient of the queries. It has gone back to no keys yet.
-# 2. `att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)` goes back to these keys and values. `kv_grad` is
-#    what these queries add to the gradient of `kv`.
-# 3. `of_weight, of_inp = model.backward_project(layer, inp, grad, weight, att_grad, kv_grad)` gives both gradients that `backward` gives.
-#
-# The first and the third read the input and the gradient of the output, so both stay in memory until the third is done.
-# `att` and `kv` are what the forward leaves behind. Below is one layer forward and back.
-
-
-# %%
-def there_and_back(model: Model) -> Model:
-    """One layer of a whole sequence, forward and back, in six steps."""
-    acts, grads, weight = model.activations, model.grad_activations, model.load_weights(0)[0]
-    model.weights[0] = weight
-    acts["inp"] = model.get_activation([0])
-    acts["att"], acts["kv"] = model.project(0, acts["inp"], weight)
-    acts["att"] = model.attend(0, acts["att"], acts["kv"])
-    grads["out"] = model.loss(model.rest(0, acts["inp"], weight, acts["att"]))
-
-    grads["att"] = model.backward_rest(0, acts["inp"], grads["out"], weight, acts.pop("att"))
-    grads["att"], grads["kv"] = model.backward_attend(0, grads["att"], acts.pop("kv"))
-    model.grad_weights[0], grads["inp"] = model.backward_project(
-        0, acts.pop("inp"), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
-    )
-    return model
-
-
-draw(run(there_and_back, ranks=1, layers=1, batches=1, cost=long_context))
-
-# %% [markdown]
-# ## Who sees whom
-#
-# A model learns to say what comes next. So a token sees itself and the tokens before it, and none after it. Attention
-# is *causal*: of all pairs of a query and a key, half count.
-#
-# `inp.shard(i, n)` is slice `i` of `n` of the sequence, as in puzzle 18. All six steps take slices. `project` and
-# `rest` of a slice take its share of the time. In `attend` it depends on who sees whom. Queries of slice 3 of 4 see the keys of
-# slices 0, 1, 2 and 3. Queries of slice 0 see their own alone. So the `attend` of the last slice, with all keys, has
-# {{last_share:word}} of all the work, and that of the first {{first_share:word}}.
-#
-# Queries may attend to some keys now and to others later, in any order, each once. `rest` wants queries that have
-# attended to all that they see. Keys that they do not see cost nothing and add nothing, so nobody can peek.
-#
-# When each rank has a slice of its own, three things are left to say:
-#
-# - `whole = await model.allgather(kv, layer)` joins the keys and values of all ranks, for everyone.
-# - `kv_grad = await model.scatterreduce(kv_grad, layer)` adds up what the queries of all ranks give, and leaves each
-#   rank the gradient of its own keys and values.
-# - `model.loss(out, sliced=True)` takes a slice and gives a slice.
-#
-# Below, each of four ranks has one slice of one layer. In the row of each rank, look for its `attend`. The picture below it shows
-# who attends to what: queries from top to bottom, keys from left to right.
-
-
-# %%
-async def a_slice_each(model: Model) -> Model:
-    """One layer forward, a slice of the sequence on each rank."""
-    acts, weight = model.activations, model.load_weights(0)[0]
-    model.weights[0] = weight
-    acts["inp"] = model.get_activation([0]).shard(model.rank, model.RANKS)
-    acts["att"], acts["kv"] = model.project(0, acts["inp"], weight)
-    acts["whole"] = await model.allgather(acts["kv"], 0)
-    acts["att"] = model.attend(0, acts["att"], acts.pop("whole"))
-    acts["out"] = model.rest(0, acts["inp"], weight, acts["att"])
-    return model
-
-
-slices = run(a_slice_each, ranks=4, layers=1, batches=1, cost=long_context)
-draw(slices)
-
-# %%
-draw_attention(slices)
-
-# %%
-# What each rank has at its end: `att` says to which slices its queries have attended.
-draw_group({f"rank {m.rank}": m.activations for m in slices.models})
-
-# %% [markdown]
 # ## Your task
 #
-# Four ranks train {{ours.layers}} layers on one micro-batch. Every rank holds all weights and all states, and makes all its
-# updates itself. Each rank trains slices of the sequence, and which ones you decide: several make one with
-# `inp.shard(i, n).combine(inp.shard(j, n))`. Keys, values and their gradients travel by collectives alone: to send
-# them from rank to rank is puzzle 26.
+# Train {{ours.layers}} layers on one micro-batch. Every rank begins and ends with all weights and optimizer states,
+# and makes all updates itself. Which slices a rank has is up to you.
 #
-# The machine is the one above, `cost=long_context`. A gather of keys and values takes {{gather.length}} ticks, a
-# sum of a weight's gradient {{weight_sum.length}}, and an update {{cost.update}}.
+# - {{ideas}}
+# - Collectives take `kv` and `kv_grad`, too. `model.loss(out, sliced=True)` takes a slice.
+# - To gather `kv` takes {{gather.length}} ticks, to sum a weight's gradient {{weight_sum.length}}.
+# - Other sizes are tried, too.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 async def context_parallel(model: Model) -> Model:
-    """Each rank trains a slice of the sequence; keys and values are gathered, forward and back."""
+    """Each rank trains slices of one sequence."""
     ### BEGIN SOLUTION
     acts, grads = model.activations, model.grad_activations
     for layer in range(model.LAYERS):
@@ -254,53 +132,75 @@ async def context_parallel(model: Model) -> Model:
 
 
 # %%
+long_context = RingCost(
+    forward=4,
+    project=0.5,
+    attend=2,
+    rest=1.5,
+    backward=8,
+    backward_rest=1.5,
+    backward_attend=4,
+    backward_project=2.5,
+    activation_elements=524_288,
+    keys_values_elements=262_144,
+    attended_elements=1_048_576,
+    latency=0.01,
+    bandwidth=655_360,
+)
 draw(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("context_parallel")
+# Right? Fast and small enough? At other sizes, too?
 grade(context_parallel)
 
 # %% [markdown]
-# ## What it costs
+# ## When it passes
 #
-# Every rank keeps a share of the input of each layer, of its queries and of its keys and values. One rank with the whole sequence would keep
-# {{alone.memory}} elements, and take {{alone.time}} ticks. Here each of four takes {{ours.time}}, and not a quarter of that, since there are gathers and sums to wait for,
-# and since the last rank has more to do than the others.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. See which rank never waits, and which calls could be on
+# their way earlier. To watch your own run, with the line that each rank is at:
+
+# %%
+play(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
+
+# %% [markdown]
+# ### What it costs
+#
+# Every rank keeps a share of the input of each layer, of its queries and of its keys and values. One rank with the
+# whole sequence would keep {{alone.memory}} elements, and take {{alone.time}} ticks. Here four ranks take
+# {{ours.time}}. That is more than a quarter, because there are gathers and sums to wait for, and the last rank has
+# more to do than the others.
 #
 # Keys and values are gathered twice, forward and back. A program that keeps what was gathered for the forward takes
-# {{kept.time}} ticks, and {{kept.memory}} elements, more than the target. That the gather is so cheap is due to the model: {{group:word}} heads of
-# queries share one of keys and values. In puzzle 26, each has its own.
+# {{kept.time}} ticks, and {{kept.memory}} elements, more than the target. The gather is so cheap because of the
+# model: {{group:word}} heads of queries share one head of keys and values. In puzzle 26, each has its own.
 #
-# ## Why not in order
+# ### Why not in order
 #
-# Cut a sequence for n ranks in order, and the last rank sees every key. It has (2n - 1)/n² of all pairs of a query and a key that see each other, and the
-# first 1/n²: for four ranks that is {{last_share:word}} and {{first_share:word}}. At each gather the first waits for the last.
+# Cut a sequence for n ranks in order, and the last rank sees every key. Count the pairs of a query and a key that it
+# sees. The last rank has (2n - 1)/n² of them, and the first 1/n²: {{last_share:word}} and {{first_share:word}} for
+# four ranks. At each gather the first waits for the last.
 #
-# Cut it into 2n slices, and give each rank one from the front and one from the back, slice r and slice 2n - 1 - r. Each pair of slices sees the same number of keys,
-# whatever r is: what the one sees less, the other sees more. So all ranks have the same work. This order is called *zigzag*. The program above takes
-# {{zigzag.time}} ticks in it, in place of {{ours.time}}.
+# Instead cut it into 2n slices, and give each rank one from the front and one from the back: slice r and slice 2n - 1
+# - r. What the one sees less, the other sees more, so all ranks have the same work. This order is called *zigzag*.
+# `inp.shard(i, 2 * n).combine(inp.shard(j, 2 * n))` makes one tensor of two slices. The same program takes
+# {{zigzag.time}} ticks in it instead of {{ours.time}}.
 #
 # ![Who attends to what, in order and in zigzag](picture:both_orders)
 
 # %% [markdown] tags=["solution"]
-# ## Faster: zigzag, and gathered ahead
+# ### Faster: zigzag, and gathered ahead
 #
-# In zigzag all ranks are equally fast, and what is left is waiting. The keys and values of the layer below can be
-# gathered as soon as the gradient of these is on its way, while the queries of this layer are still computed. And while
-# that gradient is on its way, there is an update to make: of the layer above, whose sum has come. That takes
-# {{ahead.time}} ticks and {{ahead.memory}} elements. What was gathered for the forward of the last layer is kept,
-# since its backward is next.
+# In zigzag all ranks are equally fast, and what is left is waiting. While the gradient of one layer's keys and values
+# is on its way, the keys and values of the layer below can be gathered, and the layer above updated, whose sum has
+# come. That takes {{ahead.time}} ticks and {{ahead.memory}} elements. What was gathered for the forward of the last
+# layer is kept, since its backward is next.
 #
-# And what of the queries and of the keys and values? All of them can be made again from the input of the layer:
-# `project` comes once more, early enough for the gather to be hidden behind the layer above, and `attend`. The last
-# program below keeps them for as many layers as you say. Each layer less costs {{again.time - more.time}} ticks and
-# saves {{more.memory - again.memory}} elements: with one beside the last it takes {{again.time}} ticks and
-# {{again.memory}} elements, far fewer than the star. And where gathers and sums come one after the other near the top, as
-# letters and numbers say, {{least.memory}} elements are enough, for {{least.time}} ticks.
+# Queries, keys and values can all be made again from the input of the layer. `project` comes once more, early enough
+# to hide the gather behind the layer above, and then `attend`. `inputs_kept` keeps them for as many layers as you
+# say. Each layer less costs {{again.time - more.time}} ticks and saves {{more.memory - again.memory}} elements. With
+# one beside the last it takes {{again.time}} ticks and {{again.memory}} elements, far fewer than the star. If gathers
+# and sums come one after the other near the top, as its letters and numbers say, {{least.memory}} elements are
+# enough, for {{least.time}} ticks.
 
 # %% tags=["solution"]
 from collections.abc import Sequence
@@ -496,8 +396,6 @@ context_parallel_in_36_665 = partial(inputs_kept, layers=0, gathers="aak")
 context_parallel_in_37_2 = partial(inputs_kept, layers=0, gathers="sak", waits=1)
 context_parallel_in_37_53 = partial(inputs_kept, layers=0, gathers="saak", waits=1)
 context_parallel_in_38_065 = partial(inputs_kept, layers=0, gathers="ssak", waits=2)
-zigzag_in_9_605 = partial(inputs_kept, layers=0, gathers="a")
-zigzag_in_10_14 = partial(inputs_kept, layers=0, gathers="s", waits=1)  # these two are for R11
 
 
 async def zigzag_with_sums_behind(model: Model) -> Model:
@@ -560,18 +458,47 @@ def both_orders(static: bool = False) -> Figure:
     return draw_attention(in_order, in_zigzag, titles=["in order", "zigzag"], static=static)
 
 
+def there_and_back(model: Model) -> Model:
+    """One layer of a whole sequence, forward and back, in six steps."""
+    acts, grads, weight = model.activations, model.grad_activations, model.load_weights(0)[0]
+    model.weights[0] = weight
+    acts["inp"] = model.get_activation([0])
+    acts["att"], acts["kv"] = model.project(0, acts["inp"], weight)
+    acts["att"] = model.attend(0, acts["att"], acts["kv"])
+    grads["out"] = model.loss(model.rest(0, acts["inp"], weight, acts["att"]))
+
+    grads["att"] = model.backward_rest(0, acts["inp"], grads["out"], weight, acts.pop("att"))
+    grads["att"], grads["kv"] = model.backward_attend(0, grads["att"], acts.pop("kv"))
+    model.grad_weights[0], grads["inp"] = model.backward_project(
+        0, acts.pop("inp"), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+    )
+    return model
+
+
+def in_six_steps(static: bool = False) -> Figure:
+    """One layer of a whole sequence, forward and back, in six steps."""
+    one = run(there_and_back, ranks=1, layers=1, batches=1, cost=long_context)
+    return draw(one, title="one layer in six steps", static=static)
+
+
 draw(run(zigzag_and_ahead, ranks=4, layers=8, batches=1, cost=long_context))
 
 # %% [markdown]
-# ## Three axes at once
+# ### Context and other axes
 #
-# With a mesh, replicas and context are two axes. For keys and values only the ranks along `context` meet. For the gradients of weights the two are one: another
-# micro-batch or another slice, either way it is another part of the same sum. So a collective takes several axes, too: `axis=("replica", "context")`. FSDP shards over both, and a longer context leaves no copy
-# of anything.
+# With a mesh, replicas and context are two axes. Only the ranks along `context` meet for keys and values. For the
+# gradients of weights the two axes are one: another micro-batch or another slice is another part of the same sum. So
+# a collective takes several axes, too: `axis=("replica", "context")`. In practice FSDP shards over both, so that no
+# weight is there twice, however long the context. (Our real prices, below, do not: there each rank of a context holds
+# its own copy.)
+
+# %% [markdown] tags=["solution"]
+# ### Three axes at once
 #
-# Below, tensor parallel is the third axis. Even layers are computed in slices, and odd ones in units, as in puzzle 18. Both are divided along context and
-# tensor at once. Every weight and every state is sharded over all ranks: of an odd layer the units along `("context", "tensor")`, and these once more
-# along `replica`. The axes may have any lengths, in any order. The mesh is yours to choose: try others.
+# Here tensor parallel is the third axis. Even layers are computed in slices. Odd ones are divided as in puzzle 17:
+# each rank computes with its shard of the weight. Both are divided along context and tensor at once. Every weight and
+# every state is sharded over all ranks: of an odd layer the shards go along `("context", "tensor")`, and each of them
+# is cut once more along `replica`. The axes may have any lengths, in any order. Try other meshes.
 
 # %% tags=["solution"]
 Axes = str | Sequence[str]  # one name, or several
@@ -683,19 +610,20 @@ Model.check(three_axes.models)
 draw(three_axes, memory=False)
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# Llama 3 405B was trained on sequences of {{tokens}} tokens with {{ways}} ways of context parallel, in order of a mesh of {{gpus}} GPUs: {{tensor}} of tensor
-# parallel, {{ways}} of context, {{stages}} stages, {{replicas}} replicas (arXiv 2407.21783). It gathers keys and values, as you did, and cuts the sequence into twice as many
-# slices as ranks, in zigzag. That paper gives two reasons for the gather: masks of all kinds are easy, such as one between documents, and with
-# {{kv_heads}} heads of keys for {{heads}} of queries there is little to gather. Work at attention grows with the square of the
-# sequence, and a gather only with its length: so with long sequences, the gather hardly counts.
+# Llama 3 405B was trained on such sequences with {{ways}} ways of context parallel. Its mesh of {{gpus}} GPUs had
+# {{tensor}} of tensor parallel, {{ways}} of context, {{stages}} stages and {{replicas}} replicas (arXiv 2407.21783).
+# It gathers keys and values, as you did, and cuts the sequence into twice as many slices as ranks, in zigzag. The
+# paper gives two reasons for the gather. Masks of all kinds are easy, such as one between documents. And with
+# {{kv_heads}} heads of keys for {{heads}} of queries there is little to gather. The work of attention grows with the
+# square of the sequence, and a gather only with its length: so with long sequences, the gather hardly counts.
 #
-# Megatron-LM has `--context-parallel-size`, and PyTorch `context_parallel` in `torch.distributed.tensor.experimental`,
-# with the gather or a ring.
+# Megatron-LM has `--context-parallel-size`, and PyTorch `context_parallel` in
+# `torch.distributed.tensor.experimental`, with the gather or a ring.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
 # A stage of that model, with as many ways of context, and {{tensor}} GPUs to a rank.
 #
@@ -731,6 +659,7 @@ size: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 1, "cost": cost}
 ours, ahead = run(context_parallel, **size), run(zigzag_and_ahead, **size)
 more, again = run(context_parallel_in_34_755, **size), run(context_parallel_in_35_38, **size)
 least = run(context_parallel_in_38_065, **size)
+one_layer = run(there_and_back, ranks=1, layers=1, batches=1, cost=cost)
 kept, zigzag = run(whole_ones_kept, **size), run(plain_zigzag, **size)
 alone = run(grad_accum, ranks=1, layers=8, batches=1, cost=cost)
 gather = next(event for event in ours.events if event.kind == "allgather")

@@ -1,13 +1,22 @@
 # %% [markdown]
 # # Puzzle 26: Ring attention
 #
-# In Llama 3 405B, {{group}} heads of queries share one head of keys and values. Otherwise there would be
-# {{heads}} heads of these, too, and of {{tokens}} tokens the keys and values of one layer would take
-# {{gathered / BILLION:.1f}} GB (arXiv 2407.21783 has the sizes). **Puzzle 25 would gather {{gathered / BILLION:.1f}} GB on every GPU, twice for
-# each of {{layers}} layers.** A sixteenth of them is the GPU's own. And nobody needs more than one slice at a time:
-# queries may attend to keys in any order.
+# In puzzle 25 a few heads of keys and values served all queries. Here every head of queries has its own, so they are
+# {{more:word}} times as large, and puzzle 25's answer puts all of them on every rank. But queries attend to the keys
+# of one slice after the other. Does anyone ever need all of them at once?
 #
-# So why should anyone have all of them?
+# ![Puzzle 25's answer on two layers, at the prices of this puzzle](picture:gathers)
+#
+# Puzzle 25's answer at this puzzle's prices, on two layers. Everyone waits for the gathers, and then holds all keys
+# and values.
+#
+# There is no new operation. `pass_to` and `receive` carry keys, values and their gradients as they carry anything:
+#
+# ```python
+# # before: kv_grad, what the queries of this rank add to the gradient of a slice; theirs, of the same slice
+# kv_grad = kv_grad + theirs
+# # after: what both add
+# ```
 
 # %%
 from drawing import beside_target, compare, draw, draw_attention, play
@@ -21,16 +30,16 @@ PUZZLE = {
     "size": {"ranks": 4, "layers": 8, "batches": 1},
     "other_sizes": "one_for_all",
     "target": {"time": 34.5, "memory": 10485760},
-    "star": {"time": 28.5, "memory": 10354688},
+    "star": {"time": 28.32, "memory": 10092544},
     "frontier": [
-        {"time": 28.32, "memory": 10354688, "by": "ring_attention_in_28_32"},
-        {"time": 29.015, "memory": 9830400, "by": "ring_attention_in_29_015"},
-        {"time": 29.71, "memory": 9306112, "by": "ring_attention_in_29_71"},
-        {"time": 30.405, "memory": 8781824, "by": "ring_attention_in_30_405"},
-        {"time": 31.1, "memory": 8257536, "by": "ring_attention_in_31_1"},
-        {"time": 31.795, "memory": 7733248, "by": "ring_attention_in_31_795"},
-        {"time": 32.49, "memory": 7208960, "by": "ring_attention_in_32_49"},
-        {"time": 33.185, "memory": 6815744, "by": "ring_attention_in_33_185"},
+        {"time": 28.32, "memory": 10092544, "by": "ring_attention_in_28_32"},
+        {"time": 29.015, "memory": 9568256, "by": "ring_attention_in_29_015"},
+        {"time": 29.71, "memory": 9043968, "by": "ring_attention_in_29_71"},
+        {"time": 30.405, "memory": 8519680, "by": "ring_attention_in_30_405"},
+        {"time": 31.1, "memory": 7995392, "by": "ring_attention_in_31_1"},
+        {"time": 31.795, "memory": 7471104, "by": "ring_attention_in_31_795"},
+        {"time": 32.49, "memory": 6946816, "by": "ring_attention_in_32_49"},
+        {"time": 33.185, "memory": 6553600, "by": "ring_attention_in_33_185"},
     ],
     "cost": "all_heads",
     "layout": "whole",
@@ -58,86 +67,21 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: a ring
-#
-# There is no new operation. `pass_to` and `receive` move keys and values as they move anything. Keys and values know
-# whose slice they are, and `attend` takes them in any order, each once.
-#
-# So let the ranks stand in a ring: `after = (rank + 1) % n`, and `before = (rank - 1) % n`. In the first step each lets its queries
-# attend to its own keys and values, and passes these on. Then it has those of the rank before, and so on. After n steps all queries have met all keys,
-# and n - 1 times something was passed on.
-#
-# In the backward pass keys and values go round once more, and now something comes with them: their gradient. Each
-# rank adds what its own queries give: `kv_grad = kv_grad + theirs`. The keys end with the rank before their owner, and
-# the gradient has to go one hop further: home.
-#
-# Below is one layer forward, with one rank's slices in zigzag, as in puzzle 25. A hop takes {{hop.length}} ticks, and
-# one of {{steps}} blocks of attention {{block.length}}. The hops hide behind the blocks.
-
-# %%
-all_heads = RingCost(
-    forward=4,
-    project=0.5,
-    attend=2,
-    rest=1.5,
-    backward=8,
-    backward_rest=1.5,
-    backward_attend=4,
-    backward_project=2.5,
-    activation_elements=524_288,
-    keys_values_elements=1_048_576,
-    attended_elements=1_048_576,
-    latency=0.01,
-    bandwidth=2_621_440,
-)
-
-
-async def once_around(model: Model) -> Model:
-    """One layer forward: queries attend to what comes round the ring."""
-    acts, weight = model.activations, model.load_weights(0)[0]
-    model.weights[0] = weight
-    n, r = model.RANKS, model.rank
-    inp = model.get_activation([0])
-    acts["inp"] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))
-    acts["att"], acts["kv"] = model.project(0, acts["inp"], weight)
-    for step in range(n):
-        send = model.pass_to((r + 1) % n, acts["kv"]) if step < n - 1 else None
-        acts["att"] = model.attend(0, acts["att"], acts.pop("kv"))
-        if send:
-            acts["kv"] = await model.receive((r - 1) % n)
-            await send
-    acts["out"] = model.rest(0, acts["inp"], weight, acts["att"])
-    return model
-
-
-once = run(once_around, ranks=4, layers=1, batches=1, cost=all_heads)
-draw(once)
-
-# %%
-# Who attends to what, in which step. A query sees no later key, so the blocks fill a triangle.
-draw_attention(once)
-
-# %% [markdown]
 # ## Your task
 #
-# As puzzle 25: four ranks train {{ours.layers}} layers on one micro-batch, every rank holds all weights and all states, and makes all its updates
-# itself. Each rank trains slices of the sequence. But now no collective moves keys, values or their gradients: they go
-# from rank to rank.
+# Train {{ours.layers}} layers on one micro-batch, as in puzzle 25: every rank begins and ends with all weights and
+# optimizer states, makes all updates itself, and trains the slices that you choose.
 #
-# Every head of queries has keys and values of its own, so these are {{more:word}} times as large as in puzzle 25, and the links are {{faster:word}} times as fast:
-# `cost=all_heads`, above.
+# - {{ideas}}
+# - The six steps and `sliced=True` are those of puzzle 25; the links are {{faster:word}} times as fast.
+# - Other sizes are tried, too.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 async def ring_attention(model: Model) -> Model:
-    """Keys and values go round a ring, forward and back; their gradients go with them."""
+    """Each rank trains slices of one sequence, and never holds all keys and values."""
     ### BEGIN SOLUTION
     acts, grads = model.activations, model.grad_activations
     for layer in range(model.LAYERS):
@@ -194,44 +138,74 @@ async def ring_attention(model: Model) -> Model:
 
 
 # %%
+all_heads = RingCost(
+    forward=4,
+    project=0.5,
+    attend=2,
+    rest=1.5,
+    backward=8,
+    backward_rest=1.5,
+    backward_attend=4,
+    backward_project=2.5,
+    activation_elements=524_288,
+    keys_values_elements=1_048_576,
+    attended_elements=1_048_576,
+    latency=0.01,
+    bandwidth=2_621_440,
+)
 draw(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("ring_attention")
+# Right? Fast and small enough? At other sizes, too?
 grade(ring_attention)
 
 # %% [markdown]
-# ## What it costs
+# ## When it passes
 #
-# A step of the ring has one block of attention, {{block.length}} ticks forward and twice that backward. In zigzag all
-# ranks have equal blocks in every step, so nobody waits. In order, a rank's queries see all of an earlier slice, or nothing of a later one: in
-# each step some ranks have a full block and others nothing, and since all of them stand in one ring, all go at the
-# pace of the full one. If every hop is hidden as well as can be, a ring takes {{in_order.time}} ticks in order, and {{fast.time}} in zigzag.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Every hop can be on its way while a rank computes. To
+# watch your own run, with the line that each rank is at:
+
+# %%
+play(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
+
+# %% [markdown]
+# ### What it costs
+#
+# A step of the ring has one block of attention: {{block.length}} ticks forward, and twice that backward. A hop of the
+# keys and values takes {{hop.length}}. In zigzag all ranks have equal blocks in every step, so nobody waits. In
+# order, a rank's queries see all of an earlier slice, and nothing of a later one. So in each step some ranks have a
+# full block and others have nothing, and all of them go at the pace of the full one, because they stand in one ring.
+# If every hop is hidden as well as can be, a ring takes {{in_order.time}} ticks in order, and {{fast.time}} in
+# zigzag.
 #
 # ![Who attends to what in which step, in order and in zigzag](picture:both_orders)
 #
-# A gather in zigzag would take {{gathering.time}} ticks and {{gathering.memory}} elements here. So a ring has two advantages:
-# a rank holds {{slices_held:word}} slices of the keys and values at a time, in place of all of them, and what is on its way can hide
-# behind what is computed. It sends more, though. Of keys and values of size S, a gather brings each of n ranks `(n - 1)/n S`, and
-# puzzle 25 has two gathers and a reduce-scatter: `3 (n - 1)/n S` for each layer. The ring has n - 1 hops forward, and backward n - 1 of the keys and
-# n of their gradient: `(3n - 2)/n S`.
+# A gather in zigzag would take {{gathering.time}} ticks and {{gathering.memory}} elements here. So a ring has two
+# advantages. A rank holds {{slices_held:word}} slices of the keys and values at a time instead of all of them. And
+# what is on its way can hide behind what is computed. But it sends a little more. For keys and values of size S on n
+# ranks, puzzle 25 has two gathers and a reduce-scatter for each layer: `3 (n - 1)/n S` for each rank. The ring has n
+# - 1 hops forward; backward it has n - 1 of the keys and n of their gradient: `(3n - 2)/n S`.
 #
-# Hiding has an end. With twice the ranks a step has a quarter of the work, and a hop half the size. At the prices of puzzle 25, with {{many}} ranks, such a
-# ring takes {{ring_of_many.time:.1f}} ticks, and a gather, ahead of time, {{gather_of_many.time:.1f}}.
+# Hiding has an end. With twice the ranks a step has a quarter of the work, and a hop half the size. At the prices of
+# puzzle 25, with {{many}} ranks, such a ring takes {{ring_of_many.time:.1f}} ticks, and a gather that is made ahead
+# of time {{gather_of_many.time:.1f}}.
 #
-# ## Ulysses
+# How much would a gather hold in a real model? In Llama 3 405B {{group}} heads of queries share one head of keys and
+# values. If each of its {{heads}} heads had its own, those of one layer would take {{gathered / BILLION:.1f}} GB for
+# {{tokens}} tokens (arXiv 2407.21783 has the sizes). With {{tensor}} ways of tensor parallel each GPU would gather
+# {{Fraction(1, int(tensor)):word}} of that, twice for each layer of its stage.
 #
-# There is a third way. Heads of attention do not see each other. So before `attend`, an all-to-all
-# turns slices of the sequence with all heads into all of the sequence with a share of the heads, and after it another one turns back.
-# DeepSpeed-Ulysses does this (arXiv 2309.14509). Each rank then has the whole sequence, so nothing has to be cut in zigzag, and it sends
-# about 1/n of what a gather does. But there can be no more ranks than heads of keys and values, {{kv_heads}} in Llama 3, or else these are copied.
+# ### Ulysses
 #
-# `alltoall` does both: of slices it makes heads, and of heads each rank's own slices. (This puzzle does not allow it.) Below is one layer
-# forward, with {{turns_forward:word}} all-to-alls: one for the queries, one for the keys and values, and one that brings home what the queries have attended to.
+# There is a third way. Heads of attention do not see each other. So before `attend`, an all-to-all turns slices of
+# the sequence with all heads into the whole sequence with a share of the heads, and after it another one turns them
+# back. DeepSpeed-Ulysses does this (arXiv 2309.14509). Each rank then has the whole sequence, so zigzag is not
+# needed, and it sends about 1/n of what a gather does. But there can be no more ranks than heads of keys and values,
+# {{kv_heads}} in Llama 3, unless these are copied.
+#
+# `alltoall` does both: from slices it makes heads, and from heads each rank's own slices. (This puzzle does not allow
+# it.) Here is one layer forward, with {{turns_forward:word}} all-to-alls: one for the queries, one for the keys and
+# values, and one that brings home what the queries have attended to.
 
 
 # %%
@@ -250,29 +224,37 @@ async def in_heads(model: Model) -> Model:
 
 
 by_heads = run(in_heads, ranks=4, layers=1, batches=1, cost=all_heads)
-draw_attention(once, by_heads, titles=["a ring", "Ulysses"])
+draw_attention(by_heads)
 
 # %% [markdown]
-# The backward of a layer needs {{turns_backward:word}} more: two for the gradient of the queries, out and home, and one that brings home the gradient of the keys and
-# values. A whole step, in which nothing is hidden, all updates come at the end, and each rank keeps the keys and values of its heads for the backward,
-# takes {{whole_step.time}} ticks and {{whole_step.memory}} elements: {{computing}} ticks of computing, {{turning:.2f}} of all-to-alls, and {{updating}} of updates. The ring
-# above takes {{ours.time}}, and a gather in zigzag {{gathering.time}}. The program is below the solution.
+# The backward of a layer needs {{turns_backward:word}} more: two for the gradient of the queries, out and home, and
+# one that brings home the gradient of the keys and values. We ran a whole step, in which nothing is hidden, all
+# updates come at the end, and each rank keeps the keys and values of its heads for the backward. It takes
+# {{whole_step.time}} ticks and {{whole_step.memory}} elements: {{computing}} ticks of computing, {{turning:.2f}} of
+# all-to-alls, and {{updating}} of updates. The plain ring takes {{ours.time}}, and a gather in zigzag
+# {{gathering.time}}.
 
 # %% [markdown] tags=["solution"]
-# ## Faster: the gradient's hop behind the next block
+# ### Faster: the gradient's hop behind the next block
 #
 # In the program above every rank waits for the gradient after each block. But the gradient that comes with the keys
 # is needed only after the next block is computed, when there is something to add to it. So pass it on, compute the
-# next block, and only then receive. When the last one comes home, there is an update to make. That takes {{fast.time}} ticks
-# and {{fast.memory}} elements. With {{ours.ranks}} ranks, every hop is behind a block: what is left are {{bound}} ticks of computing, the last sum and a hop.
+# next block, and only then await it. When the last one comes home, there is an update to make. And call `receive`
+# before you attend. Memory is measured where an operation begins, and then none begins while the gradient that has
+# just been made and the one that has come are both there, waiting to be added. That takes {{fast.time}} ticks and
+# {{fast.memory}} elements. With {{ours.ranks}} ranks, every hop is behind a block: {{bound}} ticks of computing are
+# left, the last sum and a hop.
 #
-# As in puzzle 25, queries, keys and values can be made again from the input of a layer. Here that takes another trip around the ring.
-# If that is done for all layers but the last, it takes {{small.time}} ticks and {{small.memory}} elements.
+# As in puzzle 25, queries, keys and values can be made again from the input of a layer. Here that takes another trip
+# around the ring. If that is done for all layers but the last, it takes {{small.time}} ticks and {{small.memory}}
+# elements.
 
 # %% tags=["solution"]
 from functools import partial
 
 from drawing import Figure
+
+from solutions.p25_context_parallel import context_parallel
 
 
 async def hops_hidden(model: Model, again: float, in_order: bool = False) -> Model:
@@ -296,9 +278,10 @@ async def hops_hidden(model: Model, again: float, in_order: bool = False) -> Mod
         acts["kv"] = acts["kv", layer]
         for step in range(n):
             send = model.pass_to(after, acts["kv"]) if step < n - 1 else None
+            come = model.receive(before) if send else None
             acts["att", layer] = model.attend(layer, acts["att", layer], acts.pop("kv"))
             if send:
-                acts["kv"] = await model.receive(before)
+                acts["kv"] = await come
                 await send
 
     for layer in range(model.LAYERS):
@@ -327,22 +310,23 @@ async def hops_hidden(model: Model, again: float, in_order: bool = False) -> Mod
         acts["kv"], home = acts.pop(("kv", layer)), None
         for step in range(n):
             send = model.pass_to(after, acts["kv"]) if step < n - 1 else None
+            come = model.receive(before) if send else None
             grads["att"], grads["kv"] = model.backward_attend(
                 layer, grads["att"], acts.pop("kv")
             )
             if home:  # what the others have added so far has come meanwhile
-                theirs = await model.receive(before)
+                theirs = await theirs_come
                 grads["kv"] = grads.pop("kv") + theirs
                 await home
             if n > 1:
-                home = model.pass_to(after, grads.pop("kv"))
+                home, theirs_come = model.pass_to(after, grads.pop("kv")), model.receive(before)
             if send:
-                acts["kv"] = await model.receive(before)
+                acts["kv"] = await come
                 await send
         if layer + 1 in sums:
             await update(layer + 1)
         if home:
-            grads["kv"] = await model.receive(before)
+            grads["kv"] = await theirs_come
             await home
         of_weight, grads["out"] = model.backward_project(
             layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
@@ -365,6 +349,12 @@ ring_attention_in_33_185 = partial(hops_hidden, again=7 / 8)
 ring_in_order = partial(hops_hidden, again=0, in_order=True)
 
 
+def gathers(static: bool = False) -> Figure:
+    """Puzzle 25's answer on two layers, with larger keys and values."""
+    two = run(context_parallel, ranks=4, layers=2, batches=1, cost=all_heads)
+    return draw(two, title="puzzle 25's answer, two layers", static=static)
+
+
 def both_orders(static: bool = False) -> Figure:
     """Who attends to what in the first layer, step by step."""
     in_order, in_zigzag = (
@@ -377,7 +367,7 @@ def both_orders(static: bool = False) -> Figure:
 draw(run(ring_attention_in_28_32, ranks=4, layers=8, batches=1, cost=all_heads))
 
 # %% [markdown] tags=["solution"]
-# ## A whole step of Ulysses
+# ### A whole step of Ulysses
 #
 # It is no answer to this puzzle, since keys and values do not go round a ring.
 
@@ -429,19 +419,20 @@ async def ulysses(model: Model) -> Model:
 draw(run(ulysses, ranks=4, layers=8, batches=1, cost=all_heads))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# Ring attention is from arXiv 2310.01889, for sequences of millions of tokens. Its blocks were in order; striped attention (arXiv 2311.09431)
-# was the first to balance them. Megatron-LM passes keys and values round a ring (`--cp-comm-type p2p`), gathers them (`all_gather`), turns
-# slices into heads (`a2a`), or both, in levels: heads inside a node, where links are fast, and a ring between nodes (`a2a+p2p`). PyTorch's `context_parallel`
-# does ring and gather, in zigzag, too.
+# Ring attention is from arXiv 2310.01889, for sequences of millions of tokens. Its blocks were in order; striped
+# attention (arXiv 2311.09431) was the first to balance them. Megatron-LM passes keys and values round a ring
+# (`--cp-comm-type p2p`), gathers them (`all_gather`), turns slices into heads (`a2a`), or both, in levels: heads
+# inside a node, where links are fast, and a ring between nodes (`a2a+p2p`). PyTorch's `context_parallel` does ring
+# and gather, in zigzag, too.
 #
-# The queries attend to one block after the other without having seen all scores: what they carry is a running maximum, a sum and a result, which are
-# rescaled with each block. FlashAttention does the same inside of one GPU (arXiv 2205.14135). With `engine="local"` and `layer="block"`, your
-# function does it with real tensors.
+# How can queries attend to one block after the other without having seen all scores? They carry a running maximum, a
+# sum and a result, and rescale these with each block. FlashAttention does the same inside one GPU (arXiv 2205.14135).
+# With `engine="local"` and `layer="block"`, your function does it with real tensors.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
 # The stage of puzzle 25, with the ring.
 #
@@ -477,10 +468,9 @@ ours, fast = run(ring_attention, **size), run(ring_attention_in_28_32, **size)
 small = run(ring_attention_in_33_185, **size)
 in_order = run(ring_in_order, **size)
 gathering = run(partial(sliced, order="zigzag", keep=False), **size)
-around = run(once_around, ranks=4, layers=1, batches=1, cost=cost)
-hop = next(event for event in around.events if event.kind == "pass_to")
-block = next(event for event in around.events if event.kind == "attend")
-steps = ours.ranks
+two_layers = run(context_parallel, ranks=4, layers=2, batches=1, cost=cost)
+hop = next(event for event in ours.events if event.kind == "pass_to")
+block = next(event for event in ours.events if event.kind == "attend")
 slices_held = 3  # its own, the one that it reads, and the one that comes
 many = 8
 large: dict[str, Any] = {"ranks": many, "layers": 8, "batches": 1, "cost": before}
@@ -507,7 +497,7 @@ whole_step = run(ulysses, **size)
 assert round(computing + turning + updating, 9) == whole_step.time
 more = cost.keys_values_elements // before.keys_values_elements
 faster = cost.bandwidth // before.bandwidth
-tokens = published(131_072, "arXiv 2407.21783")
-layers, heads, kv_heads = LLAMA_3_405B.layers, LLAMA_3_405B.heads, LLAMA_3_405B.kv_heads
+tokens, tensor = (published(each, "arXiv 2407.21783") for each in (131_072, 8))
+heads, kv_heads = LLAMA_3_405B.heads, LLAMA_3_405B.kv_heads
 group = heads // kv_heads
 gathered = 2 * 2 * tokens * LLAMA_3_405B.hidden  # keys and values, two bytes each

@@ -1,17 +1,30 @@
 # %% [markdown]
 # # Puzzle 27: Expert parallel
 #
-# A layer of DeepSeek-V3 has {{experts_deepseek}} *experts*, and a token goes to {{chosen_deepseek:word}} of them (arXiv 2412.19437). FSDP does not know
-# that: it gathers all {{experts_deepseek}} on every GPU, {{of_a_layer / BILLION:.1f}} GB, forward and backward, and reduces their gradients, for
-# {{with_experts}} layers. Over the fastest links that these GPUs have, that would take {{gathering:.0f}} s. **A whole step of its training took {{step:.0f}} s.**
+# A layer of DeepSeek-V3 has {{experts_deepseek}} large *experts*, and a token goes to {{chosen_deepseek:word}} of
+# them, and to one that all tokens share (arXiv 2412.19437). FSDP gathers all of them on every GPU. The experts are
+# large, and the tokens are small. Which of the two should travel?
 #
-# The experts are large, and the tokens are small. Which of the two should travel?
+# ![Before and after an all-to-all](picture:alltoall)
+#
+# Here every other layer has {{experts_a_layer:word}} experts; the others are *dense*. `model.experts(layer)` is 8 or
+# 0. The weight of such a layer is its experts, one after the other, so shard `i` of `n` is a share of the experts.
+#
+# | call | what goes in | what comes out |
+# |---|---|---|
+# | `await alltoall(inp, layer)` | whole micro-batches | `Tokens`: those of all ranks' micro-batches that go to experts of this rank |
+# | `expert(layer, tokens, weight)` | these, and the experts | what the experts make of them |
+# | `await alltoall(out, layer + 1)` | that | this rank's own micro-batches, whole again |
+# | `backward_expert(layer, tokens, grad, weight)` | `grad`: sent out like the tokens | gradients of the experts and of the tokens |
+#
+# An all-to-all ends for all at the same time, and an expert with more tokens takes longer. So **everyone waits for
+# the busiest expert.**
 
 # %%
 from dataclasses import replace
 from typing import Any
 
-from drawing import beside_target, compare, draw, draw_primitive, draw_tokens, play
+from drawing import beside_target, compare, draw, draw_tokens, play
 from lib import ExpertRingCost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -21,7 +34,7 @@ PUZZLE = {
     "title": "Expert parallel",
     "size": {"ranks": 4, "layers": 8, "batches": 4, "experts": 8},
     "other_sizes": "experts",
-    "target": {"time": 38.1, "memory": 9699328},
+    "target": {"time": 38.5, "memory": 9699328},
     "star": {"time": 35.0, "memory": 8650752},
     "frontier": [{"time": 34.9475, "memory": 8650752, "by": "tokens_before_sums"}],
     "cost": "experts",
@@ -32,7 +45,7 @@ PUZZLE = {
     "hints_for": {"slow": 3, "large": 3},
     "difficulty": "hard",
     "minutes": 45,
-    "star_hint": "In the backward pass, who waits behind the sum of a dense layer's gradient? And what could every rank "
+    "star_hint": "In the backward pass, what waits behind the sum of a dense layer's gradient? And what could every rank "
     "compute while its tokens travel?",
     "hints": [
         "Start from data parallel. In a layer with experts, a rank has the experts `model.rank` of `model.RANKS`. What does it need "
@@ -48,87 +61,23 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: a layer with experts
-#
-# With `run(..., experts=8)`, every other layer has {{experts_a_layer:word}} *experts*: `model.experts(layer)` is 8 for layers 1, 3 and so
-# on, and 0 for the others, which are *dense*. An expert is the part of a layer that treats each token by itself, and there are
-# many of it. A small part of the layer, which we leave out, has decided which token goes to which experts, and how much each of them counts.
-#
-# The weight of such a layer is all of its experts, one after the other. So `model.load_weights(layer, i, n)` is the `i`-th `n`-th of the experts.
-#
-# - `tokens = await model.alltoall(inp, layer)` sends tokens out. Every rank brings whole micro-batches of its own, and
-#   rank `i` gets `Tokens`: those of all micro-batches that go to the `i`-th part of the experts.
-# - `out = model.expert(layer, tokens, weight)` computes these experts. It takes as long as they have tokens.
-# - `await model.alltoall(out, layer + 1)` brings tokens home: every rank gets its own micro-batches back. What several
-#   experts have made of a token is added up there, weighted.
-# - `of_weight, grad = model.backward_expert(layer, tokens, grad, weight)` goes back. Its gradients go the same way:
-#   `alltoall(grad, layer)` sends them out, and `alltoall(grad, layer - 1)` brings them home.
-#
-# ![What each rank has before and after an all-to-all](picture:out)
-#
-# `of_weight` has the micro-batches of all ranks already, since their tokens came here. So nobody else has anything to
-# add to it. The gradient of a dense layer is summed over all ranks, as in data parallel.
-#
-# Below are two layers forward, the first dense and the second with experts. Each of four ranks has two experts.
-
-
-# %%
-uneven = ExpertRingCost(
-    backward=2,
-    experts=8,
-    loads=(4, 2, 2, 2, 2, 2, 1, 1),
-    chosen=2,
-    expert_elements=262_144,
-    latency=0.02,
-    bandwidth=1_310_720,
-)
-
-
-async def out_and_home(model: Model) -> Model:
-    """A dense layer and one with experts, forward."""
-    acts, weights = model.activations, model.weights
-    weights[0], model.opt_states[0] = model.load_weights(0)
-    weights[1], model.opt_states[1] = model.load_weights(1, model.rank, model.RANKS)
-    acts[0] = model.get_activation([model.rank])
-    acts[1] = model.forward(0, acts[0], weights[0])
-    acts["tokens"] = await model.alltoall(acts.pop(1), 1)
-    acts["out"] = model.expert(1, acts["tokens"], weights[1])
-    acts[2] = await model.alltoall(acts.pop("out"), 2)
-    return model
-
-
-there = run(out_and_home, ranks=4, layers=2, batches=4, experts=8, cost=uneven)
-draw(there)
-
-# %% [markdown]
-# The tokens are not shared out evenly. Of every {{loads_in_all}} of them, {{hottest_load}} go to expert 0, and one to each of the
-# last two. Each token goes to {{chosen:word}} experts, so its numbers travel twice. An
-# all-to-all lasts as long as the largest tensor that anyone brings or gets. And none goes home before all ranks have come to it: **everyone waits
-# for the hottest expert.**
-
-# %%
-draw_tokens(there)
-
-# %% [markdown]
 # ## Your task
 #
-# Train {{ours.layers}} layers on {{ours.ranks}} ranks, with a micro-batch each. Every rank holds all of each dense layer, and its part of the experts of
-# the others: rank `r` piece `r`. Tokens travel to the experts; of dense layers gradients are summed.
+# Train {{ours.layers}} layers on {{ours.ranks}} ranks, with a micro-batch each. Every rank begins and ends with all
+# of each dense layer, and with shard `r` of `RANKS` of each layer with experts, weight and optimizer state.
 #
-# The machine is the one above, `cost=uneven`. From a layer with experts to the next the loads turn by one, so each layer has another hottest expert.
-# At the other sizes, too, each dense layer is followed by one with experts.
+# - {{ideas}}
+# - Of every {{loads_in_all}} tokens, {{hottest_load}} go to the busiest expert, and one to each of the two idlest. In
+#   each layer with experts another one is the busiest.
+# - A token goes to {{chosen:word}} experts, so its numbers travel twice.
+# - Other sizes are tried, too. There, too, each dense layer is followed by one with experts.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 async def expert_parallel(model: Model) -> Model:
-    """Tokens travel to their experts and home again; only dense gradients are summed."""
+    """Dense layers on every rank, experts on one rank each."""
     ### BEGIN SOLUTION
     acts, grads = model.activations, model.grad_activations
     for layer in range(model.LAYERS):
@@ -172,35 +121,79 @@ async def expert_parallel(model: Model) -> Model:
 
 
 # %%
+uneven = ExpertRingCost(
+    backward=2,
+    experts=8,
+    loads=(4, 2, 2, 2, 2, 2, 1, 1),
+    chosen=2,
+    expert_elements=262_144,
+    latency=0.02,
+    bandwidth=1_310_720,
+)
 draw(run(expert_parallel, ranks=4, layers=8, batches=4, experts=8, cost=uneven))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(expert_parallel, ranks=4, layers=8, batches=4, experts=8, cost=uneven))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("expert_parallel")
+# Right? Fast and small enough? At other sizes, too?
 grade(expert_parallel)
 
 # %% [markdown]
-# ## What it costs
+# ## When it passes
 #
-# Write f and b for a forward and a backward, a for an all-to-all, and h for what the hottest rank has to compute, against the mean. A pair of layers, dense and with experts,
-# takes f + h f + 2a forward and b + h b + 2a backward. If the tokens were shared out evenly, h would be 1, and the same program would take {{even.time}} ticks in place of {{ours.time}}.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It asks in which order calls share a link, and what to
+# compute while tokens travel. To watch your own run, with the line that each rank is at:
+
+# %%
+play(run(expert_parallel, ranks=4, layers=8, batches=4, experts=8, cost=uneven))
+
+# %% [markdown]
+# ### Who waits for whom
 #
-# FSDP gathers the experts, and sends their gradients back in pieces: {{fsdp.time}} ticks and {{fsdp.memory}} elements.
-# What is sent tells why. Tokens cross the links four times, out and home, forward and backward: as many numbers as the
-# micro-batches have, times the experts that a token goes to. All experts of a layer cross them three times, gathered
-# forward and backward, and reduced once, whatever the number of tokens. Gathering waits for no hot expert, though: where a gather
-# and an all-to-all cost the same, whatever their sizes, it is the faster one, {{flat_fsdp.time}} ticks against {{flat.time}}.
+# Here are two layers forward, the first dense and the second with experts, and which tokens go where. A small part of
+# the layer, which we leave out, has decided that, and how much each expert counts. On the way home, what several
+# experts have made of a token is added up, weighted.
+
+
+# %%
+async def out_and_home(model: Model) -> Model:
+    """A dense layer and one with experts, forward."""
+    acts, weights = model.activations, model.weights
+    weights[0], model.opt_states[0] = model.load_weights(0)
+    weights[1], model.opt_states[1] = model.load_weights(1, model.rank, model.RANKS)
+    acts[0] = model.get_activation([model.rank])
+    acts[1] = model.forward(0, acts[0], weights[0])
+    acts["tokens"] = await model.alltoall(acts.pop(1), 1)
+    acts["out"] = model.expert(1, acts["tokens"], weights[1])
+    acts[2] = await model.alltoall(acts.pop("out"), 2)
+    return model
+
+
+there = run(out_and_home, ranks=4, layers=2, batches=4, experts=8, cost=uneven)
+draw_tokens(there)
+
+# %% [markdown]
+# ### What it costs
 #
-# ## All-to-all in two levels
+# Write f and b for a forward and a backward of a dense layer, and a for an all-to-all. Write h for how much the
+# busiest rank has to compute, compared with the mean. A pair of layers, one dense and one with experts, takes f + h f
+# + 2a forward and b + h b + 2a backward. If the tokens were shared out evenly, h would be 1, and the same program
+# would take {{even.time}} ticks instead of {{ours.time}}.
 #
-# Between nodes links are slow. In one all-to-all over two nodes, all wait for the slow links, even what stays in the node. So let tokens go out
-# along one axis of a mesh, and then along the other. First they go, inside the node, to the GPU that has the same place as that of their experts.
-# This one sends on what belongs to the other node: only that crosses the slow links.
+# FSDP gathers the experts, and sends their gradients back in pieces: {{fsdp.time}} ticks and {{fsdp.memory}}
+# elements. The traffic tells why. Tokens cross the links four times, out and home, forward and backward: as many
+# numbers as the micro-batches have, times the experts that a token goes to. All experts of a layer cross them three
+# times, whatever the number of tokens: gathered forward, gathered backward, and reduced once. But a gather waits for
+# no busy expert. Where a gather and an all-to-all cost the same, whatever their sizes, it is faster:
+# {{flat_fsdp.time}} ticks against {{flat.time}}.
 #
-# The experts are then numbered along the node first: a rank has piece `gpu * boxes + box`. Home they go in any order, here the other way round.
+# ### All-to-all in two levels
+#
+# Between nodes links are slow. In one all-to-all over two nodes, all wait for the slow links, even what stays in the
+# node. So let tokens go out along one axis of a mesh, and then along the other. First they go, inside the node, to
+# the GPU that has the same place as that of their experts. This GPU sends on what belongs to the other node. So only
+# that crosses the slow links.
+#
+# The experts are then numbered along the node first: a rank has piece `gpu * boxes + box`. Home they go in any order,
+# here the other way round.
 
 
 # %%
@@ -233,24 +226,25 @@ one_level, two_levels = run(out_and_home, **nodes), run(in_two_levels, **nodes)
 compare(one_level, two_levels, titles=["one level", "two levels"])
 
 # %% [markdown]
-# One level takes {{one_level.time}} ticks, and two take {{two_levels.time}}. In real systems there is one more reason. A token that goes to two experts of one node need
-# cross only once, and is copied there. DeepSeek-V3 sends each token to four nodes at most for that.
+# One level takes {{one_level.time}} ticks, and two take {{two_levels.time}}. Real systems have one more reason. A
+# token that goes to two experts of one node need cross only once, and is copied there. That is why DeepSeek-V3 sends
+# each token to four nodes at most.
 
 # %% [markdown] tags=["solution"]
-# ## Faster: tokens before sums
+# ### Faster: tokens before sums
 #
-# In the backward pass the sum of a dense layer's gradient is started just before the tokens of the next layer want to leave, and
-# they wait behind it on the link. Called after them, it runs while the experts compute. And while tokens travel, every rank
-# can make an update. That takes {{early.time:.2f}} ticks and {{early.memory}} elements: each gradient of the experts is gone before the next one comes.
+# In the backward pass the sum of a dense layer's gradient starts just before the tokens of the next layer want to
+# leave, and they wait behind it on the link. Call the sum after them, and it runs while the experts compute. And
+# while tokens travel, every rank can make an update. That takes {{early.time:.2f}} ticks and {{early.memory}}
+# elements: each gradient of the experts is gone before the next one comes.
 #
-# How much faster could it be? Each rank brings one micro-batch, so every all-to-all carries all of them, and in every layer all wait for the hottest rank. One forward or backward
-# of a dense layer, an all-to-all, the hottest rank's experts and an all-to-all home: one after the other, for all layers and back, that takes {{bound}} ticks with
-# the last update and a message before it. No schedule takes less: this is the bound that the verdict tells.
+# How much faster could it be? Each rank brings one micro-batch, so every all-to-all carries all of them, and in every
+# layer all wait for the busiest rank. Take one forward or backward of a dense layer, an all-to-all, the busiest
+# rank's experts and an all-to-all home, one after the other, for all layers and back. Add the last update and a
+# message before it. That is {{bound}} ticks, the bound that the verdict tells; no schedule takes less.
+
 
 # %% tags=["solution"]
-from drawing import Figure
-
-
 async def tokens_before_sums(model: Model) -> Model:
     """Each all-to-all is called before the sum of the dense layer above, and an update is made while tokens travel."""
     acts, grads, sums = model.activations, model.grad_activations, model.grad_weights
@@ -339,40 +333,39 @@ async def experts_gathered(model: Model) -> Model:
     return model
 
 
-def out(static: bool = False) -> Figure:
-    """An all-to-all of micro-batches."""
-    return draw_primitive("alltoall", static=static)
-
-
 draw(run(tokens_before_sums, ranks=4, layers=8, batches=4, experts=8, cost=uneven))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# GShard (arXiv 2006.16668) and Switch Transformer (arXiv 2101.03961) brought experts to every other layer of a Transformer, and tokens to them by all-to-all. Megatron-LM has
-# `--expert-model-parallel-size`, DeepSpeed `ep_size`. In DeepSeek-V3 all layers but the first {{without:word}} have experts, with {{ways}} ways of expert parallel over
-# {{nodes_deepseek:word}} nodes, and in Mixtral 8x7B (arXiv 2401.04088) all.
+# GShard (arXiv 2006.16668) and Switch Transformer (arXiv 2101.03961) brought experts to every other layer of a
+# Transformer, and tokens to them by all-to-all. Megatron-LM has `--expert-model-parallel-size`, DeepSpeed `ep_size`.
+# In Mixtral 8x7B (arXiv 2401.04088) all layers have experts. In DeepSeek-V3 all but the first {{without:word}} have
+# them, with {{ways}} ways of expert parallel over {{nodes_deepseek:word}} nodes. To gather its experts as FSDP does,
+# {{of_a_layer / BILLION:.1f}} GB for each of {{with_experts}} layers, would take {{gathering:.0f}} s over the fastest
+# links that these GPUs have. A whole step of its training took {{step:.0f}} s.
 #
-# What would travel for a layer, if a GPU has {{micro}} tokens, forward and backward:
+# If a GPU has {{micro}} tokens, this is what would travel for a layer, forward and backward:
 #
 # | | Mixtral 8x7B | DeepSeek-V3 |
 # |:--|--:|--:|
-# | experts of a layer, and those that a token goes to | {{experts_mixtral}}, {{chosen_mixtral}} | {{experts_deepseek}}, {{chosen_deepseek}} |
+# | experts of a layer, and how many of them a token goes to | {{experts_mixtral}}, {{chosen_mixtral}} | {{experts_deepseek}}, {{chosen_deepseek}} |
 # | all experts, three times | {{3 * mixtral_layer / BILLION:.1f}} GB | {{3 * of_a_layer / BILLION:.1f}} GB |
 # | tokens, four times, to each of their experts | {{tokens_mixtral / BILLION:.2f}} GB | {{tokens_deepseek / BILLION:.2f}} GB |
-# | tokens of a GPU with which both are equal | {{equal_mixtral}} | {{equal_deepseek}} |
+# | with so many tokens on a GPU, both are equal | {{equal_mixtral}} | {{equal_deepseek}} |
 #
-# The last line depends on no link. It grows with the number of experts and their width, and falls with how many a token goes to. Few GPUs have so many tokens
-# at a time, so tokens travel.
+# (The shared expert of DeepSeek-V3 is on every GPU, like a dense layer, so it is not counted.) The last line depends
+# on no link. It grows with the number of experts and their width, and falls with how many a token goes to. Few GPUs
+# have so many tokens at a time, so tokens travel.
 #
-# Which token goes where is decided by a small layer that is trained, too, with a loss or a bias that keeps the loads even. Here it is given, and no
-# token is dropped, however many want the same expert.
+# In real models a small layer decides which token goes where. It is trained, too, with a loss or a bias that keeps
+# the loads even. Here the loads are given, and no token is dropped, however many want the same expert.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
-# Four layers of Mixtral 8x7B on one node, an expert of each layer on every GPU. Attention and experts are layers of their own here, so the program
-# has eight.
+# Four layers of Mixtral 8x7B on one node, an expert of each layer on every GPU. Attention and experts are layers of
+# their own here, so the program has eight.
 #
 # ![What a step takes](picture:priced)
 

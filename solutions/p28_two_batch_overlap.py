@@ -1,9 +1,14 @@
 # %% [markdown]
 # # Puzzle 28: Two batches overlapped
 #
-# DeepSeek-V3 was trained in {{hours / MILLION:.2f}} million GPU hours (arXiv 2412.19437). Its experts are on {{nodes_deepseek:word}} nodes, and between nodes
-# tokens travel for {{ratio:word}} second for each that the GPUs compute. **Had they waited for their tokens, it would have been about {{hours * (1 + ratio) / MILLION:.1f}} million.**
-# No price was paid for faster links. What did these GPUs do meanwhile?
+# Experts are often on other nodes, and between nodes the links are slow. In DeepSeek-V3 tokens travel as long as the
+# GPUs compute. Had they waited for their tokens, training would have taken twice as long. What did the GPUs do
+# meanwhile?
+#
+# ![Puzzle 27's answer over slow links](picture:slow_links)
+#
+# Puzzle 27's answer over links with a quarter of the bandwidth, with one micro-batch on each rank. An all-to-all
+# takes up to {{slowest:.2f}} ticks, nearly as long as a forward.
 
 # %%
 from drawing import beside_target, draw, play
@@ -44,22 +49,19 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# As puzzle 27, with two micro-batches a rank: {{ours.batches}} in all. The links have a quarter of the bandwidth, so an all-to-all takes up to {{slowest:.2f}} ticks, nearly as long
-# as a forward. Again, experts stay where they are, and so do the weights and states of dense layers.
+# Train {{ours.batches}} micro-batches, two on each rank. Weights and optimizer states are where puzzle 27 has them:
+# dense layers whole on every rank, and shard `r` of the experts on rank `r`.
 #
-# There is no new operation. `model.alltoall(...)` starts as soon as it is called, and `await` waits for its end, as with any collective.
+# - {{ideas}}
+# - The operations are those of puzzle 27, and no others.
+# - Other sizes are tried, too.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 async def two_batch_overlap(model: Model) -> Model:
-    """The tokens of one micro-batch travel while the other is computed."""
+    """Expert parallel over slow links, with two micro-batches a rank."""
     ### BEGIN SOLUTION
     acts, grads, sums = model.activations, model.grad_activations, model.grad_weights
     for layer in range(model.LAYERS):
@@ -116,34 +118,48 @@ far = ExpertRingCost(
 draw(run(two_batch_overlap, ranks=4, layers=8, batches=8, experts=8, cost=far))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(two_batch_overlap, ranks=4, layers=8, batches=8, experts=8, cost=far))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("two_batch_overlap")
+# Right? Fast and small enough? At other sizes, too?
 grade(two_batch_overlap)
 
 # %% [markdown]
-# ## What it costs
+# ## When it passes
 #
-# The star of puzzle 27 takes both micro-batches through every layer together. Here that takes {{together.time}} ticks, since nobody computes while tokens travel. By turns it is
-# {{ours.time}}. If both all-to-alls of a layer take no longer than what is computed for one micro-batch, they cost nothing at all, however slow the links. What is left is the work of the hottest
-# rank in every layer, an all-to-all at both ends, and the last updates.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Look at what is left at the end of your schedule. To
+# watch your own run, with the line that each rank is at:
+
+# %%
+play(run(two_batch_overlap, ranks=4, layers=8, batches=8, experts=8, cost=far))
+
+# %% [markdown]
+# ### What it costs
 #
-# No schedule takes less than {{bound}} ticks, the bound that the verdict tells: so much work has one rank, its experts' for the tokens of all micro-batches, the dense layers of its own,
-# and the updates of both. The rest is spent waiting, since in every layer another rank may be the hottest one.
+# Both micro-batches can also go through every layer together. With the order of puzzle 27's star that takes
+# {{together.time}} ticks, since nobody computes while tokens travel. By turns, while the tokens of one travel and the
+# other is computed, it is {{ours.time}}. If both all-to-alls of a layer take no longer than it takes to compute one
+# micro-batch, they cost nothing at all, however slow the links. What is left is the work of the busiest rank in every
+# layer, an all-to-all at both ends, and the last updates.
 #
-# The price is small pieces. A GPU computes half as many tokens at a time, and matrices that are too thin do not fill it. Here a micro-batch takes half of what two take. On real GPUs
-# it takes a little more.
+# No schedule takes less than {{bound}} ticks, the bound that the verdict tells. One rank has that much work: it
+# computes its experts for the tokens of all micro-batches, and the dense layers for its own, and it updates both. The
+# rest of the time goes into waiting, since in every layer another rank may be the busiest one.
+#
+# The price is small pieces. A GPU computes half as many tokens at a time, and matrices that are too thin do not fill
+# it. In this puzzle a micro-batch takes half of what two take. On real GPUs it takes a little more.
 
 # %% [markdown] tags=["solution"]
-# ## Smaller and faster: updates while tokens travel
+# ### Smaller and faster: updates while tokens travel
 #
-# A sum of a dense layer that is started right after its backward runs beside the tokens. And in every layer some ranks have fewer tokens than the hottest one, and wait for it. An update that is made there costs nothing, and then
-# its gradient is gone. One update after the backward of each layer takes {{early.time}} ticks and {{early.memory}} elements.
-
+# If the sum of a dense layer starts right after its backward, it runs beside the tokens. And in every layer some
+# ranks have fewer tokens than the busiest one, and wait for it. An update that is made there costs nothing, and then
+# its gradient is gone. One update after the backward of each layer takes {{early.time}} ticks and {{early.memory}}
+# elements.
 
 # %% tags=["solution"]
+from drawing import Figure
+
+from solutions.p27_expert_parallel import expert_parallel
+
+
 async def updates_while_tokens_travel(model: Model) -> Model:
     """By turns, with an update after each layer's backward where a gradient is complete."""
     acts, grads, sums = model.activations, model.grad_activations, model.grad_weights
@@ -199,21 +215,35 @@ async def updates_while_tokens_travel(model: Model) -> Model:
     return model
 
 
+def slow_links(static: bool = False) -> Figure:
+    """Puzzle 27's answer, a micro-batch on each rank, at the prices of this puzzle."""
+    slow = run(expert_parallel, ranks=4, layers=8, batches=4, experts=8, cost=far)
+    return draw(slow, title="puzzle 27's answer, slow links", static=static)
+
+
 draw(run(updates_while_tokens_travel, ranks=4, layers=8, batches=8, experts=8, cost=far))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# DeepSeek-V3's DualPipe (arXiv 2412.19437) lets the tokens of one micro-batch travel while another one is computed. It is a pipeline that is fed from both ends, so it has a forward of one
-# micro-batch beside the backward of another, and cuts both into pieces that fit beside each other. In serving, where there is no backward, it takes two micro-batches by turns, as
-# you did. Megatron-LM has `--overlap-moe-expert-parallel-comm`.
+# DeepSeek-V3's pipeline, DualPipe, lets the tokens of one micro-batch travel while another one is computed (arXiv
+# 2412.19437). It is fed from both ends, so it has a forward of one micro-batch beside the backward of another, and
+# cuts both into pieces that fit beside each other. Puzzle 30 is about it. For serving, where there is no backward,
+# DeepSeek takes two micro-batches by turns, as you did. Megatron-LM has `--overlap-moe-expert-parallel-comm`.
 #
-# All-to-alls need GPU cores, too: {{cores}} of the {{all_cores}} of each GPU did nothing but send and receive tokens.
+# How much is at stake? The experts of DeepSeek-V3 are on {{nodes_deepseek:word}} nodes, and for {{ratio:word}} second
+# of computing tokens travel for {{ratio:word}}. Its pre-training took {{hours / MILLION:.2f}} million GPU hours
+# ({{in_all / MILLION:.2f}} million in all). Had the GPUs waited, it would have been about {{hours * (1 + ratio) /
+# MILLION:.1f}} million.
+#
+# All-to-alls need GPU cores, too. Of the {{all_cores}} cores of each GPU, {{cores}} did nothing but send and receive
+# tokens.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
-# Four layers of DeepSeek-V3 on eight nodes, with {{ways}} ways of expert parallel as in its report: four of its {{experts_deepseek}} experts are on every GPU.
+# Four layers of DeepSeek-V3 on eight nodes, with {{ways}} ways of expert parallel as in its report: four of its
+# {{experts_deepseek}} experts are on every GPU.
 #
 # ![What a step takes](picture:priced)
 
@@ -249,8 +279,9 @@ ours, early, together = (
 )
 bound = float(bounds_of(find("two_batch_overlap")).time)
 slowest = max(event.length for event in ours.events if event.kind == "alltoall")
-hours, nodes_deepseek, ratio = (
-    published(each, "arXiv 2412.19437") for each in (2_664_000, 8, 1)
+one_each = run(expert_parallel, **{**size, "batches": 4}, cost=far)
+hours, in_all, nodes_deepseek, ratio = (
+    published(each, "arXiv 2412.19437") for each in (2_664_000, 2_788_000, 8, 1)
 )
 cores, all_cores = (published(each, "arXiv 2412.19437") for each in (20, 132))
 ways, experts_deepseek = (published(each, "arXiv 2412.19437") for each in (64, 256))

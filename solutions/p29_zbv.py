@@ -1,13 +1,27 @@
 # %% [markdown]
 # # Puzzle 29: ZB-V
 #
-# Zero bubble, the pipeline of puzzle 16, still has a bubble of (p - 1)(F + B - W). With stages of two layers, and as much
-# work in a forward as in each half of a backward, that is {{zb_gap}} ticks: the first micro-batch has to come down to the
-# last rank before that can begin. And the memory is uneven. At its fullest, rank 0 keeps {{kept(zb, 0)}} activations and
-# gradients, and the last rank, whose weight halves come late, {{kept(zb, 3)}}.
+# In a pipeline a micro-batch goes down the ranks, and its gradient comes up again. What if the second half of the
+# model came up, too?
 #
-# A micro-batch goes down the ranks and its gradient comes up again. What if the second half of the model came up
-# again, too?
+# ![Puzzle 16's answer, with stages of two layers](picture:in_a_line)
+#
+# Puzzle 16's answer. Now each rank has two thin stages:
+#
+# | | lower stage | upper stage |
+# |---|---|---|
+# | of rank `r` | stage `r` | stage `2 * RANKS - 1 - r` |
+# | input from | rank `r - 1` | rank `r + 1` |
+# | output to | rank `r + 1` | rank `r - 1` |
+#
+# Gradients go back the same way. At the turn, the last rank has both stages, and sends nothing. So a neighbor sends
+# activations of one stage and gradients of the other:
+#
+# - `receive(src=r)` brings the messages of `r` in the order in which they were sent.
+# - `isinstance(tensor, Activation)` tells their kind; `tensor.layer` and `tensor.batches` say whose it is.
+# - Not the one that you need? Store it, and receive again.
+# - A send never waits for its receiver: await it at once, if you like.
+# - Await every send before your function ends.
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -56,30 +70,18 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# A pipeline with two stages on each rank, in a V: stages 0 to 3 are on ranks 0 to 3, and stages 4 to 7 on ranks 3 to
-# 0. So rank 0 has layers 0 and 7, rank 3 has layers 3 and 4.
+# Train in a V. A rank begins and ends with weights and optimizer states of its stages.
 #
-# The memory of the target is enough for about `2 * model.RANKS` forwards, those of its two stages together, that a rank
-# runs ahead. Keep room for the upper stage among these: if the lower one
-# takes all of it, no micro-batch comes up again, and all ranks wait. From a neighbor come activations of one stage and
-# gradients of the other: `isinstance(tensor, Activation)` tells them apart, and `tensor.layer` and `tensor.batches` say
-# of what they are.
+# - {{ideas}}
+# - `backward_input` and `backward_weight` are allowed: {{F}} tick each, like a forward. Messages take none.
+# - Other sizes: layers are a multiple of twice the ranks, micro-batches of the ranks.
 #
-# You have the halves of a backward from puzzle 16. Here all three pieces of work take the same time, as they about do
-# for a large layer, F = B = W = {{F}}, and messages take none:
-# `cost=Cost(backward=2, send=0, send_across=0, receive=0)`.
-#
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}**
-# elements. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# At the other sizes, layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 async def zbv(model: Model) -> Model:
-    """Two stages on each rank, in a V, and the backwards in halves."""
+    """Two stages on each rank, in a V."""
     ### BEGIN SOLUTION
     ranks, rank, end = model.RANKS, model.rank, model.LAYERS
     thick = end // (2 * ranks)
@@ -182,46 +184,54 @@ even_thirds = Cost(backward=2, send=0, send_across=0, receive=0)
 draw(run(zbv, ranks=4, layers=8, batches=8, cost=even_thirds))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(zbv, ranks=4, layers=8, batches=8, cost=even_thirds))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("zbv")
+# Right? Fast and small enough? At other sizes, too?
 grade(zbv)
 
 # %% [markdown]
-# ## Why a V
+# ## When it passes
 #
-# Here are zero bubble with one thick stage on each rank, at the same prices, and this puzzle's pipeline.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. At the end, look for work that could wait. To watch
+# your own run, with the line that each rank is at:
+
+# %%
+play(run(zbv, ranks=4, layers=8, batches=8, cost=even_thirds))
+
+# %% [markdown]
+# ### Why a V
 #
-# ![One thick stage a rank](picture:in_a_line)
+# Here is 1F1B, with one stage of two layers on each rank, and below it the V.
 #
-# ![A V](picture:in_a_v)
+# ![1F1B with one thick stage a rank, and the V](picture:beside_1f1b)
 #
-# The first micro-batch still takes {{(ranks - 1) * F}} ticks to come down to the last rank, because stages are half as thick.
-# But there it is in the middle of the model and goes on at once, up the ranks. On rank 0 it is done: that
-# rank makes the loss, and begins its backward without a wait. Gradients go down the ranks and up again in the same way. So
-# no rank stands still for a gradient, and what is left is the start: (p - 1)F with an F that is half of what it was. That is
-# {{star.time - work - updates}} ticks of {{star.time}}; with thick stages the bubble is {{zb.time - work - updates}}.
+# 1F1B takes {{line.time}} ticks, and the V {{v.time}}. In the V, too, the first micro-batch needs {{(ranks - 1) * F}}
+# ticks to come down to the last rank, half as many as before, because the stages are half as thick. But there it is
+# in the middle of the model, and goes on at once, up the ranks. On rank 0 it is done. That rank makes the loss, and
+# begins its backward without a wait. Gradients go down the ranks and up again in the same way. So ranks hardly wait
+# for gradients. With the star only the start is left: (p - 1)F for p ranks, with an F that is half of what it was.
+# That is {{star.time - work - updates}} ticks of {{star.time}}.
 #
-# Memory is even as well. A micro-batch is in the lower stage of rank 0 for long, and in the upper one for a moment; on
-# the last rank it is in both for about as long. So rank 0 keeps {{kept(late, 0)}} activations and gradients at most, and
-# the last rank {{kept(late, 3)}}, and no rank more.
+# Puzzle 16's star has a bubble of (p - 1)(F + B - W), where B and W are the halves of a backward. With its thick
+# stages that is {{zb.time - work - updates}} ticks, and {{zb.time}} in all. Its memory is uneven, too. At its
+# fullest, rank 0 keeps {{kept(zb, 0)}} activations and gradients, and the last rank, whose weight halves come late,
+# keeps {{kept(zb, 3)}}. In the V rank 0 keeps {{kept(v, 0)}} at most, the last rank {{kept(v, most_kept)}}, and no
+# rank keeps more. On rank 0 a micro-batch is in the lower stage for long, and in the upper one for a moment. On the
+# last rank it is in both for about as long.
 #
-# The price is that there are twice as many messages, and they do cost something on real links.
+# The price is twice as many messages, which do cost something on real links.
 
 # %% [markdown] tags=["solution"]
-# ## Without a bubble at the end
+# ### Without a bubble at the end
 #
-# The program above does each weight half at once, and takes {{v.time}} ticks. At its end, ranks wait for gradients: the last
-# ones go down the V and up, through weight halves that nobody waits for. If the upper stage's weight halves
-# of those micro-batches come last, the gradients do not wait for them. That is {{late.time}} ticks in {{late.memory}}
-# elements. A rank computes for {{work + updates}} ticks, and the last rank cannot begin before three forwards of others are done:
-# {{work + updates}} + {{(ranks - 1) * F}} = {{late.time}}, so no schedule whose ranks update their layers themselves is faster.
+# The program above does each weight half at once, and takes {{v.time}} ticks. At its end ranks wait for gradients:
+# the last ones go down the V and up, and on each rank a weight half, for which nobody waits, comes first. If the
+# upper stage's weight halves of those micro-batches come last, the gradients need not wait for them. That is
+# {{late.time}} ticks in {{late.memory}} elements. A rank computes for {{work + updates}} ticks, and the last rank
+# cannot begin before others have done three forwards: {{work + updates}} + {{(ranks - 1) * F}} = {{late.time}}. So no
+# schedule is faster whose ranks update their layers themselves.
 #
-# The other program below, `zbv_in_55`, has no turns: in each tick a rank does what is ready, a backward before a forward,
-# and the upper stage before the lower one. Fewer messages wait to be received, and most ranks are fullest before there are
-# gradients of the lower stage's weights. That is {{small.memory}} elements, in {{small.time}} ticks.
+# `zbv_in_55` has no turns. In each tick a rank does what is ready, a backward before a forward, and the upper stage
+# before the lower one. Fewer messages wait to be received, and most ranks are fullest before they have gradients of
+# the lower stage's weights. That is {{small.memory}} elements, in {{small.time}} ticks.
 
 # %% tags=["solution"]
 from collections import Counter
@@ -233,7 +243,8 @@ from typing import Any
 from drawing import Figure
 from lib import Run
 
-from solutions.p16_zero_bubble import zb_h1
+from solutions.p13_one_f_one_b import one_f_one_b
+from solutions.p16_zero_bubble import zb_h1, zero_bubble
 
 Piece = tuple[str, str]  # what is done, and of the "lower" stage or the "upper" one
 
@@ -370,31 +381,33 @@ def at_these_prices(fn: Any) -> Run:
 
 
 def in_a_line(static: bool = False) -> Figure:
-    """Zero bubble with one stage of two layers on each rank."""
-    return draw(at_these_prices(zb_h1), title="one thick stage a rank", static=static)
+    """Puzzle 16's answer with one stage of two layers on each rank."""
+    return draw(at_these_prices(zero_bubble), title="one thick stage a rank", static=static)
 
 
-def in_a_v(static: bool = False) -> Figure:
-    """The V of this puzzle."""
-    return draw(at_these_prices(zb_v), title="a V", static=static)
+def beside_1f1b(static: bool = False) -> Figure:
+    """1F1B with thick stages, and the V."""
+    both = map(at_these_prices, (one_f_one_b, zbv))
+    return compare(*both, titles=["1F1B", "a V"], static=static)
 
 
 compare(*map(at_these_prices, (zbv, zb_v, zbv_in_55, as_pytorch_does)))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# ZB-V is from *Zero Bubble Pipeline Parallelism* (Qi et al., arXiv 2401.10241), and PyTorch {{TORCH}} has it as
-# `ScheduleZBVZeroBubble`. Its order of work is the one here, but the lower stage's last weight halves come at the end as
-# well: that takes {{torch.time}} ticks, too, and {{torch.memory}} elements. DualPipeV, which DeepSeek made of
-# DualPipe, is a V, too, and lets the forward of one micro-batch overlap with the backward of another
-# (github.com/deepseek-ai/DualPipe). [docs/schedules.md](../docs/schedules.md) has both, as the rows that PyTorch prints, and
-# `search("v", ...)`, which looks for Vs in less memory.
+# ZB-V is from *Zero Bubble Pipeline Parallelism* (Qi et al., Sea AI Lab, arXiv 2401.10241), and PyTorch {{TORCH}} has
+# it as `ScheduleZBVZeroBubble`. Its order of work is the one here, but the lower stage's last weight halves come at
+# the end as well: {{torch.time}} ticks in {{torch.memory}} elements. DualPipeV is a V, too, in which the forward of
+# one micro-batch overlaps with the backward of another. Sea AI Lab made it of DeepSeek's DualPipe (puzzle 30), and
+# DeepSeek took it into their code (github.com/deepseek-ai/DualPipe). [docs/schedules.md](../docs/schedules.md) has
+# both, as the rows that PyTorch prints, and `search("v", ...)`, which looks for Vs in less memory.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
-# The model and the GPUs of puzzle 16: each stage is cut in two, and its second half is on the rank where the V comes back.
+# The model and the GPUs of puzzle 16. Each stage is cut in two, and its second half is on the rank where the V comes
+# back.
 #
 # ![What a step takes](picture:priced)
 #
@@ -414,6 +427,8 @@ print(report(priced))
 
 # %% tags=["figures"]
 v, late, small, zb, torch = map(at_these_prices, (zbv, zb_v, zbv_in_55, zb_h1, as_pytorch_does))
+line, halves = map(at_these_prices, (one_f_one_b, zero_bubble))
+most_kept = 3  # the rank that keeps most in the V
 F = cost.forward
 work, updates = 2 * batches * (cost.forward + cost.backward), 2 * cost.update
 zb_gap = zb.time - work - updates
@@ -425,9 +440,9 @@ def kept(done: Run, rank: int) -> int:
     return int(both // cost.activation_elements)
 
 
-from lib.real.prices import RealCost
+assert max(kept(v, rank) for rank in range(ranks)) == kept(v, most_kept)
 
-from solutions.p16_zero_bubble import zero_bubble
+from lib.real.prices import RealCost
 
 assert isinstance(priced.cost, RealCost)
 by_halves = run(zero_bubble, ranks=8, layers=8, batches=16, cost=priced.cost)

@@ -1,12 +1,27 @@
 # %% [markdown]
 # # Puzzle 30: DualPipe
 #
-# In a pipeline the last ranks wait at the beginning, until the first micro-batch has come down to them, and the first
-# ranks wait at the end. DeepSeek-V3 was trained with a pipeline that is filled from both ends at once. For that, every
-# stage is there twice: rank 0 has the first stage and the last one. So a rank with a backward to do
-# mostly has a forward to do, too. And of the two, one can compute while the other communicates.
+# In a pipeline the last ranks wait at the beginning, and the first ones at the end. DeepSeek-V3 filled its pipeline
+# from both ends at once. **How much of 1F1B's bubble is left then?**
 #
-# **How many of the {{(stages - 1) * F + (stages - 1) * B}} ticks of bubble that 1F1B has here are left then?**
+# ![1F1B on this model](picture:from_one_end)
+#
+# For that, every stage is there twice. The mesh has two halves:
+#
+# | | rank 0 | rank 1 | rank 2 | rank 3 |
+# |---|---|---|---|---|
+# | half, place | 0, 0 | 0, 1 | 1, 0 | 1, 1 |
+# | half of the micro-batches | stage 0 → rank 1 | stage 1 → rank 3 | stage 3 | stage 2 → rank 2 |
+# | the other half | stage 3 | stage 2 → rank 0 | stage 0 → rank 3 | stage 1 → rank 1 |
+#
+# Gradients go back the same way. Messages are as in puzzle 29. One call is new:
+#
+# ```python
+# # before: the input of one micro-batch and the gradient of another are here
+# out = model.forward(low, inp, weight)
+# model.backward(high, its_inp, its_grad, its_weight, overlapped=True)
+# # after: both are done, in the time of the longer one
+# ```
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -54,37 +69,19 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# The mesh has two halves with two places each: rank 0 and rank 1 are the places 0 and 1 of half 0, rank 2 and rank 3
-# those of half 1. There are four stages of two layers. At place 0 both halves have stage 0 and stage 3, at place 1 they
-# have stage 1 and stage 2, with the optimizer states.
+# Each rank begins and ends with weights and optimizer states of its two stages.
 #
-# Half of the micro-batches start at place 0 of half 0, go to place 1 there, then over to place 1 of half 1, and end at
-# place 0 of half 1. The others go the opposite way. So a micro-batch goes through all ranks.
-# `model.rank_at(half=1, place=0)` is the rank there.
+# - {{ideas}}
+# - `model.allreduce(grad, layer, axis="half")` sums what the two ranks of a layer have. Both update.
+# - A forward, `backward_input` and `backward_weight` take {{cost.forward}} tick each, messages none.
+# - Other sizes: layers a multiple of the ranks, micro-batches even, twice the ranks or more.
 #
-# Two ranks have the gradient of a layer for half of the micro-batches each: `model.allreduce(grad, layer, axis="half")`
-# sums the two, and both ranks update.
-#
-# There is one new word. A backward with `overlapped=True` runs beside the forward of another micro-batch right before it, and
-# the two take as long as the longer one. The rank must have both the input and the gradient before that forward begins.
-#
-# F = B = W = {{cost.forward}} for a layer, and messages take no time:
-# `cost=Cost(backward=2, send=0, send_across=0, receive=0, overlapped=1)`. You have the halves of a backward as well.
-#
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}**
-# elements. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
-#
-# At the other sizes, layers are a multiple of the ranks, and there is an even number of micro-batches, at least twice as many as
-# ranks.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 async def dualpipe(model: Model) -> Model:
-    """Micro-batches from both ends, and forwards beside backwards."""
+    """Micro-batches from both ends."""
     ### BEGIN SOLUTION
     half, place = model.axis_index("half"), model.axis_index("place")
     places, end = model.axis_size("place"), model.LAYERS
@@ -212,53 +209,81 @@ of_two_halves = {"half": 2, "place": 2}
 draw(run(dualpipe, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(dualpipe, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("dualpipe")
+# Right? Fast and small enough? At other sizes, too?
 grade(dualpipe)
 
 # %% [markdown]
-# ## What a pair is
+# ## When it passes
 #
-# A large part of a layer with experts is communication: tokens travel to their experts and home again, as in puzzle 28.
-# The forward of one micro-batch and the backward of another need nothing of each other, so the tokens of one travel
-# while the other is computed. How much that saves depends on the machine, so it is a price,
-# `Cost(overlapped=1)`: the two take as long as the longer one. With `Cost(overlapped=0)` they take as long as they do one after the other,
-# and the program above {{plain.time}} ticks instead of {{whole.time}}.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Not every backward has a forward beside it. To watch
+# your own run, with the line that each rank is at:
+
+# %%
+play(run(dualpipe, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs))
+
+# %% [markdown]
+# ### What is left of the bubble
 #
-# ## What it costs
+# Here is 1F1B, with one stage of two layers on each rank, and below it the plain answer to this puzzle.
 #
-# Every layer is on two ranks, with its gradient and its optimizer state: of the {{late.memory}} elements at the peak, {{parameters}} are
-# weights, gradients and states. In ZB-V that is half as much. DeepSeek-V3 has most of its
-# weights in experts, which are divided among {{experts_over}} GPUs (arXiv 2412.19437), so a second copy is small there.
+# ![1F1B, and the pipeline from both ends](picture:beside_1f1b)
+#
+# 1F1B takes {{line.time}} ticks. Its bubble is (PP - 1)(F + B) for PP stages, where F and B are a forward and a whole
+# backward of a stage: {{(stages - 1) * (F + B):=}} ticks. From both ends the plain answer takes {{whole.time}}. It
+# does whole backwards, also at the beginning and at the end, where no forward is beside them. DeepSeek's own order
+# puts the weight halves of these off, so that the ranks which wait get their gradients sooner. It takes {{late.time}}
+# ticks. The difference grows with the pipeline: on {{deep_plain.ranks:word}} ranks, with {{deep_plain.layers}} layers
+# and {{deep_plain.batches}} micro-batches, it is {{deep_plain.time}} ticks against {{deep_late.time}}.
+#
+# In that order the bubble is (PP/2 - 1)(F&B + B - 3W), says DeepSeek's report (arXiv 2412.19437, table 2). W is the
+# weight half of a backward, and F&B is what a pair takes. Here that is {{(stages / 2 - 1) * (longer + B - 3 * W):=}}
+# ticks: the ranks at place 1 wait that long, and then all wait for the first sum of gradients. That is the answer to
+# the question at the top.
+#
+# ### What a pair is
+#
+# A large part of a layer with experts is communication: tokens travel to their experts and home again, as in puzzle
+# 28. The forward of one micro-batch and the backward of another need nothing of each other, so the tokens of one
+# travel while the other is computed. How much that saves depends on the machine, so it is a price, `overlapped`. With
+# `Cost(overlapped=1)` the two take as long as the longer one. With `Cost(overlapped=0)` they take as long as one
+# after the other, and the plain answer takes {{plain.time}} ticks instead of {{whole.time}}.
+#
+# ### What it costs, and how to cut it in half
+#
+# Every layer is on two ranks, with its gradient and its optimizer state. Of the {{late.memory}} elements at the peak,
+# {{parameters}} are weights, gradients and states. DeepSeek-V3 has most of its weights in experts, which are divided
+# among {{experts_over}} GPUs, so there a second copy is small.
+#
+# Now look at place 1, where a micro-batch goes over to the other half. Why does it, if this rank has the next stage
+# as well? Sea AI Lab asked that. If each micro-batch stays in its half, the halves have nothing to do with each other
+# but the sum of the gradients. So one of them can be left out. What remains is a V, as in puzzle 29, and DeepSeek
+# took it into their code as DualPipeV (github.com/deepseek-ai/DualPipe). In DeepSeek's order:
+#
+# | | ticks | peak memory | messages |
+# |---|---|---|---|
+# | DualPipe, four stages, each on two ranks | {{late.time}} | {{late.memory}} | {{messages(late)}} |
+# | the same, each micro-batch in its half | {{cut.time}} | {{cut.memory}} | {{messages(cut)}} |
+# | DualPipeV, {{2 * ranks:word}} stages, each on one rank | {{alone.time}} | {{alone.memory}} | {{messages(alone)}} |
+#
+# **A rank with two stages can work in both directions, and that takes no second copy of the model.** On as many ranks
+# the V is as fast as DualPipe, with {{Fraction(alone.memory, late.memory):word}} of its memory. The price is in the
+# last column: twice as many messages, which do cost something on real links.
 
 # %% [markdown] tags=["solution"]
-# ## Without a forward beside it
+# ### Without a forward beside it
 #
-# The program above does whole backwards, and takes {{whole.time}} ticks. At the beginning and at the end there are backwards with no forward beside them, and
-# the other ranks wait for these. If their weight halves come later, gradients
-# are out sooner: that is DeepSeek's schedule, and {{late.time}} ticks. Their report (arXiv 2412.19437, table 2) says that the bubble is
-# (PP/2 - 1)(F&B + B - 3W), for PP stages, where B is a whole backward of a stage, W its weight half, and F&B is what a
-# pair takes. Here that is {{(stages / 2 - 1) * (longer + B - 3 * W):=}} ticks, and the ranks at place 1 wait for {{waited(late, 1)}}, before
-# the gradients are summed. 1F1B has (PP - 1)(F + B), {{(stages - 1) * (F + B)}} ticks.
+# At the beginning and at the end there are backwards with no forward beside them, and other ranks wait for these. In
+# `in_halves` their weight halves come later, as in DeepSeek's schedule: {{late.time}} ticks. The ranks at place 1
+# wait for {{waited(late, 1)}}, before the gradients are summed.
 #
-# What is left then is the first sum of gradients, which nothing hides. With `behind=True` the two halves sum the gradients of a stage as
-# soon as they have them, while other backwards go on: {{behind.time}} ticks. Nothing is faster: before the first backward of a rank at place 1 come
-# all forwards of a micro-batch and the input halves of stage 3, {{layers * cost.forward + thick * cost.price("backward_input")}} ticks, and then it has {{batches * B}} ticks of backwards and
-# {{2 * thick * cost.update}} of updates.
+# What is left then is the first sum of gradients, which nothing hides. With `behind=True` the two halves sum the
+# gradients of a stage as soon as they have them, while other backwards go on: {{behind.time}} ticks. Nothing is
+# faster. Before the first backward of a rank at place 1 come all forwards of a micro-batch and the input halves of
+# stage 3, {{layers * cost.forward + thick * cost.price("backward_input")}} ticks, and then it has {{batches * B}}
+# ticks of backwards and {{2 * thick * cost.update}} of updates.
 #
-# At the fullest, {{stages + 1}} micro-batches are in the stages of a rank, PP + 1, as the report says, too.
-#
-# ## Cut in half
-#
-# Look at place 1: a micro-batch goes over to the other half there. Why, if this rank has the next stage as well? Sea AI Lab asked that,
-# and DeepSeek added the answer to their code as DualPipeV (github.com/deepseek-ai/DualPipe). The program below with `crosses=False` leaves
-# each micro-batch in its half: {{cut.time}} ticks, {{cut.memory}} elements, and {{messages(cut)}} messages instead of {{messages(late)}}. Now the
-# halves have nothing to do with each other but the sum of the gradients. So one of them can be left out: then it is a V, as in puzzle 29, on half as many
-# ranks, with the same bubble, and all micro-batches go through its ranks. On {{alone.ranks:word}} ranks, with stages of a single layer, it takes {{alone.time}} ticks in
-# {{alone.memory}} elements.
+# At the fullest, {{stages + 1}} micro-batches are in the stages of a rank: PP + 1, as the report says. With
+# `crosses=False` each micro-batch stays in its half, and on a mesh with one half that is DualPipeV.
 
 # %% tags=["solution"]
 from dataclasses import replace
@@ -267,6 +292,8 @@ from typing import Any
 
 from drawing import Figure
 from lib import Run
+
+from solutions.p13_one_f_one_b import one_f_one_b
 
 
 async def from_both_ends(model: Model, crosses: bool, behind: bool = False) -> Model:
@@ -439,18 +466,31 @@ def at_these_prices(fn: Any) -> Run:
     return run(fn, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs)
 
 
+def from_one_end(static: bool = False) -> Figure:
+    """1F1B with one stage of two layers on each rank."""
+    line = run(one_f_one_b, ranks=4, layers=8, batches=8, cost=pairs)
+    return draw(line, title="1F1B", static=static)
+
+
+def beside_1f1b(static: bool = False) -> Figure:
+    """1F1B, and the answer."""
+    both = run(one_f_one_b, ranks=4, layers=8, batches=8, cost=pairs), at_these_prices(dualpipe)
+    return compare(*both, titles=["1F1B", "from both ends"], static=static)
+
+
 compare(*map(at_these_prices, (dualpipe, in_halves, in_halves_sums_behind, cut_in_half)))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# DeepSeek's program is on github.com/deepseek-ai/DualPipe. Its order of work is that of `in_halves`. PyTorch {{TORCH}} has the V as `ScheduleDualPipeV`, and
+# DeepSeek's program is on github.com/deepseek-ai/DualPipe. PyTorch {{TORCH}} has the V as `ScheduleDualPipeV`, and
 # [docs/schedules.md](../docs/schedules.md) lays it beside GPipe, 1F1B, interleaved, zero bubble, ZB-V and this one.
 
 # %% [markdown]
-# ## On real GPUs
+# ### On real GPUs
 #
-# The model and the GPUs of puzzles 16 and 29. A dense model has little to send inside a layer, so here pairs save nothing.
+# The model and the GPUs of puzzles 16 and 29. A dense model has little to send inside a layer, so here pairs save
+# nothing.
 #
 # ![What a step takes](picture:priced)
 #
@@ -472,6 +512,11 @@ print(report(priced))
 # %% tags=["figures"]
 whole, late, cut = map(at_these_prices, (dualpipe, in_halves, cut_in_half))
 behind = at_these_prices(in_halves_sums_behind)
+line = run(one_f_one_b, ranks=4, layers=8, batches=8, cost=pairs)
+deep_plain, deep_late = (
+    run(fn, ranks=8, layers=16, batches=16, mesh={"half": 2, "place": 4}, cost=pairs)
+    for fn in (dualpipe, in_halves)
+)
 plain = run(
     dualpipe,
     ranks=4,
@@ -508,3 +553,6 @@ from solutions.p29_zbv import zbv
 
 assert isinstance(priced.cost, RealCost)
 in_a_v = run(zbv, ranks=8, layers=16, batches=16, cost=priced.cost)
+
+assert waited(late, 1) == (stages / 2 - 1) * (longer + B - 3 * W)
+assert messages(alone) == 2 * messages(late)

@@ -1,17 +1,18 @@
 # %% [markdown]
 # # What is wrong here?
 #
-# Good to have you, detective. On your desk are some short programs. Each has one mistake, of a kind that people really
-# make. Some stop with an error and leave a trail. Others are quieter: they run to their end, they train the model, and
-# all the same something is wrong with them.
+# Good to have you, detective. On your desk are some short programs. Each has one mistake, of a kind that people
+# really make. Some stop with an error and leave a trail. Others are quieter: they run to their end, they train the
+# model, and still something is wrong with them.
 #
-# Take them one at a time. Run the cells and look at the picture: where the program stops, there is a flag, and
-# hatched in red is who waits, and for whom. Hear what the verdict has to say. Then name the line that did it,
-# *before* you touch anything. Nothing has to be written anew, a few lines close the case, and what comes out is
-# graded like any other puzzle. There are no stars here.
+# Take them one at a time. Run the cells and look at the picture. Where the program stops, there is a flag, and
+# hatched in red is who waits, and for whom. Read the verdict. Then name the line that did it, *before* you change
+# anything. You write nothing anew: a few lines close the case, and the result is graded like any other puzzle. There
+# are no stars here.
 #
-# Each case says which puzzle you should have solved before: R1 takes puzzle 1, R2 and R3
-# puzzle 2, R4 puzzle 4, R5 puzzle 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25. Stuck? `hint("R1")` whispers, three times.
+# Each case says which puzzle you should have solved before: R1 takes puzzle 1, R2 and R3 puzzle 2, R4 puzzle 4, R5
+# puzzle 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25. Stuck? `hint("R1")` whispers,
+# three times.
 
 # %%
 from drawing import beside_target, draw
@@ -20,8 +21,8 @@ from lib import Cost, ExpertRingCost, Model, RingCost, Uneven, grade, hint, run,
 # %% [markdown]
 # ## R1. Four in a row
 #
-# *Take it after puzzle 1.* Gradient accumulation: one micro-batch after the other, and an update with the sum of their
-# gradients. The author swears that every gradient was there a moment ago. Where was it last seen?
+# *Take it after puzzle 1.* Gradient accumulation: one micro-batch after the other, and an update with the sum of
+# their gradients. The author swears that every gradient was there a moment ago. Where was it last seen?
 #
 # Target, for 1 rank, 2 layers, 4 micro-batches: **{{R1.time}}** ticks, peak memory **{{R1.memory}}** elements.
 #
@@ -94,16 +95,16 @@ draw(run(repair_local, ranks=1, layers=2, batches=4))
 grade(repair_local)
 
 # %% [markdown] tags=["solution"]
-# `sums` was a plain dictionary, so the gradients in it were stored on no device. `model.grad_weights` is one that
-# counts. On a real GPU the mistake shows as its opposite: a list of tensors that nobody thinks of keeps them all
-# alive, and memory grows until there is none.
+# `sums` was a plain dictionary, so the gradients in it were stored on no device. `model.grad_weights` is a dictionary
+# of the device. On a real GPU the same mistake shows the other way round: a list of tensors that somebody forgot
+# keeps them all alive, and memory grows until there is none.
 
 # %% [markdown]
 # ## R2. Two turns each
 #
 # *Take it after puzzle 2.* Gradient accumulation *and* data parallel: every rank trains on two micro-batches, one
-# after the other, and the update needs the gradient of all: no weight and no state is ever sent. The first turn goes well, and everyone relaxes. Follow
-# one gradient through the second.
+# after the other, and the update needs the gradients of all ranks. The first turn goes well, and everyone relaxes.
+# Follow one gradient through the second.
 #
 # Target, for 4 ranks, 2 layers, 8 micro-batches: **{{R2.time}}** ticks, peak memory **{{R2.memory}}** elements.
 #
@@ -186,16 +187,16 @@ grade(repair_twice)
 # %% [markdown] tags=["solution"]
 # After the first micro-batch every rank held the sum of all ranks, and the second reduction added that sum once for
 # each rank. With real numbers there is no error: the gradient is merely wrong, and training gets worse without a
-# word. It was also slower, for it communicated after each micro-batch. That is what `no_sync` is for in PyTorch: it
+# word. It was also slower, since it communicated after each micro-batch. That is what `no_sync` is for in PyTorch: it
 # keeps `DistributedDataParallel` from reducing before the last micro-batch.
 
 # %% [markdown]
 # ## R3. Nothing to see here
 #
-# *Take it after puzzle 2.* Every rank trains on its two micro-batches, then the gradients are summed, and no weight is
-# ever sent: data parallel, as in R2, and done right. It trains the model, in the time and the memory that it may take, and has done so for
-# months on these four ranks. Then, one night, somebody gave it another machine, and another batch. Draw it, find
-# nothing, and ask the grader, who has been there.
+# *Take it after puzzle 2.* Every rank trains on its two micro-batches, then the gradients are summed: data parallel,
+# as in R2, and done right. It trains the model within the target, and has done so for months on these four ranks.
+# Then, one night, somebody gave it another machine, and another batch. Draw it, find nothing, and ask the grader, who
+# has been there.
 #
 # Target, for 4 ranks, 2 layers, 8 micro-batches: **{{R3.time}}** ticks, peak memory **{{R3.memory}}** elements.
 #
@@ -274,22 +275,23 @@ draw(run(repair_quiet, ranks=4, layers=2, batches=8))
 grade(repair_quiet)
 
 # %% [markdown] tags=["solution"]
-# The 2 was true of four ranks and eight micro-batches. Of any other share it leaves some out, or asks for some that
-# are not there. In a real script it is called `gradient_accumulation_steps`, and nothing complains there: with half
-# the GPUs the batch is half as large, with the learning rate that was tuned for the whole one. `torchrun` may restart
-# you on another number of machines (`--nnodes=2:4`), and its documentation warns against assuming that `WORLD_SIZE`
-# or a rank stays what it was. So DeepSpeed insists that `train_batch_size` is `train_micro_batch_size_per_gpu` times
-# `gradient_accumulation_steps` times the number of GPUs: give it any two, and it works out the third. Test what you
-# write at a size where no two numbers are the same.
+# The 2 was true of four ranks and eight micro-batches. With any other numbers it leaves some micro-batches out, or
+# asks for some that are not there. In a real script it is called `gradient_accumulation_steps`, and nothing complains
+# there: with half the GPUs the batch is half as large, with the learning rate that was tuned for the whole one.
+# `torchrun` may restart you on another number of machines (`--nnodes=2:4`), and its documentation warns that
+# `WORLD_SIZE` and a rank need not stay what they were. So DeepSpeed insists that `train_batch_size` is
+# `train_micro_batch_size_per_gpu` times `gradient_accumulation_steps` times the number of GPUs: give it any two, and
+# it works out the third. Test what you write at a size where no two numbers are the same.
 
 # %% [markdown]
 # ## R4. A bargain
 #
-# *Take it after puzzle 4.* Fully sharded data parallel, with what puzzle 4 asks for. A colleague has changed two lines of puzzle 4's program, and
+# *Take it after puzzle 4.* Fully sharded data parallel. A colleague has changed two lines of puzzle 4's answer, and
 # now it takes {{bargain.time}} ticks instead of {{plain.time}}, with the same result. That is true, you can see it
 # below. He would like to be congratulated. Nothing is free, detective: what does it cost, and when is it paid?
 #
-# Target, for 4 ranks, 6 layers, 4 micro-batches: **{{R4.time}}** ticks, peak memory **{{R4.memory}}** elements, as in puzzle 4.
+# Target, for 4 ranks, 6 layers, 4 micro-batches: **{{R4.time}}** ticks, peak memory **{{R4.memory}}** elements, as in
+# puzzle 4.
 #
 # The grader holds you to this:
 #
@@ -365,23 +367,23 @@ grade(repair_bargain)
 
 # %% [markdown] tags=["solution"]
 # Every whole weight stayed from forward to backward. So at the end of forward each rank held the whole model, which
-# is what sharding is there to avoid: {{worth(bargain)}} activations' worth of memory instead of {{worth(plain)}},
+# sharding is there to avoid. Counted in activations, the peak was {{worth(bargain)}} instead of {{worth(plain)}}, and
 # with twelve layers {{worth(bargain_of_12)}} instead of {{worth(plain_of_12)}}. The price of the bargain grows with
 # the model, and the gain is one all-gather a layer.
 #
 # In PyTorch that is a parameter, `fully_shard(..., reshard_after_forward=False)`, and its default is a trap. Left
 # alone it is `True` for all modules but the root, and `False` for the root, whose weights are needed again at once
-# when backward begins. Parameters belong to the innermost module that was given to `fully_shard`. So who calls it on
-# the whole model and forgets the layers has a root that owns everything: all of it is gathered at once, and stays.
-# For the last layer alone it is a real bargain: keep that one, which saves {{cost.collective}} ticks here and takes
-# no element more.
+# when backward begins. Parameters belong to the innermost module that was given to `fully_shard`. So if you call it
+# on the whole model and forget the layers, the root owns everything: all of it is gathered at once, and stays. For
+# the last layer alone it is a real bargain: to keep that one saves {{cost.collective}} ticks here and takes no
+# element more.
 
 # %% [markdown]
 # ## R5. Two witnesses
 #
-# *Take it after puzzle 5.* A pipeline of two stages, with all micro-batches at once. Each rank has half of the layers.
-# Rank 0 passes an activation on and gets its gradient back. Hear both ranks, one after the other: each says that
-# it is the other's turn.
+# *Take it after puzzle 5.* A pipeline of two stages, with all micro-batches at once. Each rank has half of the
+# layers. Rank 0 passes an activation on and gets its gradient back. Hear both ranks, one after the other: each says
+# that it is the other's turn.
 #
 # Target, for 2 ranks, 4 layers, 4 micro-batches: **{{R5.time}}** ticks, peak memory **{{R5.memory}}** elements.
 #
@@ -460,17 +462,17 @@ draw(run(repair_deadlock, ranks=2, layers=4, batches=4))
 grade(repair_deadlock)
 
 # %% [markdown] tags=["solution"]
-# Both ranks waited for a message that the other had not sent. On real machines this hangs, or worse: it hangs for large
-# messages only, because small ones are buffered and a send returns before anyone has received. So libraries
-# for pipelines issue their sends and receives in one batch, such as `batch_isend_irecv` in PyTorch.
+# Both ranks waited for a message that the other had not sent. On real machines this hangs. Or worse, it hangs for
+# large messages only, because small ones are buffered, and their send returns before anyone has received. So
+# libraries for pipelines issue their sends and receives in one batch, such as `batch_isend_irecv` in PyTorch.
 
 # %% [markdown]
 # ## R6. Three for four
 #
-# *Take it after puzzle 7.* Data parallel, as in puzzle 2, where no weight and no state is ever sent, but there are fewer micro-batches than ranks: the last
-# batch of an epoch often comes up short. The ranks without one still have to end with all weights updated. Three were
-# at work that night, and a fourth was in the house. Who was not at the meeting? (What one brings who has nothing to
-# bring, you have seen in puzzle 7.)
+# *Take it after puzzle 7.* Data parallel, as in puzzle 2, but there are fewer micro-batches than ranks: the last
+# batch of an epoch often comes up short. The rank without one still has to end with all weights updated. Three were
+# at work that night, and a fourth was in the house. Who was not at the meeting? (In puzzle 7 you have seen what
+# somebody brings who has nothing to bring.)
 #
 # Target, for 4 ranks, 2 layers, 3 micro-batches: **{{R6.time}}** ticks, peak memory **{{R6.memory}}** elements.
 #
@@ -559,11 +561,12 @@ grade(repair_skip)
 #
 # *Take it after puzzle 8.* Hybrid sharding, in its simple form: two nodes of four ranks. Every node has a replica of
 # everything, in four pieces, weight *and* state: rank `r` has piece `model.axis_index("shard")`. Each rank trains on
-# a micro-batch of its own. Whole weights are gathered inside a node. A gradient is reduce-scattered inside
-# the node, and what comes out is summed over the replicas, a fourth of the size, across the slow links. That is the
-# plan, and as in puzzle 4 no rank ever receives a whole summed gradient. Everybody went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.
+# a micro-batch of its own. Whole weights are gathered inside a node. That is the plan for gradients: reduce-scatter
+# them inside the node, and sum what comes out, a quarter of the size, over the replicas, across the slow links.
+# Everybody went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.
 #
-# Target, for 8 ranks, mesh replica 2 x shard 4, 2 layers: **{{R7.time}}** ticks, peak memory **{{R7.memory}}** elements.
+# Target, for 8 ranks, mesh replica 2 x shard 4, 2 layers: **{{R7.time}}** ticks, peak memory **{{R7.memory}}**
+# elements.
 #
 # The grader holds you to this:
 #
@@ -648,20 +651,23 @@ draw(
 grade(repair_groups)
 
 # %% [markdown] tags=["solution"]
-# The groups were swapped: a reduce-scatter over two replicas leaves halves, which fit no fourth. Where both axes have
-# the same size the halves would even have fitted in shape, on some ranks, and only the values would be wrong; that is
-# why meshes have names for their axes, in PyTorch's `DeviceMesh` too. This is PyTorch's `HYBRID_SHARD`. Puzzle 8 goes
-# further and shards the states over both axes.
+# The groups were swapped: a reduce-scatter over two replicas leaves halves, which fit no quarter. If both axes had
+# the same size, the halves would even have fitted in shape, on some ranks, and only the values would be wrong. That
+# is why meshes have names for their axes, in PyTorch's `DeviceMesh` too. This is PyTorch's `HYBRID_SHARD`. Puzzle 8
+# goes further and shards the states over both axes.
 
 # %% [markdown]
 # ## R8. By the book
 #
 # *Take it after puzzle 8, and best after R7.* The same two nodes, farther apart: a collective between them takes
-# {{far.collective_across}} ticks. Hybrid sharding as in R7, and now every rank trains four micro-batches, one after the other. Each gradient is reduce-scattered inside the node, summed across the nodes,
-# and added up. Nobody makes a mistake, no gradient is lost, none is counted twice; a well-known library does exactly
-# this unless it is told otherwise. It is also {{Fraction(round(4 * book.time / mended.time - 4), 4):word}} slower than it has to be. Where does the time go?
+# {{far.collective_across}} ticks. Hybrid sharding as in R7, and now every rank trains four micro-batches, one after
+# the other. Each gradient is reduce-scattered inside the node, summed across the nodes, and added up. Nobody makes a
+# mistake, no gradient is lost, none is counted twice; a well-known library does exactly this unless it is told
+# otherwise. It also takes {{Fraction(round(4 * book.time / mended.time - 4), 4):word}} more time than it has to.
+# Where does the time go?
 #
-# Target, for 8 ranks, mesh replica 2 x shard 4, 4 layers, 32 micro-batches: **{{R8.time}}** ticks, peak memory **{{R8.memory}}** elements.
+# Target, for 8 ranks, mesh replica 2 x shard 4, 4 layers, 32 micro-batches: **{{R8.time}}** ticks, peak memory
+# **{{R8.memory}}** elements.
 #
 # The grader holds you to this:
 #
@@ -759,23 +765,24 @@ grade(repair_book)
 # %% [markdown] tags=["solution"]
 # An all-reduce across the nodes takes {{far.collective_across}} ticks, and there was one for each layer *and* each
 # micro-batch: {{sums}} of them, {{sums * far.collective_across}} ticks of {{book.time}} in which everyone stands
-# still. The sum is needed once, for the update: {{deep}} of them, {{deep * far.collective_across}} ticks. To hide the sums under
-# the work does not help here, for the network alone needs longer for all of them than the repaired program takes. The more
-# micro-batches, the worse: with sixteen a rank it is {{book_of_16.time}} ticks instead of {{mended_of_16.time}}.
-# Memory is the same.
+# still. The sum is needed once, for the update: {{deep}} of them, {{deep * far.collective_across}} ticks. Hiding the
+# sums under the work does not help here, because the network alone needs longer for all of them than the repaired
+# program takes. The more micro-batches, the worse: with sixteen a rank it is {{book_of_16.time}} ticks instead of
+# {{mended_of_16.time}}. Memory is the same.
 #
 # The well-known library is PyTorch. Give `fully_shard` a mesh with two axes, and each backward ends with a
-# reduce-scatter in the node and an all-reduce across. `set_requires_all_reduce(False)` leaves out the second, and is
-# meant for all micro-batches but the last. (`set_requires_gradient_sync(False)` leaves out both, and keeps whole
-# gradients: as fast, but fat.) You have to know that, for nothing is wrong with the result. What it costs on real
-# machines is at the end of puzzle 8.
+# reduce-scatter in the node and an all-reduce across. `set_requires_all_reduce(False)` leaves out the second; use it
+# for all micro-batches but the last. (`set_requires_gradient_sync(False)` leaves out both, and keeps whole gradients:
+# as fast, but it takes more memory.) You have to know that, for nothing is wrong with the result. What it costs on
+# real machines is at the end of puzzle 8.
 
 # %% [markdown]
 # ## R9. One of them is warm
 #
-# *Take it after puzzle 13.* Data parallel with gradient accumulation: each rank trains its
-# micro-batches one after the other, and the gradients are summed once, and no weight is ever sent. There is a micro-batch less than four ranks could share evenly, so one of them has less to do. A fan has failed: rank 0 is too
-# warm, and takes {{warm_part:.0%}} longer for all that it computes. The gradients are right, and three ranks of four wait. Which rank has less to do here, and which one should it be?
+# *Take it after puzzle 13.* Data parallel with gradient accumulation: each rank trains its micro-batches one after
+# the other, and the gradients are summed once. A fan has failed. Rank 0 is too warm, and takes {{warm_part:.0%}}
+# longer for all that it computes. The gradients are right, and most of the ranks wait at the end. You cannot repair
+# the fan. What can you do?
 #
 # Target, for 4 ranks, 2 layers, 43 micro-batches: **{{R9.time}}** ticks, peak memory **{{R9.memory}}** elements.
 #
@@ -811,7 +818,7 @@ PUZZLE = {
 
 # %%
 async def repair_straggler(model: Model) -> Model:
-    """Data parallel on ranks of which the first is slow. One of them has a micro-batch less than the others."""
+    """Data parallel with gradient accumulation, on four ranks of which one is warm."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
@@ -856,24 +863,29 @@ beside_target(run(repair_straggler, ranks=4, layers=2, batches=43, cost=warm))
 grade(repair_straggler)
 
 # %% [markdown] tags=["solution"]
-# The last rank had the micro-batch less, and everyone waited for the first. Now a warm rank does {{few}} micro-batches while the others do {{few + 1}}, and
-# nobody waits: {{mended_dp.time}} ticks, and on four cool ranks it is {{cool_dp.time}}. A sum over micro-batches doesn't ask who has added which, so the model is the same. With fewer
-# micro-batches there is nothing to shift: if each rank has one, the step takes as long as on the slowest, and loses {{one_each - 1:.1%}}.
+# The last rank had a micro-batch less than the others, and everyone waited for the first. Now the warm rank does
+# {{few}} micro-batches while the others do {{few + 1}}, and nobody waits: {{mended_dp.time}} ticks, as on four cool
+# ranks, which take {{cool_dp.time}}. A sum over micro-batches doesn't ask who has added which, so the model is the
+# same. With few micro-batches there is nothing to shift. If each rank has one, the step takes as long as on the
+# slowest, and loses {{one_each - 1:.1%}}.
 #
-# And a pipeline? 1F1B with four stages and {{many}} micro-batches loses {{piped[0] - 1:.1%}} if the warm rank has the first stage, and {{piped[3] - 1:.1%}} if it has the last. It loses less than data
-# parallel, as the warm rank works where it waited before, in the bubble. The more micro-batches, the smaller the bubble and the larger the loss: with {{more}} of them it is {{piped_more[0] - 1:.1%}} and {{piped_more[3] - 1:.1%}}.
-# Micro-batches can't be shifted there, only layers: a stage of ten gives one away.
+# And a pipeline? 1F1B with four stages and {{many}} micro-batches loses {{piped[0] - 1:.1%}} if the warm rank has the
+# first stage, and {{piped[3] - 1:.1%}} if it has the last. It loses less than data parallel, because the warm rank
+# works in the bubble, where it waited before. The more micro-batches, the smaller the bubble and the larger the loss:
+# with {{more}} of them it is {{piped_more[0] - 1:.1%}} and {{piped_more[3] - 1:.1%}}. There micro-batches can't be
+# shifted, only layers: a stage of ten gives one away.
 #
-# On thousands of GPUs there is always one that is warm, so what helps first is to find it: to time all of them on the same work, and to replace the slow ones.
-# Among more than ten thousand GPUs, the authors of MegaScale found hosts that took about {{warm_part:.0%}} longer for the same forward passes. Without them the whole run came {{mfu_gained:.1%}} nearer to the peak
-# (arXiv 2402.15627, section 6). NVIDIA's resiliency extension does that timing while a model trains.
+# On thousands of GPUs there is always one that is warm. So first find it: time all of them on the same work, and
+# replace the slow ones. Among more than ten thousand GPUs, the authors of MegaScale found hosts that took about
+# {{warm_part:.0%}} longer for the same forward passes. Without them the whole run came {{mfu_gained:.1%}} nearer to
+# the peak (arXiv 2402.15627, section 6). NVIDIA's resiliency extension does that timing while a model trains.
 
 # %% [markdown]
 # ## R10. All together now
 #
-# *Take it after puzzle 27.* A dense layer and one with experts, by turns, with a micro-batch on each rank. Tokens go to their experts and
-# home again, forward and backward, and not one is lost on the way. Weights and states stay where they are. Then come the sums, and the author has learned from puzzle 2 that
-# gradients are summed over all ranks. Whose gradients are these?
+# *Take it after puzzle 27.* A dense layer and one with experts, by turns, with a micro-batch on each rank. Tokens go
+# to their experts and home again, forward and backward, and not one is lost on the way. Weights and states stay where
+# they are. Every backward is right, and still nobody gets to the end.
 #
 # Target, for 4 ranks, 4 layers, 4 micro-batches: **{{R10.time}}** ticks, peak memory **{{R10.memory}}** elements.
 #
@@ -910,7 +922,7 @@ PUZZLE = {
 
 # %%
 async def repair_experts(model: Model) -> Model:
-    """Dense layers as in data parallel, and layers whose experts get tokens of all ranks."""
+    """Layers with experts and layers without, by turns."""
     for layer in range(model.LAYERS):
         piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
@@ -964,17 +976,19 @@ draw(run(repair_experts, ranks=4, layers=4, batches=4, experts=8, cost=uneven))
 grade(repair_experts)
 
 # %% [markdown] tags=["solution"]
-# The gradients of a layer with experts are of different weights, and a sum of them is the gradient of nothing. Here their labels tell. On a real GPU
-# they are matrices of the same shape, so they add up without a word, and the model learns a little worse. That is why Megatron-LM keeps
-# groups of ranks of their own for the gradients of experts, and its `DistributedDataParallel` asks each parameter whether it is one of them.
-# Where there are several copies of the same experts, their gradients are summed over these.
+# Each rank has other experts, so their gradients are gradients of different weights, and their sum is the gradient of
+# nothing. Here their labels tell. On a real GPU they are matrices of the same shape, so they add up without a word,
+# and the model learns a little worse. That is why Megatron-LM keeps groups of ranks of their own for the gradients of
+# experts, and its `DistributedDataParallel` asks each parameter whether it is one of them. Where there are several
+# copies of the same experts, their gradients are summed over these.
 
 # %% [markdown]
 # ## R11. Enough to see
 #
-# *Take it after puzzle 25.* One sequence, of which each of four ranks has two slices, one from the front and one from the back, so all have the same
-# work. Keys and values are gathered, and weights and states stay where they are, as in puzzle 25. A token sees itself and what comes before it. The author looked at the first slice of rank 0, saw that there is nothing before it, and dropped
-# a gather that only costs time. It went well there. Look at the others.
+# *Take it after puzzle 25.* One sequence. Each of four ranks has two slices, one from the front and one from the
+# back, so all have the same work. Weights and states stay where they are, as in puzzle 25. The author has followed
+# the first slice of rank 0 through the whole layer, line by line, and everything was right there. He went home early
+# that day.
 #
 # Target, for 4 ranks, 2 layers, 1 micro-batch: **{{R11.time}}** ticks, peak memory **{{R11.memory}}** elements.
 #
@@ -992,8 +1006,7 @@ PUZZLE = {
     "target": {"time": 10.3, "memory": 2555904},
     "frontier": [
         {"time": 7.915, "memory": 2490368, "by": "ring_attention_in_28_32"},
-        {"time": 8.915, "memory": 2293760, "by": "ring_attention_in_31_1"},
-        {"time": 10.14, "memory": 2228224, "by": "zigzag_in_10_14"},
+        {"time": 8.915, "memory": 2228224, "by": "ring_attention_in_31_1"},
     ],
     "cost": "long_context",
     "layout": "whole",
@@ -1075,9 +1088,11 @@ draw(run(repair_zigzag, ranks=4, layers=2, batches=1, cost=long_context))
 grade(repair_zigzag)
 
 # %% [markdown] tags=["solution"]
-# The slice from the front sees little, and the one from the back nearly all: that is what makes their work equal. Queries that have not attended to all that they see
-# are no result, and the machine says so. On a real GPU attention to the own keys alone runs without an error, and gives a model that has read the sequence in snippets. The loss still falls.
-# So whoever writes context parallel compares it, on a short sequence, with attention on one GPU.
+# A gather was missing in the forward pass. The first slice of the sequence does not need it, since there is nothing
+# before it. The slice from the back sees nearly all. Queries that have not attended to all that they see are no
+# result, and the machine says so. On a real GPU attention to a rank's own keys alone runs without an error, and gives
+# a model that has read the sequence in snippets. The loss still falls. So if you write context parallel, compare it,
+# on a short sequence, with attention on one GPU.
 
 # %% tags=["figures"]
 from dataclasses import replace
