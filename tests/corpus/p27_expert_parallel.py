@@ -15,6 +15,7 @@ LOOP = "    for layer in reversed(range(model.LAYERS)):\n        weight"
 
 HONEST = [
     changed("expert_parallel", "tokens before sums", base="tokens_before_sums"),
+    changed("expert_parallel", "each dense sum awaited at once", (SUM, "model.grad_weights[layer] = await model.allreduce(grad, layer)")),
 ]  # fmt: skip
 
 MISTAKES = [
@@ -26,7 +27,6 @@ MISTAKES = [
     changed("expert_parallel", "tokens of dense layers sent, too", (FORWARD, 'if True:\n            acts["tokens"')),
     changed("expert_parallel", "the layer of the way out on the way home", (HOME, "acts[layer + 1] = await model.alltoall(out, layer)")),
     changed("expert_parallel", "one micro-batch for all ranks", ("model.rank])\n    for layer in range(model.LAYERS):\n        if", "0])\n    for layer in range(model.LAYERS):\n        if")),
-    changed("expert_parallel", "each dense sum awaited at once", (SUM, "model.grad_weights[layer] = await model.allreduce(grad, layer)")),
     changed("expert_parallel", "states not kept", ("model.set_final_weight(layer, model.weights[layer])", "model.set_final_weight(layer, model.weights[layer])\n        del model.opt_states[layer]")),
     changed("expert_parallel", "dense weights handed in by rank 0 only", ("        model.set_final_weight(layer, model.weights[layer])", "        if model.experts(layer) or model.rank == 0:\n            model.set_final_weight(layer, model.weights[layer])")),
     changed("expert_parallel", "eight layers, whatever their number", ("range(model.LAYERS)", "range(8)")),
