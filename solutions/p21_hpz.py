@@ -128,7 +128,7 @@ grade(hpz)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants calls that are on their way while a rank
-# computes, as in puzzle 2. To watch your own run, with the line that rank 0 is at:
+# computes; [puzzle 12](p12_prefetch.ipynb) shows how. To watch your own run, with the line that rank 0 is at:
 
 # %%
 play(run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes).models[0])
@@ -145,8 +145,8 @@ play(run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes).models[0])
 # backward pass it goes down again. Two slow calls for each layer are left, where puzzle 4 has three.
 #
 # Why not keep the whole model in each node from the start? Because then each node must also hold all gradients until
-# the end of the step (puzzle 8), and perhaps all optimizer states. Here are the options for a model of {{theirs /
-# BILLION}} billion parameters on four nodes of eight GPUs, with {{TRAINED}} bytes for each parameter:
+# the end of the step (puzzle 8), and perhaps all optimizer states. Here are the options for a model of
+# {{theirs / BILLION}} billion parameters on four nodes of eight GPUs, with {{TRAINED}} bytes for each parameter:
 #
 # | | GB for each GPU | trips across, for each layer |
 # |---|---|---|
@@ -165,11 +165,12 @@ play(run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes).models[0])
 # ### Where the prices come from
 #
 # The model is Llama 2 13B, on four nodes of eight A100. A layer has {{weights / MILLION:.0f}} million weights,
-# {{WEIGHT * weights / MILLION:.0f}} MB. The one card of a node carries {{card / BILLION}} GB a second ({{8 * card /
-# BILLION}} Gbit/s). To gather a layer over all {{gpus}} GPUs takes {{trip:.0f}} ms; inside a node, at {{inside /
-# BILLION}} GB a second, it takes {{short:.1f}} ms. A forward of the layer takes {{tick:.1f}} ms, for {{tokens}}
-# tokens and at {{reached:word}} of the GPU's peak: this is a tick. A backward, which computes the forward again,
-# takes {{3 * tick:.1f}} ms. So for {{4 * tick:.0f}} ms of computing, FSDP keeps the card busy for {{3 * trip:.0f}}.
+# {{WEIGHT * weights / MILLION:.0f}} MB. The one card of a node carries {{card / BILLION}} GB a second
+# ({{8 * card / BILLION}} Gbit/s). To gather a layer over all {{gpus}} GPUs takes {{trip:.0f}} ms; inside a node, at
+# {{inside / BILLION}} GB a second, it takes {{short:.1f}} ms. A forward of the layer takes {{tick:.1f}} ms, for
+# {{tokens}} tokens and at {{reached:word}} of the GPU's peak: this is a tick. A backward, which computes the forward
+# again, takes {{3 * tick:.1f}} ms. So for {{4 * tick:.0f}} ms of computing, FSDP keeps the card busy for
+# {{3 * trip:.0f}}.
 
 # %% [markdown] tags=["solution"]
 # ### The programs of the pictures and the table
@@ -280,9 +281,9 @@ compare(
 # layers, where there is room, it takes {{roomy.time}} ticks and {{roomy.memory}} elements, fewer than the first
 # program. The functions with their ticks in their names are in between.
 #
-# FSDP can overlap, too: {{ahead.time}} ticks, which is still more than the first program took. With {{three * layers
-# - 1}} trips of {{across}} ticks it cannot take less than {{(three * layers - 1) * across}}. No overlap helps a card
-# that has too much to carry.
+# FSDP can overlap, too: {{ahead.time}} ticks, which is still more than the first program took. With
+# {{three * layers - 1}} trips of {{across}} ticks it cannot take less than {{(three * layers - 1) * across}}. No
+# overlap helps a card that has too much to carry.
 
 # %% tags=["solution"]
 from functools import partial
@@ -376,8 +377,8 @@ draw(with_one_card(hpz_overlapped).models[0])
 # hpZ, *hierarchical partitioning*, is one of the three parts of ZeRO++ (arXiv 2306.10209). In DeepSpeed you set
 # `zero_hpz_partition_size` to the number of GPUs in a node. The other two parts send fewer bits: weights go in 8 bits
 # instead of 16 bits, and gradients in 4 bits. ZeRO-3 makes {{three}} trips with 16 bits each. hpZ takes one away, and
-# of the other two one becomes a half and one a quarter. Altogether ZeRO++ sends {{Fraction(weight_bits +
-# gradient_bits, three * bits):word}} of what ZeRO-3 sends between nodes.
+# of the other two one becomes a half and one a quarter. Altogether ZeRO++ sends
+# {{Fraction(weight_bits + gradient_bits, three * bits):word}} of what ZeRO-3 sends between nodes.
 #
 # In PyTorch it is an argument of FSDP2: `fully_shard(module, reshard_after_forward=8)`. After forward, a weight is
 # sharded again, but over {{node}} ranks only. `True` shards it over all (FSDP), and `False` leaves it whole.

@@ -138,8 +138,9 @@ grade(offload)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It asks in which order the device computes. To watch
-# your own run, with the line that each rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It asks in which order the device computes while sends
+# are on their way; [puzzle 12](p12_prefetch.ipynb) is about such calls. To watch your own run, with the line that
+# each rank is at:
 
 # %%
 play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
@@ -162,9 +163,10 @@ play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
 #
 # In the last program the device computes in another order. Both micro-batches go forward first. In the backward pass
 # both go through a layer before either goes on to the next. So the first complete gradient is there at tick
-# {{complete(by_layer)[0]}} instead of {{complete(ours)[0]}}, and the next one comes every {{complete(by_layer)[1] -
-# complete(by_layer)[0]}} ticks. Now the host keeps up. At the end the device waits only for the last layer:
-# {{cost.host_transfer}} tick down, {{cost.host_update}} for the update, and {{cost.host_transfer}} up.
+# {{complete(by_layer)[0]}} instead of {{complete(ours)[0]}}, and the next one comes every
+# {{complete(by_layer)[1] - complete(by_layer)[0]}} ticks. Now the host keeps up. At the end the device waits only for
+# the last layer: {{cost.host_transfer}} tick down, {{cost.host_update}} for the update, and {{cost.host_transfer}}
+# up.
 #
 # ![Layer by layer](picture:layer_by_layer)
 #
@@ -188,21 +190,21 @@ play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
 #
 # An RTX 4090 has {{room}} GB and makes {{peak / 1e12}} x 10¹² operations a second at best; count on
 # {{reached:percent}}. A step of {{gb}} billion parameters and {{tokens}} tokens takes {{OPERATIONS + 2}} operations
-# for each parameter and token: 2 forward, {{OPERATIONS - 2}} backward, and 2 to compute the forward again (puzzle
-# 11), since the card has no room for what is inside the layers. That makes **{{computing:.1f}} s**. The card's own
-# memory brings {{own}} GB a second, and PCIe 4, the link to the processor, {{link}}. So the {{GRADIENT * gb}} GB of
-# gradients go down in {{down:.2f}} s, and the weights come up in {{down:.2f}} s. Adam on the host reads and writes
-# {{STATE}} bytes of states for each parameter, reads {{GRADIENT}} of a gradient and writes {{WEIGHT}} of a new
-# weight, {{moved}} in all. The processor's memory has two channels and brings {{slow}} GB a second, so that takes
-# {{adam:.1f}} s. One after the other, all this takes **{{together:.1f}} s**.
+# for each parameter and token: 2 forward, {{OPERATIONS - 2}} backward, and 2 to compute the forward again
+# (puzzle 11), since the card has no room for what is inside the layers. That makes **{{computing:.1f}} s**. The
+# card's own memory brings {{own}} GB a second, and PCIe 4, the link to the processor, {{link}}. So the
+# {{GRADIENT * gb}} GB of gradients go down in {{down:.2f}} s, and the weights come up in {{down:.2f}} s. Adam on the
+# host reads and writes {{STATE}} bytes of states for each parameter, reads {{GRADIENT}} of a gradient and writes
+# {{WEIGHT}} of a new weight, {{moved}} in all. The processor's memory has two channels and brings {{slow}} GB a
+# second, so that takes {{adam:.1f}} s. One after the other, all this takes **{{together:.1f}} s**.
 #
 # There are {{deep}} layers. A layer takes {{1000 * tick:.0f}} ms forward for {{tokens // 2}} tokens: this is a tick.
-# A transfer of {{1000 * WEIGHT * gb / deep}} MB takes {{1000 * down / deep:.0f}} ms, and an update {{1000 * adam /
-# deep:.0f}} ms, or {{adam / deep / tick:.1f}} ticks. The input of a layer, {{tokens // 2}} tokens of {{hidden}}
-# numbers, is {{Fraction(1, round(gb * BILLION / deep / (tokens // 2 * hidden))):word}} of its weight. The target's
-# memory is {{Fraction(target.memory, layers * cost.weight_elements) - 1:word}} more than the weights take, as
-# {{room}} GB are {{Fraction(room, 2 * gb) - 1:word}} more than {{WEIGHT * gb}}. On a real machine the host's own copy
-# of the weights has 32 bits, and is counted among the states.
+# A transfer of {{1000 * WEIGHT * gb / deep}} MB takes {{1000 * down / deep:.0f}} ms, and an update
+# {{1000 * adam / deep:.0f}} ms, or {{adam / deep / tick:.1f}} ticks. The input of a layer, {{tokens // 2}} tokens of
+# {{hidden}} numbers, is {{Fraction(1, round(gb * BILLION / deep / (tokens // 2 * hidden))):word}} of its weight. The
+# target's memory is {{Fraction(target.memory, layers * cost.weight_elements) - 1:word}} more than the weights take,
+# as {{room}} GB are {{Fraction(room, 2 * gb) - 1:word}} more than {{WEIGHT * gb}}. On a real machine the host's own
+# copy of the weights has 32 bits, and is counted among the states.
 
 # %% [markdown] tags=["solution"]
 # ### The programs of the pictures
@@ -498,9 +500,9 @@ draw(run(offload_weights_too, ranks=1, hosts=1, layers=6, batches=2, cost=prices
 # {{in_order.seconds:.2f}} s.
 #
 # These prices leave one thing out: to add two gradients costs the host nothing. It would have to read both and write
-# their sum, {{priced.batches - 1:word}} times for all layers, which takes about {{(priced.batches - 1) * 3 * GRADIENT
-# * gb / slow:.1f}} s at {{slow}} GB a second. Layer by layer, the device adds nearly all of them, which takes it next
-# to no time.
+# their sum, {{priced.batches - 1:word}} times for all layers, which takes about
+# {{(priced.batches - 1) * 3 * GRADIENT * gb / slow:.1f}} s at {{slow}} GB a second. Layer by layer, the device adds
+# nearly all of them, which takes it next to no time.
 
 # %% tags=["priced"]
 from dataclasses import replace

@@ -7,8 +7,8 @@
 #
 # ![Puzzle 4's answer, in which all weights are trained](picture:all_weights)
 #
-# Rank 0 with puzzle 4's answer. The thin matrices of a layer are its *adapter*, {{Fraction(cost.adapter_elements,
-# cost.weight_elements):word}} of the size of its weight:
+# Rank 0 with puzzle 4's answer. The thin matrices of a layer are its *adapter*,
+# {{Fraction(cost.adapter_elements, cost.weight_elements):word}} of the size of its weight:
 #
 # ```python
 # adapter, opt_state = model.load_adapter(layer)  # the weight has no state of its own
@@ -116,7 +116,7 @@ grade(lora)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants calls that are on their way while a rank
-# works, as in puzzle 2. To watch your own run, with the line that each rank is at:
+# works; [puzzle 12](p12_prefetch.ipynb) shows how. To watch your own run, with the line that each rank is at:
 
 # %%
 play(run(lora, ranks=4, layers=6, batches=4, train="adapters"))
@@ -133,10 +133,10 @@ play(run(lora, ranks=4, layers=6, batches=4, train="adapters"))
 # is trained. Frozen weights are {{parts[1]:%}}, and adapters with their states the other {{parts[2]:%}}. What would
 # each idea of the course still save?
 #
-# - Sharded states and gradients (puzzles 4, 9 and 10): nothing that is worth a call. In the model of {{model /
-#   BILLION}} billion parameters, {{rank}} columns and {{rank}} rows beside each matrix are {{beside / MILLION:.0f}}
-#   million parameters. With all that belongs to them they take {{trained(beside) / BILLION:.1f}} of {{(WEIGHT * model
-#   + trained(beside)) / BILLION:.1f}} GB.
+# - Sharded states and gradients (puzzles 4, 9 and 10): nothing that is worth a call. In the model of
+#   {{model / BILLION}} billion parameters, {{rank}} columns and {{rank}} rows beside each matrix are
+#   {{beside / MILLION:.0f}} million parameters. With all that belongs to them they take
+#   {{trained(beside) / BILLION:.1f}} of {{(WEIGHT * model + trained(beside)) / BILLION:.1f}} GB.
 # - Gathering weights for each layer (puzzle 4): all of it is still needed. In the run above, 2 x {{layers}} gathers
 #   bring a rank as many elements as {{brought(ours, "allgather")}} weights have. The reduce-scatters of gradients,
 #   another {{brought(everything, "scatterreduce")}}, are gone. The all-reduces of all six adapters bring it
@@ -204,8 +204,8 @@ compare(
 # %% [markdown] tags=["solution"]
 # ### Faster: a gather under an update
 #
-# A backward takes {{cost.backward / 2:word}} a tick now, and a gather and an all-reduce together take {{2 *
-# cost.collective}}. So the links are busy longer than the rank, and a prefetch alone does not hide them. But an
+# A backward takes {{cost.backward / 2:word}} a tick now, and a gather and an all-reduce together take
+# {{2 * cost.collective}}. So the links are busy longer than the rank, and a prefetch alone does not hide them. But an
 # update takes half a tick, too, and nothing waits for it. So a layer's update can be made whenever a weight is on its
 # way. Then every gather but the first of each pass runs under something else: {{computing}} ticks of computing and 2
 # gathers are {{overlap.time}} ticks, in the memory of the plain program.
@@ -307,15 +307,15 @@ draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
 # July 2025. The {{beside / MILLION:.0f}} million above are those of Llama 7B with rank {{rank}} beside all seven
 # matrices of each layer. NeMo (version 24.12, in 8 bits) reports for Llama 2 7B on H100 {{with_lora}} tokens a second
 # on each GPU with LoRA and {{without}} without: {{with_lora / without:.2f}} times as many. If a forward and each half
-# of a backward take the same time, LoRA does two parts of three, which would make it {{3 / (cost.forward +
-# cost.backward)}} times as fast.
+# of a backward take the same time, LoRA does two parts of three, which would make it
+# {{3 / (cost.forward + cost.backward)}} times as fast.
 #
 # QLoRA (arXiv 2305.14314) brought the memory to fine-tune {{large / BILLION}} billion parameters from more than
-# {{STATE * large / BILLION}} GB to less than {{one_gpu}} GB, which is one GPU. Weights in 4 bits take {{large / 2 /
-# BILLION}} GB, and the adapters, of rank {{wide}}, take {{trained(beside_large) / BILLION:.1f}} GB with all that
-# belongs to them. Together with FSDP, which gathers the 4-bit weights, a model of {{LLAMA / BILLION}} billion
-# parameters was fine-tuned on two gaming GPUs with {{gaming}} GB each (Answer.AI, March 2024). Your program works the
-# same way.
+# {{STATE * large / BILLION}} GB to less than {{one_gpu}} GB, which is one GPU. Weights in 4 bits take
+# {{large / 2 / BILLION}} GB, and the adapters, of rank {{wide}}, take {{trained(beside_large) / BILLION:.1f}} GB with
+# all that belongs to them. Together with FSDP, which gathers the 4-bit weights, a model of {{LLAMA / BILLION}}
+# billion parameters was fine-tuned on two gaming GPUs with {{gaming}} GB each (Answer.AI, March 2024). Your program
+# works the same way.
 
 # %% [markdown]
 # ### On real GPUs
@@ -328,8 +328,8 @@ draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
 # {{with_lora}} were measured in 8 bits. With `fp8=True` among the prices, the order of the star makes
 # {{speed(in_8_bits)}}, and {{speed(alone)}} where each GPU holds everything and gathers nothing.
 #
-# No MFU is given here. `priced.mfu` says {{str(priced.mfu)}}, because its formula counts the gradients of all
-# weights, which nobody computes.
+# `priced.mfu` says {{str(priced.mfu)}}, but its formula counts the gradients of all weights, which nobody computes
+# here. So no MFU is given.
 
 # %% tags=["priced"]
 from lib.real import H100_DGX, LLAMA_2_7B, report

@@ -166,9 +166,10 @@ grade(compose)
 # ## When it passes
 #
 # **The star:** {{star.time}} seconds, **{{star.memory / BILLION}} GB**. Think of the bubble, and of what could travel
-# while the nodes compute. This is where time and memory go in your own run, and what goes over which links:
+# while the nodes compute ([puzzle 12](p12_prefetch.ipynb) shows how). This is where time and memory go in your own
+# run, and what goes over which links:
 
-# %%
+# %% tags=["raises-exception"]
 print(report(run(compose, cost=prices, **nodes)))
 
 # %% [markdown]

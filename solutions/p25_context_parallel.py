@@ -6,7 +6,8 @@
 # a slice of the sequence from the first layer to the last?
 #
 # Almost everything in a layer treats each token by itself. Only in *attention* do tokens look at others: the *query*
-# of a token looks at the *keys* and *values* of itself and of the tokens before it. So a layer comes in steps:
+# of a token looks at the *keys* and *values* of itself and of the tokens before it. So a layer comes in steps,
+# methods of `model`:
 #
 # ![One layer of a whole sequence, forward and back](picture:in_six_steps)
 #
@@ -157,7 +158,8 @@ grade(context_parallel)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. See which rank never waits, and which calls could be on
-# their way earlier. To watch your own run, with the line that each rank is at:
+# their way earlier ([puzzle 12](p12_prefetch.ipynb) shows how). To watch your own run, with the line that each rank
+# is at:
 
 # %%
 play(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
@@ -180,9 +182,9 @@ play(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
 # sees. The last rank has (2n - 1)/n² of them, and the first 1/n²: {{last_share:word}} and {{first_share:word}} for
 # four ranks. At each gather the first waits for the last.
 #
-# Instead cut it into 2n slices, and give each rank one from the front and one from the back: slice r and slice 2n - 1
-# - r. What the one sees less, the other sees more, so all ranks have the same work. This order is called *zigzag*.
-# `inp.shard(i, 2 * n).combine(inp.shard(j, 2 * n))` makes one tensor of two slices. The same program takes
+# Instead cut it into 2n slices, and give each rank one from the front and one from the back: slice r and slice
+# 2n - 1 - r. What the one sees less, the other sees more, so all ranks have the same work. This order is called
+# *zigzag*. `inp.shard(i, 2 * n).combine(inp.shard(j, 2 * n))` makes one tensor of two slices. The same program takes
 # {{zigzag.time}} ticks in it instead of {{ours.time}}.
 #
 # ![Who attends to what, in order and in zigzag](picture:both_orders)

@@ -162,8 +162,8 @@ grade(ring_attention)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. Every hop can be on its way while a rank computes. To
-# watch your own run, with the line that each rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Every hop can be on its way while a rank computes
+# ([puzzle 12](p12_prefetch.ipynb) shows how). To watch your own run, with the line that each rank is at:
 
 # %%
 play(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
@@ -183,8 +183,8 @@ play(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
 # A gather in zigzag would take {{gathering.time}} ticks and {{gathering.memory}} elements here. So a ring has two
 # advantages. A rank holds {{slices_held:word}} slices of the keys and values at a time instead of all of them. And
 # what is on its way can hide behind what is computed. But it sends a little more. For keys and values of size S on n
-# ranks, puzzle 25 has two gathers and a reduce-scatter for each layer: `3 (n - 1)/n S` for each rank. The ring has n
-# - 1 hops forward; backward it has n - 1 of the keys and n of their gradient: `(3n - 2)/n S`.
+# ranks, puzzle 25 has two gathers and a reduce-scatter for each layer: `3 (n - 1)/n S` for each rank. The ring has
+# n - 1 hops forward; backward it has n - 1 of the keys and n of their gradient: `(3n - 2)/n S`.
 #
 # Hiding has an end. With twice the ranks a step has a quarter of the work, and a hop half the size. At the prices of
 # puzzle 25, with {{many}} ranks, such a ring takes {{ring_of_many.time:.1f}} ticks, and a gather that is made ahead
@@ -193,7 +193,7 @@ play(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
 # How much would a gather hold in a real model? In Llama 3 405B {{group}} heads of queries share one head of keys and
 # values. If each of its {{heads}} heads had its own, those of one layer would take {{gathered / BILLION:.1f}} GB for
 # {{tokens}} tokens (arXiv 2407.21783 has the sizes). With {{tensor}} ways of tensor parallel each GPU would gather
-# {{Fraction(1, int(tensor)):word}} of that, twice for each layer of its stage.
+# {{gathered / tensor / BILLION:.1f}} GB, twice for each layer of its stage.
 #
 # ### Ulysses
 #
@@ -307,7 +307,7 @@ async def hops_hidden(model: Model, again: float, in_order: bool = False) -> Mod
             await attended(layer)
         att = acts.pop(("att", layer))
         grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)
-        acts["kv"], home = acts.pop(("kv", layer)), None
+        acts["kv"], home, theirs_come = acts.pop(("kv", layer)), None, None
         for step in range(n):
             send = model.pass_to(after, acts["kv"]) if step < n - 1 else None
             come = model.receive(before) if send else None

@@ -9,6 +9,7 @@
 #
 # Here every other layer has {{experts_a_layer:word}} experts; the others are *dense*. `model.experts(layer)` is 8 or
 # 0. The weight of such a layer is its experts, one after the other, so shard `i` of `n` is a share of the experts.
+# These are methods of `model`:
 #
 # | call | what goes in | what comes out |
 # |---|---|---|
@@ -140,7 +141,8 @@ grade(expert_parallel)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. It asks in which order calls share a link, and what to
-# compute while tokens travel. To watch your own run, with the line that each rank is at:
+# compute while tokens travel ([puzzle 12](p12_prefetch.ipynb) shows how). To watch your own run, with the line that
+# each rank is at:
 
 # %%
 play(run(expert_parallel, ranks=4, layers=8, batches=4, experts=8, cost=uneven))
@@ -174,8 +176,8 @@ draw_tokens(there)
 # ### What it costs
 #
 # Write f and b for a forward and a backward of a dense layer, and a for an all-to-all. Write h for how much the
-# busiest rank has to compute, compared with the mean. A pair of layers, one dense and one with experts, takes f + h f
-# + 2a forward and b + h b + 2a backward. If the tokens were shared out evenly, h would be 1, and the same program
+# busiest rank has to compute, compared with the mean. A pair of layers, one dense and one with experts, takes f + h
+# f + 2a forward and b + h b + 2a backward. If the tokens were shared out evenly, h would be 1, and the same program
 # would take {{even.time}} ticks instead of {{ours.time}}.
 #
 # FSDP gathers the experts, and sends their gradients back in pieces: {{fsdp.time}} ticks and {{fsdp.memory}}

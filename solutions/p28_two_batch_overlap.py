@@ -53,7 +53,7 @@ PUZZLE = {
 # dense layers whole on every rank, and shard `r` of the experts on rank `r`.
 #
 # - {{ideas}}
-# - The operations are those of puzzle 27, and no others.
+# - `alltoall`, `expert` and `backward_expert` are allowed, as in puzzle 27.
 # - Other sizes are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
@@ -124,8 +124,9 @@ grade(two_batch_overlap)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. Look at what is left at the end of your schedule. To
-# watch your own run, with the line that each rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Look at what is left at the end of your schedule, and
+# could have been on its way ([puzzle 12](p12_prefetch.ipynb) shows how). To watch your own run, with the line that
+# each rank is at:
 
 # %%
 play(run(two_batch_overlap, ranks=4, layers=8, batches=8, experts=8, cost=far))
@@ -233,8 +234,8 @@ draw(run(updates_while_tokens_travel, ranks=4, layers=8, batches=8, experts=8, c
 #
 # How much is at stake? The experts of DeepSeek-V3 are on {{nodes_deepseek:word}} nodes, and for {{ratio:word}} second
 # of computing tokens travel for {{ratio:word}}. Its pre-training took {{hours / MILLION:.2f}} million GPU hours
-# ({{in_all / MILLION:.2f}} million in all). Had the GPUs waited, it would have been about {{hours * (1 + ratio) /
-# MILLION:.1f}} million.
+# ({{in_all / MILLION:.2f}} million in all). Had the GPUs waited, it would have been about
+# {{hours * (1 + ratio) / MILLION:.1f}} million.
 #
 # All-to-alls need GPU cores, too. Of the {{all_cores}} cores of each GPU, {{cores}} did nothing but send and receive
 # tokens.

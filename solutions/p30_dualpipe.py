@@ -215,8 +215,9 @@ grade(dualpipe)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. Not every backward has a forward beside it. To watch
-# your own run, with the line that each rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Not every backward has a forward beside it. (Beyond the
+# star, a sum can be on its way meanwhile; [puzzle 12](p12_prefetch.ipynb) shows how.) To watch your own run, with the
+# line that each rank is at:
 
 # %%
 play(run(dualpipe, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs))
@@ -242,10 +243,10 @@ play(run(dualpipe, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs)
 #
 # ### What a pair is
 #
-# A large part of a layer with experts is communication: tokens travel to their experts and home again, as in puzzle
-# 28. The forward of one micro-batch and the backward of another need nothing of each other, so the tokens of one
-# travel while the other is computed. How much that saves depends on the machine, so it is a price, `overlapped`. With
-# `Cost(overlapped=1)` the two take as long as the longer one. With `Cost(overlapped=0)` they take as long as one
+# A large part of a layer with experts is communication: tokens travel to their experts and home again, as in
+# puzzle 28. The forward of one micro-batch and the backward of another need nothing of each other, so the tokens of
+# one travel while the other is computed. How much that saves depends on the machine, so it is a price, `overlapped`.
+# With `Cost(overlapped=1)` the two take as long as the longer one. With `Cost(overlapped=0)` they take as long as one
 # after the other, and the plain answer takes {{plain.time}} ticks instead of {{whole.time}}.
 #
 # ### What it costs, and how to cut it in half

@@ -864,10 +864,10 @@ grade(repair_straggler)
 
 # %% [markdown] tags=["solution"]
 # The last rank had a micro-batch less than the others, and everyone waited for the first. Now the warm rank does
-# {{few}} micro-batches while the others do {{few + 1}}, and nobody waits: {{mended_dp.time}} ticks, as on four cool
-# ranks, which take {{cool_dp.time}}. A sum over micro-batches doesn't ask who has added which, so the model is the
-# same. With few micro-batches there is nothing to shift. If each rank has one, the step takes as long as on the
-# slowest, and loses {{one_each - 1:.1%}}.
+# {{few}} micro-batches while the others do {{few + 1}}, and nobody waits: {{mended_dp.time}} ticks, and on four cool
+# ranks it is {{cool_dp.time}}. A sum over micro-batches doesn't ask who has added which, so the model is the same.
+# With few micro-batches there is nothing to shift. If each rank has one, the step takes as long as on the slowest,
+# and loses {{one_each - 1:.1%}}.
 #
 # And a pipeline? 1F1B with four stages and {{many}} micro-batches loses {{piped[0] - 1:.1%}} if the warm rank has the
 # first stage, and {{piped[3] - 1:.1%}} if it has the last. It loses less than data parallel, because the warm rank
