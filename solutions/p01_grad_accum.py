@@ -1,12 +1,10 @@
 # %% [markdown]
 # # Puzzle 1: Gradient accumulation
 #
-# A layer of GPT-3 keeps {{KEPT / BILLION:.2f}} GB of activations for one sequence. Its {{GPT_LAYERS}} layers keep
-# {{GPT_LAYERS * KEPT / BILLION:.0f}} GB. And GPT-3 was trained on {{tokens / MILLION:.1f}} million tokens at a time
-# (arXiv 2005.14165), about {{round(sequences, -1)}} sequences of {{GPT_SEQUENCE}} tokens. If they all go through the
-# model together, that takes {{GPT_LAYERS * KEPT * sequences / 1e12:.0f}} TB.
+# In puzzle 0 all micro-batches went through the layers at once. So memory had to hold what all of them leave behind.
+# Do they have to go together?
 #
-# But who says that they have to? In this puzzle you run the same step in less memory.
+# ![The schedule of puzzle 0, with its peak at the loss](picture:all_at_once)
 
 # %%
 from drawing import draw
@@ -45,27 +43,25 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train on the same batch as in puzzle 0, to the same result, in the same time, but in less memory: one micro-batch
-# after the other. Each `forward` and each `backward` works on a single micro-batch.
+# Train on the same batch as in puzzle 0, in the same time and in less memory. Loading, the input and the hand-in are
+# given.
 #
-# The grader holds you to this: {{ideas}}
+# - {{ideas}}
+# - Each micro-batch counts once in the gradient of a layer. Gradients of the same layer are added with `+`, which takes
+#   no time.
 #
-# Target, for 2 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# Here every pass earns the star as well. (The same program earns the star of puzzle 0, too.)
-#
-# Gradients of one layer for different micro-batches are added with `+`. Adding takes no time, but no micro-batch may
-# be in both gradients.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 def grad_accum(model: Model) -> Model:
     """One step of training on one rank, in less memory."""
-    ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
     for mb in range(model.BATCHES):
         model.activations[0] = model.get_activation([mb])
+        ### BEGIN SOLUTION
         for layer in range(model.LAYERS):
             inp, weight = model.activations[layer], model.weights[layer]
             model.activations[layer + 1] = model.forward(layer, inp, weight)
@@ -83,8 +79,10 @@ def grad_accum(model: Model) -> Model:
         model.weights[layer], model.opt_states[layer] = model.update(
             layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
         )
-        model.set_final_weight(layer, model.weights[layer])
     ### END SOLUTION
+
+    for layer in range(model.LAYERS):
+        model.set_final_weight(layer, model.weights[layer])
     return model
 
 
@@ -92,25 +90,53 @@ def grad_accum(model: Model) -> Model:
 draw(run(grad_accum, ranks=1, layers=2, batches=4))
 
 # %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("grad_accum")
+# Right? Fast and small enough? At other sizes, too?
 grade(grad_accum)
 
 # %% [markdown]
-# ## Where real systems do this
+# ## When it passes
+#
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Here every pass earns it, and the same program earns the
+# star of puzzle 0.
+#
+# ### Why it matters
+#
+# A layer of GPT-3 keeps {{KEPT / BILLION:.2f}} GB of activations for one sequence. Its {{GPT_LAYERS}} layers keep
+# {{GPT_LAYERS * KEPT / BILLION:.0f}} GB. And GPT-3 was trained on {{tokens / MILLION:.1f}} million tokens at a time
+# (arXiv 2005.14165), which is about {{round(sequences, -1)}} sequences of {{GPT_SEQUENCE}} tokens. All together they
+# would take {{GPT_LAYERS * KEPT * sequences / 1e12:.0f}} TB.
+#
+# ### Where real systems do this
 #
 # Every training framework has this loop. You turn it on with an option such as `gradient_accumulation_steps`, or you
-# simply call `backward()` several times before one `step()`. Thanks to it you choose the batch size that trains best,
-# whether or not it fits into memory all at once.
+# call `backward()` several times before one `step()`. So you can choose the batch size that trains best, even if the
+# batch does not fit into memory.
 #
-# In our picture it costs nothing, because four micro-batches take four ticks in a layer, together or one by one. Very
-# small micro-batches leave a real GPU underused, so people pick the largest that fits.
+# In our picture it costs nothing: four micro-batches take four ticks in a layer, together or one by one. On a real GPU
+# very small micro-batches are slow, so people pick the largest that fits.
 #
-# Later it will matter *when* ranks share these gradients: after each micro-batch, or once, after the last. With
-# PyTorch's `no_sync()` they wait until the last: recorded with three layers and two micro-batches, PyTorch {{TORCH}}
-# makes {{synced}} sums with it, and {{every_time}} without (`tests/torch_truth/TABLE.md`). Puzzle 8 shows how much
-# that can save.
+# With several GPUs it also matters *when* they share these gradients: after each micro-batch, or once, after the last.
+# PyTorch's `no_sync()` waits for the last. With three layers and two micro-batches, PyTorch {{TORCH}} makes {{synced}}
+# sums with it and {{every_time}} without (`tests/torch_truth/TABLE.md`). Puzzle 8 shows how much that can save.
+
+# %% [markdown] tags=["solution"]
+# ### The picture of puzzle 0
+
+# %% tags=["solution"]
+from drawing import Figure
+
+
+def all_at_once(static: bool = False) -> Figure:
+    """Puzzle 0: the whole batch goes through the layers together."""
+    from solutions.p00_basic import basic
+
+    return draw(run(basic, ranks=1, layers=2, batches=4), title="puzzle 0", static=static)
+
 
 # %% tags=["figures"]
+from solutions.p00_basic import basic
+
+together = run(basic, **size)
 tokens = published(3.2e6, "arXiv 2005.14165")
 sequences = tokens / GPT_SEQUENCE
 every_time = recorded("DDP, 2 micro-batches, 3 layers", "all-reduces")

@@ -1,14 +1,18 @@
 # %% [markdown]
 # # Puzzle 2: Distributed data parallel
 #
-# Suppose one GPU trains a model with {{MODEL / BILLION}} billion parameters. One step, on {{tokens / MILLION:.0f}}
-# million tokens, takes it {{step / 60:.1f}} minutes: {{OPERATIONS}} operations for each parameter and token make
-# {{work / 1e17:.1f}} x 10¹⁷, and a GPU does about {{PER_SECOND / 1e14:.0f}} x 10¹⁴ a second. Half a million such
-# steps, enough for {{steps * tokens / 1e12:.0f}} trillion tokens, take {{round(steps * step / YEAR):word}} years. If
-# you could split the work over {{many}} GPUs, it would be done in {{steps * step / many / DAY:.1f}} days.
+# Four GPUs can train on four micro-batches at the same time. But an update needs the gradient of *all* of them. How
+# does every rank get it?
 #
-# The batch splits easily. Here are four ranks and four micro-batches, one for each. But an update needs the gradient
-# of *all* of them. How does every rank get it?
+# ![before and after an all-reduce](picture:allreduce)
+#
+# An **all-reduce** sums the gradients of all ranks, and every rank gets the sum. It takes {{cost.collective}} ticks:
+#
+# ```python
+# # before: grad knows this rank's micro-batch alone
+# grad = await model.allreduce(grad, layer)
+# # after: grad is the same on every rank, and knows all micro-batches
+# ```
 
 # %%
 from drawing import beside_target, compare, draw, draw_group, play
@@ -43,49 +47,69 @@ PUZZLE = {
         "exchanging a weight.",
         "Let each rank compute its own micro-batch only, and sum each layer once: all else takes time. In the "
         "loop of the backward pass, layer by layer: `backward`, `grad = await model.allreduce(grad, layer)`, "
-        "`update`, `set_final_weight`. That way only one gradient is in memory at a time.",
+        "`update`. That way only one gradient is in memory at a time.",
     ],
 }
 
 # %% [markdown]
-# ## A new tool: all-reduce
+# ## Your task
 #
-# `await model.allreduce(v, layer)` is a *collective*, a call that all ranks make together, for the same layer. Each
-# rank contributes a gradient `v`, and **every rank gets the sum**. The operation starts when the last rank arrives,
-# and takes {{cost.collective}} ticks.
+# Train one step on `model.RANKS` ranks. Each of them runs your function, and `model.rank` says which one it is.
+# Loading, the input and the hand-in are given.
 #
-# ![before and after an all-reduce](picture:allreduce)
+# - {{ideas}}
+# - Other sizes are tried, too, always with as many micro-batches as ranks.
 #
-# Here three ranks actually do it. The picture shows what each of them has before and after. Look at the micro-batches
-# (`mb`) below each gradient.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
-async def sum_of_all(model: Model) -> Model:
-    """Each rank makes the gradient of its own micro-batch, then all get the sum."""
-    model.weights[0], _ = model.load_weights(0)
+async def ddp(model: Model) -> Model:
+    """One step of training, the micro-batches spread over the ranks."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
     model.activations[0] = model.get_activation([model.rank])
-    model.grad_activations[1] = model.loss(
-        model.forward(0, model.activations[0], model.weights[0])
-    )
-    model.grad_weights["before"], _ = model.backward(
-        0, model.activations[0], model.grad_activations[1], model.weights[0]
-    )
-    model.grad_weights["after"] = await model.allreduce(model.grad_weights["before"], 0)
+
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.activations[layer + 1] = model.forward(
+            layer, model.activations[layer], model.weights[layer]
+        )
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
+        grad = await model.allreduce(grad, layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+    ### END SOLUTION
+
+    for layer in range(model.LAYERS):
+        model.set_final_weight(layer, model.weights[layer])
     return model
 
 
-draw_group(
-    {
-        f"rank {m.rank}": m.grad_weights
-        for m in run(sum_of_all, ranks=3, layers=1, batches=3).models
-    }
-)
+# %%
+draw(run(ddp, ranks=4, layers=2, batches=4))
+
+# %%
+# Right? Fast and small enough? At other sizes, too?
+grade(ddp)
 
 # %% [markdown]
-# ## Start now, fetch later
+# ## When it passes
 #
-# Your rank joins in as soon as you make the call. `await` only says when you want the result, and that may be later:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Most stars of this course begin with what comes next:
+# the network can work while the GPU computes.
+#
+# ### Optional: start now, fetch later
+#
+# A call such as `model.allreduce(grad, layer)` is on its way as soon as you make it. `await` only says when you want
+# the result, and that may be later:
 #
 # ```python
 # call = model.allreduce(grad, layer)  # it is on its way
@@ -93,13 +117,8 @@ draw_group(
 # grad = await call  # here it is; if it is not there yet, the rank waits
 # ```
 #
-# If there is enough work in between, the communication costs no extra time. Below are two programs. In each, the
-# ranks sum a gradient and run a forward that does not need the sum: the first program does one after the other, the
-# second both at once. Look at the all-reduces. In the second picture they are thin bars below the forwards: the
-# network works while the GPU computes. The price is memory: until you fetch the result, both the gradient you sent
-# and the sum to come take up memory. Compare the peaks in the table: {{at_once.memory}} and {{later.memory}}
-# elements. (`draw` shows such memory in gray, as *in flight*. *Hidden* is the time in which a rank communicates and
-# computes at once.)
+# Two programs do the same work. The first waits for a sum, and then runs a forward that does not need it. The second
+# starts the sum, runs the forward, and fetches the sum after it.
 
 
 # %%
@@ -131,68 +150,31 @@ async def wait_later(model: Model) -> Model:
 compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_later)])
 
 # %% [markdown]
-# ## Your task
+# In the second picture the all-reduces are thin bars below the forwards. They cost no time, because there is enough
+# work in between. They cost memory: {{later.memory}} elements instead of {{at_once.memory}}. Until you fetch the sum,
+# memory holds the gradient that you sent and the sum to come. (`draw` shows this memory in gray, as *in flight*, and
+# calls the time *hidden* in which a rank communicates and computes at once.)
 #
-# Train on 4 micro-batches with 4 ranks, one micro-batch on each. Your function is a coroutine now, so write `async
-# def`, and `await` every result that you need. `run` calls it on every rank. Every rank begins with
-# all weights and all optimizer states, and ends with all of them updated: a weight that is handed in with
-# `set_final_weight` need not be stored any more. `model.rank` tells you which rank you are,
-# `model.RANKS` how many ranks there are. There are always as many micro-batches as ranks.
-#
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks and 2 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
-# example of that, if you want it now.
-
+# To watch your own run step by step, with the line that each rank is at:
 
 # %%
-async def ddp(model: Model) -> Model:
-    """One step of training, the micro-batches spread over the ranks."""
-    ### BEGIN SOLUTION
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-
-    model.activations[0] = model.get_activation([model.rank])
-    for layer in range(model.LAYERS):
-        model.activations[layer + 1] = model.forward(
-            layer, model.activations[layer], model.weights[layer]
-        )
-    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
-
-    for layer in reversed(range(model.LAYERS)):
-        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-        grad, model.grad_activations[layer] = model.backward(
-            layer, inp, grad_out, model.weights[layer]
-        )
-        grad = await model.allreduce(grad, layer)
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, grad, model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-    ### END SOLUTION
-    return model
-
-
-# %%
-draw(run(ddp, ranks=4, layers=2, batches=4))
-
-# %%
-# The same run, step by step, with the line of your code that each rank is at. Press play, or use the arrow keys.
 play(run(ddp, ranks=4, layers=2, batches=4))
 
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("ddp")
-grade(ddp)
+# %% [markdown]
+# ### Why it matters
+#
+# Suppose one GPU trains a model with {{MODEL / BILLION}} billion parameters. A step on {{tokens / MILLION:.0f}}
+# million tokens takes {{OPERATIONS}} operations for each parameter and token, which makes {{work / 1e17:.1f}} x 10¹⁷.
+# At about {{PER_SECOND / 1e14:.0f}} x 10¹⁴ operations a second, the GPU needs {{step / 60:.1f}} minutes for it. Half a
+# million such steps, enough for {{steps * tokens / 1e12:.0f}} trillion tokens, take
+# {{round(steps * step / YEAR):word}} years. Split over {{many}} GPUs, they take {{steps * step / many / DAY:.1f}} days.
 
 # %% [markdown] tags=["solution"]
-# ## Faster: sum while computing
+# ### Faster: sum while computing
 #
-# While the sum for one layer is on its way, the layer before it can be computed. That takes {{overlap.time}} ticks
-# and all the memory of the target, {{overlap.memory}} elements, because some gradients are in flight while others are
-# being made. No program is faster: a rank that makes all its updates itself computes for {{bounds.time}} ticks.
+# While the sum for one layer is on its way, the layer before it can be computed. That takes {{overlap.time}} ticks and
+# {{overlap.memory}} elements, because some gradients are in flight while others are being made. No program is faster:
+# a rank that makes all its updates itself computes for {{bounds.time}} ticks.
 
 
 # %% tags=["solution"]
@@ -228,10 +210,10 @@ async def ddp_overlap(model: Model) -> Model:
 draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 
 # %% [markdown] tags=["solution"]
-# ## The same for R2, R3 and R9
+# ### The same for R2, R3 and R9
 #
-# Where a rank has several micro-batches, one after the other, the sums can begin in the last backward pass, which takes
-# memory, or each under the update of the layer above.
+# Here a rank has several micro-batches, one after the other. The sums can begin in the last backward pass, which takes
+# memory. Or each can run under the update of the layer above.
 
 
 # %% tags=["solution"]
@@ -282,12 +264,11 @@ sums_in_the_last_backward = partial(sums_behind, early=True)
 sums_under_updates = partial(sums_behind, early=False)
 
 # %% [markdown] tags=["solution"]
-# ## As PyTorch does it
+# ### As PyTorch does it
 #
 # PyTorch's DDP starts its sums in the same order, but its optimizer begins only when *all* of them have arrived. With
-# one loop more, the program does the same: {{pytorch.time}} ticks and {{pytorch.memory}} elements. Both programs
-# above update earlier than PyTorch would. The first does so after each sum, the second while the last sum is on its
-# way.
+# one loop more, the program does the same: {{pytorch.time}} ticks and {{pytorch.memory}} elements. Both programs above
+# update earlier than PyTorch would.
 
 
 # %% tags=["solution"]
@@ -325,32 +306,17 @@ async def ddp_as_pytorch(model: Model) -> Model:
 draw(run(ddp_as_pytorch, ranks=4, layers=2, batches=4))
 
 # %% [markdown]
-# ## Why not the obvious way?
+# ### Why not the obvious way?
 #
-# There is a more obvious way to share a batch, and for years it was the one that people met first: PyTorch's
-# `DataParallel`. One process drives all GPUs, and the model lives on the first of them. In each step, rank 0
+# There is a more obvious way to share a batch, and for years people met it first: PyTorch's `DataParallel`. One
+# process drives all GPUs, and the model lives on the first of them. In each step, rank 0
 #
 # - sends its weights to all the others, and one micro-batch to each,
 # - collects their outputs, computes the losses, and sends each rank the gradient of its output,
 # - sums the weight gradients that they send back, and updates its model. The copies on the others are thrown away.
 #
-# Here it is, message by message, side by side with your `ddp`. (`pass_to(rank, v)` sends a tensor to one rank, and
-# that rank gets it with `receive(src)`; puzzle 5 is about them.) Look at the row of rank 0: it handles every message
-# itself, one after the other, while the others wait. So the time grows with the number of ranks. `DataParallel` takes
-# {{of[4].time}} ticks on 4 ranks, {{of[8].time}} on {{eight}} and {{of[16].time}} on {{sixteen}}, where `ddp` takes
-# {{ours.time}} each time. (Our all-reduce of a layer takes {{cost.collective}} ticks for any number of ranks, however
-# large the layer is, and a whole weight or gradient in a message takes {{cost.collective}} ticks for each rank that
-# there is, so that no messages are cheaper than a collective. With `RingCost`, a price list in which sizes count, {{sixteen}} ranks take
-# {{by_size[0].time:.1f}} ticks with `DataParallel` and {{by_size[1].time:.1f}} with `ddp`.)
-#
-# Rank 0 also runs out of memory first, because everything that the others send piles up there: {{of[4].memory}}
-# elements on 4 ranks and {{of[16].memory}} on {{sixteen}}. In our own `ddp`, which waits for each sum, no rank holds
-# more than {{ours.memory}} in either case. In DDP no rank is special. Each keeps its own copy of the model, so
-# weights and outputs never travel, and the all-reduce spreads the adding over all ranks.
-#
-# (PyTorch sends the weights in one broadcast, not one message after the other. It also drives all GPUs from one
-# Python process, where only one thread runs at a time, and its documentation recommends DDP even for a single
-# machine.)
+# Here it is, message by message, beside your `ddp`. (`pass_to(rank, v)` sends a tensor to one rank, which gets it with
+# `receive(src)`. Puzzle 5 is about them.)
 
 
 # %%
@@ -408,47 +374,64 @@ sizes = {"ranks": 4, "layers": 2, "batches": 4}
 compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", "DDP"])
 
 # %% [markdown]
-# ## Where real systems do this
+# Rank 0 handles every message itself, one after the other, while the others wait. So the time grows with the number of
+# ranks:
 #
-# This is PyTorch's `DistributedDataParallel`. It goes beyond the target, towards the star: while one layer's gradient
-# is summed, it already runs the backward of the next layer down. (For the star you also have to update while a sum is
-# on its way.) That takes more memory than waiting for each sum, and less time. (You can solve this puzzle in
-# {{ours.memory}} elements or in {{overlap.time}} ticks, but no program does both: nobody is as small and as fast, so
-# here you trade memory for time. The star asks for time.)
+# | ranks | 4 | {{eight}} | {{sixteen}} |
+# |---|---|---|---|
+# | `DataParallel`, ticks | {{of[4].time}} | {{of[8].time}} | {{of[16].time}} |
+# | `ddp`, ticks | {{ours.time}} | {{ours.time}} | {{ours.time}} |
 #
-# DDP does not sum layer by layer. It sums in *buckets* of about {{bucket:.0f}} MB (the first is {{first_bucket:.0f}} MB, so
-# that the sums start early), because every call has a latency and many small tensors would mean many calls.
+# (On our machine a collective takes {{cost.collective}} ticks, whatever its size. A weight in a message takes
+# {{cost.collective}} ticks times the number of ranks: otherwise messages would be cheaper than collectives. `RingCost`
+# is a price list in which sizes count. With it, {{sixteen}} ranks take {{by_size[0].time:.1f}} ticks with
+# `DataParallel` and {{by_size[1].time:.1f}} with `ddp`.)
 #
-# We have recorded what PyTorch {{TORCH}} starts, in which order (`tests/torch_truth/TABLE.md`). Layers of {{bucket:.0f}}
-# MB and more are a bucket each, and on this machine that order takes {{pytorch.time}} ticks and {{pytorch.memory}}
-# elements. To wait for each sum and update at once, as you may have done, takes more time and less memory,
-# {{ours.time}} ticks and {{ours.memory}} elements, but it is not what DDP does: DDP keeps all gradients until the
-# last is summed, and then updates. Forty layers of {{first_bucket:.0f}} MB are summed in {{len(forty):word}} buckets, of
-# {{forty[0]}}, {{forty[1]}} and {{forty[2]}} layers. `python -m lib run my_ddp.py:ddp --like torch` shows your
-# program beside PyTorch's order.
+# Rank 0 also runs out of memory first, because everything that the others send piles up there: {{of[4].memory}}
+# elements on 4 ranks, and {{of[16].memory}} on {{sixteen}}. With a `ddp` that waits for each sum, no rank holds more
+# than {{ours.memory}} in either case. In DDP no rank is special. Weights and outputs never travel, and the all-reduce
+# spreads the adding over all ranks.
 #
-# On real links the price of an all-reduce depends on how much is sent. In the usual algorithm the ranks form a ring,
-# and each passes pieces of the gradient on to its neighbor. In all, each of n ranks sends 2(n - 1)/n times the
-# gradient: less than twice its size, however many ranks there are.
+# (PyTorch sends the weights in one broadcast, not one message after the other. It also drives all GPUs from one Python
+# process, where only one thread runs at a time. Its documentation recommends DDP even for a single machine.)
 #
-# So the ranks share the work now, but not the memory: every rank still keeps everything, {{TRAINED}} bytes for each
-# parameter. The model of {{MODEL / BILLION}} billion parameters takes {{trained(MODEL) / BILLION}} GB on *every* GPU.
-# The next two puzzles are about that.
-
-# %% [markdown]
-# ## On real GPUs
+# ### Where real systems do this
 #
-# The machine of this course counts ticks and elements. With the prices of a real model on a real cluster it counts
-# seconds and bytes, and the function stays as it is. From here on every puzzle ends with what its solution would
-# take. Here the backward pass computes again what is inside a layer, instead of keeping it (puzzle 11). So memory
-# holds little else than weights, gradients and states.
+# This is PyTorch's `DistributedDataParallel`. While one layer's gradient is summed, it already runs the backward of the
+# next layer down. That takes less time than waiting for each sum, and more memory. You can solve this puzzle in
+# {{ours.memory}} elements or in {{overlap.time}} ticks, but no program does both. The star asks for time, and so you
+# also have to update while a sum is on its way.
+#
+# DDP sums in *buckets* of about {{bucket:.0f}} MB, not layer by layer, because every call has a latency and many small
+# tensors would mean many calls. The first bucket is {{first_bucket:.0f}} MB, so that the sums start early.
+#
+# We have recorded what PyTorch {{TORCH}} starts, in which order (`tests/torch_truth/TABLE.md`). Layers of
+# {{bucket:.0f}} MB and more are a bucket each. In that order this puzzle takes {{pytorch.time}} ticks and
+# {{pytorch.memory}} elements, since DDP keeps all gradients until the last is summed, and then updates. If you wait for
+# each sum and update at once, it takes {{ours.time}} ticks and {{ours.memory}} elements. Forty layers of
+# {{first_bucket:.0f}} MB are summed in {{len(forty):word}} buckets, of {{forty[0]}}, {{forty[1]}} and {{forty[2]}}
+# layers. `python -m lib run my_ddp.py:ddp --like torch` shows your program beside PyTorch's order.
+#
+# On real links the price of an all-reduce depends on how much is sent. Usually the ranks form a ring, and each passes
+# pieces of the gradient on to its neighbor. In all, each of n ranks sends 2(n - 1)/n times the gradient: less than
+# twice its size, however many ranks there are.
+#
+# So the ranks share the work now, but not the memory. Every rank keeps {{TRAINED}} bytes for each parameter. The model
+# of {{MODEL / BILLION}} billion parameters takes {{trained(MODEL) / BILLION}} GB on *every* GPU. The next two puzzles
+# are about that.
+#
+# ### On real GPUs
+#
+# With the prices of a real model on a real cluster, the machine counts seconds and bytes, and the function stays as it
+# is. From here on every puzzle ends with what its solution would take. Here the backward pass computes again what is
+# inside a layer, instead of keeping it (puzzle 11). So memory holds little else than weights, gradients and states.
 #
 # ![What a step takes](picture:priced)
 #
 # This is why nobody trains such a model that way: every GPU holds all weights, all gradients and all states. (MFU is
-# the part of what the GPUs could compute that the model itself needs; what is computed again does not count.) The next
-# cell is the same with your function. Take another model, another cluster, or more ranks: `lib.real` has some of each,
-# and docs/real-machines.md says how far such figures can be trusted.
+# the part of the GPUs' computing power that goes into the model. What is computed again does not count.) The next cell
+# is the same with your function. Take another model, another cluster, or more ranks: `lib.real` has some of each, and
+# docs/real-machines.md says how far you can trust such figures.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report

@@ -1,13 +1,18 @@
 # %% [markdown]
 # # Puzzle 3: Weight-sharded data parallel
 #
-# {{GPUS}} GPUs of {{CARD}} GB have {{GPUS * CARD / 1000:.1f}} TB of memory between them. With data parallel they
-# still cannot train a model of {{MODEL / BILLION}} billion parameters: each of them needs {{TRAINED}} bytes x
-# {{MODEL / BILLION}} billion = {{trained(MODEL) / BILLION}} GB. They store {{GPUS}} copies of the same weights and
-# the same optimizer states.
+# In puzzle 2 four ranks store four identical copies of every weight and optimizer state. Do we need them?
 #
-# Here are six layers on four ranks, so most of the memory goes to weights and states. Four identical copies. Do we
-# need them?
+# ![before and after an all-gather](picture:allgather)
+#
+# `load_weights(layer, r, n)` loads a **shard**: piece `r` of `n` equal pieces, counted from 0. An **all-gather** joins
+# the shards of all ranks. It takes {{cost.collective}} ticks:
+#
+# ```python
+# # before: model.weights[layer] is shard `model.rank` of the weight
+# weight = await model.allgather(model.weights[layer], layer)
+# # after: weight is whole, on every rank
+# ```
 
 # %%
 from drawing import beside_target, draw, draw_group, play
@@ -49,61 +54,27 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: shards and all-gather
-#
-# `load_weights(layer, shard, total)` returns one *shard* of a weight and of its optimizer state: piece number
-# `shard`, counted from 0, of `total` equal pieces. It takes 1/total of the memory. (To load all of it and cut it at
-# once, `weight.shard(0, 4)`, is the same: a piece counts as loaded when it is stored or used.)
-#
-# `await model.allgather(v, layer)` is a collective that joins pieces. Each rank brings its shard, and
-# {{cost.collective}} ticks later **every rank gets the whole**. In the picture, the filled part is what a rank has.
-#
-# ![before and after an all-gather](picture:allgather)
-#
-# Here three ranks do it.
-
-
-# %%
-async def join(model: Model) -> Model:
-    """Each rank has one shard, then all have the whole."""
-    model.weights["before"], _ = model.load_weights(0, model.rank, model.RANKS)
-    model.weights["after"] = await model.allgather(model.weights["before"], 0)
-    return model
-
-
-draw_group({f"rank {m.rank}": m.weights for m in run(join, ranks=3, layers=1).models})
-
-# %% [markdown]
 # ## Your task
 #
-# As in puzzle 2, each rank trains on its own micro-batch. But rank `r` loads only shard `r` of `RANKS` of every
-# weight and of every state, and gathers a whole weight to use it.
-# It ends with its shards updated: the weights handed in with `set_final_weight`, the states in `opt_states`. Gradients
-# may be whole.
+# Train one step as in puzzle 2. Loading, the input and the hand-in are given.
 #
-# `forward` and `backward` need a whole weight. `update` needs a weight and a state with the same shards, and a
-# gradient that has at least those shards (a whole one will do). Remember that a tensor in a local variable lives
-# until the next operation, which may use it; after that it is gone, unless you have stored it.
+# - {{ideas}}
+# - Rank `r` begins and ends with shard `r` of `RANKS` of every weight and optimizer state.
+# - `forward` and `backward` read a whole weight. `update` takes your shards, with a whole gradient, and returns shards.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
-# example of that, if you want it now.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
 async def wsdp(model: Model) -> Model:
     """Data parallel, with weights and optimizer states in shards."""
-    ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(
             layer, model.rank, model.RANKS
         )
-
     model.activations[0] = model.get_activation([model.rank])
+
+    ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
         weight = await model.allgather(model.weights[layer], layer)
         model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
@@ -117,8 +88,10 @@ async def wsdp(model: Model) -> Model:
         model.weights[layer], model.opt_states[layer] = model.update(
             layer, grad, model.weights[layer], model.opt_states[layer]
         )
-        model.set_final_weight(layer, model.weights[layer])
     ### END SOLUTION
+
+    for layer in range(model.LAYERS):
+        model.set_final_weight(layer, model.weights[layer])
     return model
 
 
@@ -126,15 +99,37 @@ async def wsdp(model: Model) -> Model:
 draw(run(wsdp, ranks=4, layers=6, batches=4))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(wsdp, ranks=4, layers=6, batches=4))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("wsdp")
+# Right? Fast and small enough? At other sizes, too?
 grade(wsdp)
 
+# %% [markdown]
+# ## When it passes
+#
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants gathers that are on their way while a rank
+# computes: "start now, fetch later", as in [puzzle 2](p02_ddp.ipynb). To watch your own run, with the line that each
+# rank is at:
+
+# %%
+play(run(wsdp, ranks=4, layers=6, batches=4))
+
+# %% [markdown]
+# ### Why it matters
+#
+# {{GPUS}} GPUs of {{CARD}} GB have {{GPUS * CARD / 1000:.1f}} TB of memory between them. Yet with data parallel they
+# cannot train a model of {{MODEL / BILLION}} billion parameters. Each of them needs {{TRAINED}} bytes for each
+# parameter, which makes {{trained(MODEL) / BILLION}} GB. They store {{GPUS}} copies of the same weights and the same
+# optimizer states.
+#
+# ### Two things to know
+#
+# A shard counts as loaded when you store it or use it. So you may also load a whole weight and cut it at once, with
+# `weight.shard(r, n)`.
+#
+# `update` needs a weight and a state with the same shards. The gradient may have more than these shards. Here it is
+# whole.
+
 # %% [markdown] tags=["solution"]
-# ## Faster: gather ahead
+# ### Faster: gather ahead
 #
 # If you start a gather one layer early, it is done when that layer begins. The forward pass has room for a second
 # weight, because the activations have not piled up yet. And the weight of the last layer is used last in the forward
@@ -176,12 +171,12 @@ async def wsdp_prefetch(model: Model) -> Model:
 draw(run(wsdp_prefetch, ranks=4, layers=6, batches=4))
 
 # %% [markdown] tags=["solution"]
-# ## The star: calls under updates
+# ### The star: calls under updates
 #
-# In the backward pass there is no room for the next weight during a backward: activations still fill the memory. But an
+# In the backward pass activations fill the memory, and there is no room for the next weight during a backward. But an
 # update takes time as well. When the sum of a layer is there, start the next gather and then update. (At the top layer
-# there is no room for that either.) And by the time that layer 1 comes, enough activations have gone for a gradient on
-# its way, so its sum can be awaited after the last backward. That takes {{under.time}} ticks, in the same memory.
+# there is no room for that either.) By the time that layer 1 comes, enough activations have gone. So its sum can be
+# awaited after the last backward. That takes {{under.time}} ticks, in the same memory.
 
 
 # %% tags=["solution"]
@@ -230,30 +225,27 @@ async def wsdp_under_updates(model: Model) -> Model:
 draw(run(wsdp_under_updates, ranks=4, layers=6, batches=4))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # Shard what you only *store*; gather it for the moment you *use* it. That is the idea behind ZeRO (arXiv 1910.02054).
-# ZeRO has three stages. Stage 1 shards the optimizer states, stage 2 the gradients as well, and stage 3 even the
-# weights. You sharded weights and states and left the gradients whole, which is none of the three: it is a stepping
-# stone.
+# ZeRO has three stages. Stage 1 shards the optimizer states, stage 2 also the gradients, and stage 3 also the weights.
+# You sharded weights and states and left the gradients whole. That is none of the three: it is a stepping stone.
 #
 # Sharding just the optimizer states already gives the biggest saving. Of the {{TRAINED}} bytes for each parameter,
 # {{STATE}} belong to the optimizer. So with stage 1 on N ranks, each rank needs {{WEIGHT + GRADIENT}} + {{STATE}}/N
 # bytes for each parameter.
 #
 # Real systems *prefetch*: they start a gather before its result is needed, so that it runs while the GPU computes.
-# You can do that here, too. Start with `ahead = model.allgather(...)`, compute something else, then `await ahead`.
-
-# %% [markdown]
-# ## On real GPUs
+#
+# ### On real GPUs
 #
 # The same model and the same GPUs as in puzzle 2, in seconds and bytes.
 #
 # ![What a step takes](picture:priced)
 #
-# Weights, gradients and states are divided by {{priced.ranks}} now, and it fits. Most of what is in memory at the
-# peak is the loss: for each of {{LLAMA_3_8B.sequence}} tokens it takes a number for each of {{LLAMA_3_8B.vocabulary}}
-# words, several times over.
+# Weights, gradients and states are divided by {{priced.ranks}} now, and it fits. The loss takes most of the memory at
+# the peak: for each of {{LLAMA_3_8B.sequence}} tokens it has a number for each of {{LLAMA_3_8B.vocabulary}} words,
+# several times over.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report

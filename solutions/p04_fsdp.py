@@ -106,7 +106,8 @@ grade(fsdp)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants calls that are on their way while a rank
-# computes; [puzzle 12](p12_prefetch.ipynb) shows how. To watch your own run, with the line that each rank is at:
+# computes: "start now, fetch later", as in [puzzle 2](p02_ddp.ipynb). To watch your own run, with the line that each
+# rank is at:
 
 # %%
 play(run(fsdp, ranks=4, layers=6, batches=4))
@@ -114,27 +115,25 @@ play(run(fsdp, ranks=4, layers=6, batches=4))
 # %% [markdown]
 # ### Where it pays
 #
-# With one micro-batch for each rank, a gradient is used as soon as it is summed, and it hardly matters whether it is
-# whole or a quarter. Now give every rank **two** micro-batches, one after the other. The summed gradients of the
-# first have to wait for those of the second, and all six layers wait together. Here are two programs that differ in
-# one word. The first says `allreduce`, and six whole gradients are waiting. (Only rank 0 is drawn; the other three do
-# the same at the same time.)
+# With one micro-batch for each rank, a gradient is used as soon as it is summed. Then it hardly matters whether it is
+# whole or a quarter. Now give every rank **two** micro-batches, one after the other. The sums of the first have to wait
+# for those of the second, in all six layers. Here are two programs that differ in one word. The first says `allreduce`,
+# and six whole gradients wait. (The pictures show rank 0. The others do the same.)
 #
 # ![All-reduce, two micro-batches a rank](picture:with_all_reduce)
 #
-# The second says `scatterreduce`, and six quarters are waiting:
+# The second says `scatterreduce`, and six quarters wait:
 #
 # ![Reduce-scatter, two micro-batches a rank](picture:with_reduce_scatter)
 #
-# Compare the weight gradients in the two memory charts, from tick {{half}} on, while the second micro-batch runs. The
-# peaks are {{whole.memory}} and {{pieces.memory}} elements, and the second is exactly this puzzle's target, now with
-# twice as many micro-batches.
+# Compare the weight gradients in the two memory charts, from tick {{half}} on. The peaks are {{whole.memory}} and
+# {{pieces.memory}} elements. The second is exactly this puzzle's target, now with twice as many micro-batches.
 #
-# The ticks are the same only because every collective on our machine has the same price. Think of what an all-reduce
-# does: every rank ends with the whole sum. A reduce-scatter leaves every rank with a piece of the sum, and an
-# all-gather makes pieces whole. So **an all-reduce is a reduce-scatter followed by an all-gather**. On real links,
-# where the price depends on how much is sent, an all-reduce costs as much as the two together. `RingCost` is a price
-# list of that kind. Here four ranks sum a gradient both ways:
+# Both take the same time, but only because every collective on our machine has the same price. An all-reduce leaves the
+# whole sum on every rank. A reduce-scatter leaves a piece of it on each, and an all-gather joins the pieces. So **an
+# all-reduce is a reduce-scatter followed by an all-gather**. On real links the price depends on how much is sent, and
+# an all-reduce costs as much as the two together. `RingCost` is a price list of that kind. Here four ranks sum a
+# gradient both ways:
 
 
 # %%
@@ -158,25 +157,24 @@ async def two_halves(model: Model) -> Model:
 draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, bandwidth=655_360)))
 
 # %% [markdown]
-# At such prices the two programs with eight micro-batches no longer take the same time: {{dear.time}} ticks with
-# all-reduces, and still {{cheap.time}} with reduce-scatters. The extra {{dear.time - cheap.time}} ticks are spent on
-# all-gathers of gradients that no rank needs whole. That is the insight of ZeRO: **take the all-reduce apart, and
-# update between its halves.** Reduce-scatter the gradients, update your piece, all-gather the *weights*. That sends
-# no more bytes than data parallel, and each rank keeps only its share of the gradients and states. (FSDP gathers the
-# weights once more, for the backward pass. That is the price of sharding the weights as well as the gradients and
-# states.)
+# At such prices the two programs with eight micro-batches take {{dear.time}} ticks with all-reduces, and still
+# {{cheap.time}} with reduce-scatters. The other {{dear.time - cheap.time}} ticks go into all-gathers of gradients that
+# no rank needs whole. That is the insight of ZeRO: **take the all-reduce apart, and update between its halves.**
+# Reduce-scatter the gradients, update your piece, all-gather the *weights*. That sends no more bytes than data
+# parallel, and each rank keeps only its share of the gradients and states. (FSDP gathers the weights once more, for the
+# backward pass. That is the price of sharding them, too.)
 
 # %% [markdown]
 # ### How much to gather at once
 #
-# You gathered one layer at a time. You don't have to. PyTorch calls layers that are gathered together a *unit*: one
-# call brings all their weights, and after their backward one call sums all their gradients. We ran this puzzle with
-# 1, 2, {{some[2]}} and 6 layers in a unit. The weights of the last unit stay whole from the forward to the backward
-# pass, because they are needed again at once.
+# You gathered one layer at a time. PyTorch calls layers that are gathered together a *unit*: one call brings all their
+# weights, and after their backward one call sums all their gradients. We ran this puzzle with 1, 2, {{some[2]}} and 6
+# layers in a unit. The weights of the last unit stay whole from the forward to the backward pass, because they are
+# needed again at once.
 #
-# Look at two price lists. On the first, the default, you pay {{cost.collective}} ticks for every layer in a call: a
-# call with two layers costs {{2 * cost.collective}}, and sharing a call saves nothing. On the second, a layer still
-# costs {{cost.collective}}, but each *call* costs another {{latency}} for its latency, as happens with small layers.
+# There are two price lists. On the first, the default, every layer in a call costs {{cost.collective}} ticks, so
+# sharing a call saves nothing. On the second, each *call* costs another {{latency}} ticks for its latency, as happens
+# with small layers.
 #
 # | layers in a unit | calls | peak memory | ticks | ticks, with latency |
 # |---|---|---|---|---|
@@ -188,23 +186,23 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # ![Units of one to six layers as points of time and memory, without latency and with it](picture:units)
 #
 # The line on the left is without latency, the one on the right with it. Large units save calls and pay in memory: all
-# their weights are whole at the same time, and so are their gradients. Without latency the only gain is that the last
-# unit is not gathered a second time. With latency, going from one layer to two saves {{late[0].time - late[1].time}}
-# ticks for {{late[1].memory - late[0].memory}} elements; going from three to six saves only
-# {{late[2].time - late[3].time}} ticks and costs {{late[3].memory - late[2].memory}} elements,
+# their weights are whole at the same time, and so are their gradients. Without latency you gain only that the last unit
+# is not gathered a second time. With latency, going from one layer to two saves {{late[0].time - late[1].time}} ticks
+# for {{late[1].memory - late[0].memory}} elements. Going from three to six saves only
+# {{late[2].time - late[3].time}} ticks for
 # {{Fraction(late[3].memory - late[2].memory, late[1].memory - late[0].memory):word}} times as much memory.
 #
 # PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
 # the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with {{LLAMA / BILLION}}
-# billion parameters is {{WEIGHT * LAYER / BILLION:.2f}} GB. Over NVLink, the fast link between the GPUs of one node,
-# at {{IN_NODE}} GB/s, it takes {{WEIGHT * LAYER / IN_NODE / MILLION:.1f}} ms to gather, so the latency of a call
-# hardly matters. And two such blocks fit into memory, as they must if the next one is to be gathered ahead. For
-# models with many small layers, `size_based_auto_wrap_policy` groups layers until a unit has {{auto / MILLION}}
-# million parameters. If you forget to make units of the blocks (to *wrap* them), the whole model is a single unit, as
-# in the last row, and all {{LLAMA * WEIGHT / BILLION}} GB of its weights are on each GPU at once.
+# billion parameters is {{WEIGHT * LAYER / BILLION:.2f}} GB. NVLink, the fast link in a node, carries {{IN_NODE}} GB/s
+# and gathers it in {{WEIGHT * LAYER / IN_NODE / MILLION:.1f}} ms, so the latency of a call hardly matters. And two such
+# blocks fit into memory, as they must if the next one is to be gathered ahead. For many small layers,
+# `size_based_auto_wrap_policy` groups layers until a unit has {{auto / MILLION}} million parameters. If you forget to
+# make units of the blocks (to *wrap* them), the whole model is a single unit, as in the last row. Then all
+# {{LLAMA * WEIGHT / BILLION}} GB of its weights are on each GPU at once.
 
 # %% [markdown] tags=["solution"]
-# ## Two micro-batches a rank
+# ### Two micro-batches a rank
 #
 # The two programs in the pictures, in one: `reduce` is the name of the collective that sums the gradients.
 
@@ -270,11 +268,11 @@ both = [summed_by(reduce, by_size) for reduce in ("allreduce", "scatterreduce")]
 compare(*both, titles=["all-reduce", "reduce-scatter"])
 
 # %% [markdown] tags=["solution"]
-# ## Units
+# ### Units
 #
-# The program of the table. A call on our machine is for one layer, so it is the price list that makes one call of
-# those of a unit: the first layer pays the latency for all. (The network does calls that are made together one after
-# the other, so this takes as long as a single call.)
+# The program of the table. A call on our machine is for one layer. So the price list makes one call of those of a unit:
+# the first layer pays the latency for all. (The network does calls that are made together one after the other, so this
+# takes as long as a single call.)
 
 
 # %% tags=["solution"]
@@ -370,14 +368,14 @@ def units(static: bool = False) -> Figure:
 compare(*[in_units(unit, latency=True) for unit in (1, 2, 3, 6)], titles=["1", "2", "3", "6"])
 
 # %% [markdown] tags=["solution"]
-# ## As far as we know
+# ### The fastest that we know
 #
-# In the backward pass a weight can be gathered before the backward of the layer that comes first (`b`), after it but
-# before its gradient is summed (`a`), or behind that sum (`s`), where it runs under an update. And a sum can be awaited
-# one layer later. `a` and `b` take room, and so does a sum that is awaited later. There is more room the farther the
-# backward pass has come, since activations go. So one or two layers at the top take `s` and wait for their sums, the
-# next takes `b`, since no sum is under way beside it, and the others take `a`. These settings take the ticks in their
-# names. Of all that we have tried, none takes as few in less memory.
+# In the backward pass a weight can be gathered before the backward of the layer above (`b`), after it but before its
+# gradient is summed (`a`), or behind that sum (`s`), where it runs under an update. And a sum can be awaited one layer
+# later. `a` and `b` take room, and so does a sum that is awaited later. There is more room the farther the backward
+# pass has come, since activations go. So one or two layers at the top take `s` and wait for their sums. The next takes
+# `b`, since no sum is under way beside it, and the others take `a`. These settings take the ticks in their names. Of
+# all that we have tried, none takes as few in less memory.
 
 
 # %% tags=["solution"]
@@ -442,7 +440,7 @@ fsdp_in_15_9 = partial(fsdp_overlapped, gathers="ssba", waits=2)
 draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # This is ZeRO's stage 3, and PyTorch's FSDP with `FULL_SHARD`. The weights, gradients and optimizer states that a
 # rank keeps are now divided by the number of ranks. For {{MODEL / BILLION}} billion parameters and {{GPUS}} ranks, in
@@ -452,34 +450,33 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # |---|---|---|---|
 # | {{trained(MODEL) / BILLION}} | {{MODEL / BILLION * (WEIGHT + GRADIENT + STATE / GPUS):.1f}} | {{MODEL / BILLION * (WEIGHT + kept / GPUS):.1f}} | {{MODEL / BILLION * TRAINED / GPUS:.1f}} |
 #
-# A program that waits for each call makes the same calls as PyTorch's `fully_shard`, but not in the same order. For
-# six layers PyTorch {{TORCH}} starts {{recorded(fully, "all-gathers")}} gathers and
-# {{recorded(fully, "reduce-scatters")}} reduce-scatters, as you do, and starts the next gather *before* the backward
-# of the layer above it. In that order, with the forward pass gathering ahead, too, this puzzle takes {{ahead.time}}
-# ticks and {{ahead.memory}} elements instead of {{ours.time}} and {{ours.memory}}: puzzle 12 is about it. `python -m
-# lib run my_fsdp.py:fsdp --like torch` shows where your program first differs. One trap: `fully_shard` on every
-# block, but not on the model itself, frees no block after its forward. There are
-# {{recorded(unwrapped, "all-gathers")}} gathers then, and all weights are whole at once. (The recordings are in
+# PyTorch's `fully_shard` makes the same calls as a program that waits for each, but in another order. For six layers
+# PyTorch {{TORCH}} starts {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}}
+# reduce-scatters, as you do, and starts the next gather *before* the backward of the layer above it. In that order,
+# with the forward pass gathering ahead, too, this puzzle takes {{ahead.time}} ticks and {{ahead.memory}} elements
+# instead of {{ours.time}} and {{ours.memory}}: puzzle 12 is about it. `python -m lib run my_fsdp.py:fsdp --like torch`
+# shows where your program first differs.
+#
+# There is a trap: `fully_shard` on every block, but not on the model itself, frees no block after its forward. Then
+# there are {{recorded(unwrapped, "all-gathers")}} gathers, and all weights are whole at once. (The recordings are in
 # `tests/torch_truth/TABLE.md`.)
 #
-# PyTorch also has something between ZeRO-2 and ZeRO-3. `SHARD_GRAD_OP` keeps the weights whole from the forward pass
-# to the backward pass, and so gathers them once for each micro-batch instead of twice. It is often called ZeRO-2,
-# which is not quite right: between steps it keeps only its shard of the weights. ZeRO-2 keeps whole weights between
-# steps, too, and gathers just once a *step*: after the update, when each rank has updated only its own piece.
+# PyTorch's `SHARD_GRAD_OP` is often called ZeRO-2, which is not quite right. It keeps the weights whole from the forward
+# pass to the backward pass, and gathers them once for each micro-batch instead of twice. Between steps it keeps only
+# its shard. ZeRO-2 keeps whole weights between steps, too, and gathers just once a *step*, after the update.
 #
 # The price is communication. On n ranks, each rank sends {{sends}}(n - 1)/n times the size of the model *for every
 # micro-batch*: two gathers and a reduce-scatter. Data parallel sends 2(n - 1)/n times its size, *once a step*. So
 # FSDP likes fast links, and micro-batches large enough to hide the gathers behind.
-
-# %% [markdown]
-# ## On real GPUs
+#
+# ### On real GPUs
 #
 # The same model and the same GPUs as in puzzles 2 and 3, in seconds and bytes.
 #
 # ![What a step takes](picture:priced)
 #
-# The thin gaps are the gathers that nothing hides. Beside the layers of so large a model, with
-# {{LLAMA_3_8B.sequence}} tokens at a time, they are short. On slow links they are not: try `RTX_4090`.
+# The thin gaps are the gathers that nothing hides. They are short beside the layers of so large a model, with
+# {{LLAMA_3_8B.sequence}} tokens at a time. On slow links they are not: try `RTX_4090`.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report

@@ -1,16 +1,18 @@
 # %% [markdown]
 # # Puzzle 5: Pipeline parallel
 #
-# FSDP moves the whole model three times for every micro-batch. With {{LLAMA / BILLION}} billion parameters of
-# {{WEIGHT}} bytes that is {{times * weights:=}} GB. Over a network link of {{BETWEEN}} GB/s ({{CABLE}} Gbit/s, a fast
-# one) it takes {{times * weights / BETWEEN:.1f}} seconds, and a GPU that computes a micro-batch of {{CONTEXT}} tokens
-# is done after {{operations(LLAMA, CONTEXT) / PER_SECOND:.1f}} ({{OPERATIONS}} x {{LLAMA / BILLION}} billion x
-# {{CONTEXT}} operations, at {{PER_SECOND / 1e14}} x 10¹⁴ a second). The activations of that micro-batch between two
-# layers (of Llama 3 70B, say) are {{CONTEXT}} x {{LLAMA_HIDDEN}} numbers of {{WEIGHT}} bytes: {{sent / MILLION:.0f}}
-# MB, or {{sent / BETWEEN / MILLION:.1f}} milliseconds.
+# FSDP moves the whole model three times for every micro-batch. What if weights never travel? Cut the model, not the
+# batch: each rank holds some of the layers, and passes their output on to the next rank.
 #
-# So here is another way to share the work. Cut the model, not the batch. Each rank holds some of the layers, whole,
-# and passes their output on to the next rank. Weights never travel.
+# ![before and after a send and its receive](picture:pass_to)
+#
+# `pass_to` takes {{cost.send}} ticks and never waits for the receiver. `receive` waits until the message is there, and
+# then takes {{cost.receive}}:
+#
+# ```python
+# await model.pass_to(1, model.activations.pop(2))  # on rank 0
+# model.activations[2] = await model.receive(src=0)  # on rank 1
+# ```
 
 # %%
 from drawing import beside_target, draw, play
@@ -53,46 +55,14 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: point to point
-#
-# `await model.pass_to(rank, v)` sends one tensor to one rank, an activation or its gradient in {{cost.send}} ticks. (A
-# weight or its gradient takes longer: as long as an all-gather for each part as large as the shard of a rank. So
-# collectives are never made cheaper by messages.) It never waits for the receiver.
-# `await model.receive(src=0)` takes the next message from rank 0, in {{cost.receive}} ticks once it is there. (Without
-# `src` it takes the next message from any rank.) A message that has arrived and is not yet received counts as memory of
-# its receiver.
-#
-# ![before and after a send and its receive](picture:pass_to)
-#
-# Here rank 0 computes something, and rank 1 waits for it.
-
-
-# %%
-async def hand_over(model: Model) -> Model:
-    """Rank 0 runs a layer and sends its output, rank 1 receives it."""
-    if model.rank == 0:
-        model.weights[0], _ = model.load_weights(0)
-        model.activations[1] = model.forward(0, model.get_activation([0]), model.weights[0])
-        await model.pass_to(1, model.activations.pop(1))
-    else:
-        model.activations[1] = await model.receive(src=0)
-    return model
-
-
-draw(run(hand_over, ranks=2, layers=1))
-
-# %% [markdown]
 # ## Your task
 #
-# Split the layers over the ranks: each layer on one rank, the same number on each. A rank loads and trains only its
-# own layers. Let the whole batch travel together, all micro-batches in one activation, as in puzzle 0.
+# Train one step with the layers spread over the ranks.
 #
-# The grader holds you to this: {{ideas}}
+# - Each layer is on one rank, and every rank has the same number of layers.
+# - {{ideas}}
 #
-# Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# When it works, look at the picture for a while. Memory is fine. But something about this schedule should bother you.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -140,30 +110,55 @@ async def pipeline(model: Model) -> Model:
 draw(run(pipeline, ranks=4, layers=8, batches=4))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(pipeline, ranks=4, layers=8, batches=4))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("pipeline")
+# Right? Fast and small enough? At other sizes, too?
 grade(pipeline)
 
 # %% [markdown]
-# ## Where real systems do this
+# ## When it passes
+#
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. That is the time of the target, in less memory: what can
+# go earlier?
+#
+# Then look at the picture for a while. Memory is fine. But something about this schedule should bother you. Here it is
+# step by step, with the line of your code that each rank is at:
+
+# %%
+play(run(pipeline, ranks=4, layers=8, batches=4))
+
+# %% [markdown]
+# ### Why it matters
+#
+# With {{LLAMA / BILLION}} billion parameters of {{WEIGHT}} bytes, FSDP moves {{times * weights:=}} GB for every
+# micro-batch. Over a fast network link of {{BETWEEN}} GB/s ({{CABLE}} Gbit/s) that takes
+# {{times * weights / BETWEEN:.1f}} seconds. To compute a micro-batch of {{CONTEXT}} tokens takes
+# {{operations(LLAMA, CONTEXT) / PER_SECOND:.1f}} ({{OPERATIONS}} x {{LLAMA / BILLION}} billion x {{CONTEXT}}
+# operations, at {{PER_SECOND / 1e14}} x 10¹⁴ a second).
+#
+# A pipeline sends only activations. Between two layers of Llama 3 70B, those of this micro-batch are {{CONTEXT}} x
+# {{LLAMA_HIDDEN}} numbers of {{WEIGHT}} bytes: {{sent / MILLION:.0f}} MB, or {{sent / BETWEEN / MILLION:.1f}}
+# milliseconds.
+#
+# ### More about messages
+#
+# - Without `src`, `receive` takes the next message from any rank.
+# - A message that has arrived, but has not been received, takes memory on its receiver.
+# - You may also send a weight or its gradient. It takes longer: {{cost.collective}} ticks for each rank's shard in it,
+#   so {{ranks * cost.collective}} ticks for a whole weight on 4 ranks. Messages never beat a collective.
+#
+# ### Where real systems do this
 #
 # Cutting a model by layers and doing nothing else is called naive model parallelism. People use it when a model does
 # not fit on one GPU and time does not matter; `device_map="auto"` in Hugging Face's libraries cuts models this way.
-#
-# PyTorch's `ScheduleGPipe` with a single micro-batch does this: the same work and the same messages in the same order,
-# on every rank (recorded from PyTorch {{TORCH}}, `tests/torch_truth/TABLE.md`).
+# PyTorch's `ScheduleGPipe` does it with a single micro-batch: the same work and the same messages in the same order, on
+# every rank (recorded from PyTorch {{TORCH}}, `tests/torch_truth/TABLE.md`).
 #
 # You have seen what is wrong with it: one rank works while three wait. Four GPUs take a little longer than one would.
 # With p stages and m micro-batches, a step takes p·m times as long as one stage needs for one micro-batch.
 #
-# It has one great strength. Only activations and their gradients cross the links, and only where the model is cut;
-# weights and their gradients never do. So a pipeline gets along with links that are too slow for anything else.
-
-# %% [markdown]
-# ## On real GPUs
+# It has one great strength. Only activations and their gradients cross the links, and only where the model is cut. So
+# a pipeline gets along with links that are too slow for anything else.
+#
+# ### On real GPUs
 #
 # GPT-3 on {{gpus}} GPUs. A stage is a node of {{priced.cost.tensor}} GPUs, which share each of its layers among them
 # (puzzle 17). In this run a stage has one layer, which stands for {{GPT_175B.layers // priced.layers:word}} of the
@@ -171,8 +166,8 @@ grade(pipeline)
 #
 # ![What a step takes](picture:priced)
 #
-# Seven of eight nodes wait at any time. And since all {{priced.batches}} sequences go along together, the first stage
-# has to keep what they leave behind in its layers: that does not fit.
+# Seven of eight nodes wait at any time. And all {{priced.batches}} sequences go along together, so the first stage has
+# to keep what they leave behind in its layers. That does not fit.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, GPT_175B, report

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Puzzle 6: GPipe
 #
-# In puzzle 5 one rank worked while three waited: three quarters of what you pay for was idle. With {{stages}} stages
-# it would be fifteen sixteenths, {{Fraction(stages - 1, stages):percent}}. That lost time is called the *bubble*. You
-# can make it smaller.
+# In puzzle 5 one rank worked while three waited. This waiting is called the *bubble*. Can you make it smaller?
+#
+# ![Puzzle 5: the whole batch goes from rank to rank, and back](picture:one_at_a_time)
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -46,22 +46,12 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Split the layers as in puzzle 5, but keep the ranks busy: let the micro-batches travel one by one.
+# Train one step as in puzzle 5, but keep the ranks busy.
 #
-# The grader holds you to this: {{ideas}}
+# - Each layer is on one rank, and every rank has the same number of layers.
+# - {{ideas}}
 #
-# Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
-# example of that, if you want it now.
-#
-# That is twice as fast as before. There is a limit, and you are close to it: the first rank has to wait until
-# something comes back, the last one until something arrives. A rank needs {{each}} ticks for its two layers, forward
-# and backward, on all four micro-batches. With one stage on each of p ranks and m micro-batches, no order takes less
-# than (m + p - 1)/m times that: here {{slower}} of {{each}}, which is {{slower * each}} ticks, plus updates and
-# messages. So the bubble still takes (p - 1)/(m + p - 1) of the time, {{empty}} or {{empty:percent}}. With {{more}}
-# micro-batches it would be {{emptier}}, {{emptier:percent}}.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -116,15 +106,41 @@ async def gpipe(model: Model) -> Model:
 draw(run(gpipe, ranks=4, layers=8, batches=4))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(gpipe, ranks=4, layers=8, batches=4))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("gpipe")
+# Right? Fast and small enough? At other sizes, too?
 grade(gpipe)
 
+# %% [markdown]
+# ## When it passes
+#
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants another order of the work, which frees memory
+# earlier, and messages that are on their way while a rank computes ("start now, fetch later", as in
+# [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that each rank is at:
+
+# %%
+play(run(gpipe, ranks=4, layers=8, batches=4))
+
+# %% [markdown]
+# ### Side by side
+#
+# Here is a program for puzzle 5 above one that passes: {{naive.time}} ticks against {{piped.time}}, for the same batch.
+#
+# ![Puzzle 5 above puzzle 6](picture:side_by_side)
+#
+# `compare` draws several runs under one time axis. Try it with your own programs.
+#
+# ### How small can the bubble get?
+#
+# You are close to a limit. Call one forward and one backward of a micro-batch on a rank a *turn*. With m micro-batches a
+# rank works for m turns. But with p stages, the last one waits for p - 1 forwards before it can begin, and when it is
+# done, p - 1 backwards are still to come on the ranks before it. So no order takes less than m + p - 1 turns.
+#
+# Here 4 micro-batches take a rank {{each}} ticks, so a turn is {{each / batches}}. The limit is
+# {{batches + ranks - 1}} turns, or {{slower * each}} ticks, plus updates and messages. The bubble is p - 1 of the
+# m + p - 1 turns: here {{empty}} of the time, or {{empty:percent}}. With {{more}} micro-batches it would be
+# {{emptier}}, or {{emptier:percent}}. In puzzle 5 with {{stages}} stages it would be {{Fraction(stages - 1, stages):percent}}.
+
 # %% [markdown] tags=["solution"]
-# ## Smaller: one forward, one backward
+# ### Smaller: one forward, one backward
 #
 # Who says that all forwards come before all backwards? After a few forwards to fill the pipeline, a rank can take
 # turns: one backward, which frees the activations of a micro-batch, then one forward, which needs room for the next.
@@ -133,7 +149,7 @@ grade(gpipe)
 #
 # With 4 micro-batches that takes {{turns.time}} ticks and {{turns.memory}} elements. With {{more}} it takes
 # {{turns_more.time}} ticks and {{turns_more.memory}} elements, where `gpipe` takes {{gpipe_more.time}} and
-# {{gpipe_more.memory}}. PyTorch's `Schedule1F1B` has one forward fewer at the start, p - r: with {{more}}
+# {{gpipe_more.memory}}. PyTorch's `Schedule1F1B` has one forward fewer at the start, p - r. With {{more}}
 # micro-batches that takes {{pytorch.time}} ticks and {{pytorch.memory}} elements. It is puzzle 13.
 
 
@@ -194,7 +210,7 @@ async def one_forward_one_backward(model: Model) -> Model:
 draw(run(one_forward_one_backward, ranks=4, layers=8, batches=4))
 
 # %% [markdown] tags=["solution"]
-# ## Faster: no rank waits for messages
+# ### Faster: no rank waits for messages
 #
 # A send need not be awaited before the next piece of work, and you can ask for the next message while this piece is
 # computed. Then all pieces lie as close together as they can when each rank has one chunk of the model:
@@ -275,20 +291,8 @@ async def one_forward_one_backward_ahead(model: Model) -> Model:
 
 draw(run(one_forward_one_backward_ahead, ranks=4, layers=8, batches=4))
 
-# %% [markdown]
-# ## Side by side
-#
-# `compare` draws several runs under one time axis, with their figures in a table. Here is your program on one
-# micro-batch, where all ranks but one wait, and on four. Paste your `pipeline` of puzzle 5 into a cell to see it
-# there, too.
-
-
-# %%
-compare(
-    run(gpipe, ranks=4, layers=8, batches=1),
-    run(gpipe, ranks=4, layers=8, batches=4),
-    titles=["one micro-batch", "four"],
-)
+# %% [markdown] tags=["solution"]
+# ### The two pictures
 
 
 # %% tags=["solution"]
@@ -327,12 +331,28 @@ compare(
     run(one_forward_one_backward, ranks=4, layers=8, batches=4),
 )
 
+# %% tags=["solution"]
+from drawing import Figure
+
+
+def one_at_a_time(static: bool = False) -> Figure:
+    """Puzzle 5: one rank works, the others wait."""
+    naive = run(pipeline, ranks=4, layers=8, batches=4)
+    return draw(naive, memory=False, title="puzzle 5", static=static)
+
+
+def side_by_side(static: bool = False) -> Figure:
+    """Puzzle 5 above puzzle 6."""
+    naive, piped = (run(fn, ranks=4, layers=8, batches=4) for fn in (pipeline, gpipe))
+    return compare(naive, piped, titles=["puzzle 5", "puzzle 6"], static=static)
+
+
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# GPipe (arXiv 1811.06965) trains like this: all forwards, then all backwards. In PyTorch it is `ScheduleGPipe`, and
-# what PyTorch {{TORCH}} starts is what our `gpipe` starts, on every rank and in the same order: forwards, backwards,
-# sends and receives (`tests/torch_truth/TABLE.md`). Its weakness is memory. Every rank keeps the activations of all m
+# GPipe (arXiv 1811.06965) trains like this: all forwards, then all backwards. In PyTorch it is `ScheduleGPipe`. What
+# PyTorch {{TORCH}} starts is what our `gpipe` starts, on every rank and in the same order: forwards, backwards, sends
+# and receives (`tests/torch_truth/TABLE.md`). Its weakness is memory. Every rank keeps the activations of all m
 # micro-batches, and m has to be large to make the bubble small. (The paper keeps only the *input* of each stage, and
 # computes the other activations again in the backward pass.)
 #
@@ -341,15 +361,14 @@ compare(
 # memory, not time**: rank r of p has at most p - r micro-batches in flight, however many there are.
 #
 # There are two ways to shrink the bubble itself. Each rank can hold several thin pieces of the model instead of one
-# thick one (*interleaved* stages, with v pieces (m + (p - 1)/v)/m instead of (m + p - 1)/m), at the price of more
-# messages. Or the backward can be split in two: only the update needs the gradient of the weight, so a rank can
-# compute it whenever it has nothing else to do (*zero bubble* schedules, arXiv 2401.10241).
-
-# %% [markdown]
-# ## On real GPUs
+# thick one (*interleaved* stages). With v pieces a step takes (m + (p - 1)/v)/m instead of (m + p - 1)/m times the work
+# of a rank, and more messages. Or the backward can be split in two. Only the update needs the gradient of the weight,
+# so a rank can compute it when it has nothing else to do (*zero bubble* schedules, arXiv 2401.10241).
 #
-# The same model on the same {{priced.ranks * priced.cost.tensor}} GPUs as in puzzle 5: a stage is a node of
-# {{priced.cost.tensor}} GPUs, and has one layer in this run, which stands for
+# ### On real GPUs
+#
+# The same model on the same {{priced.ranks * priced.cost.tensor}} GPUs as in puzzle 5. A stage is a node of
+# {{priced.cost.tensor}} GPUs. It has one layer in this run, which stands for
 # {{GPT_175B.layers // priced.layers:word}} of the model.
 #
 # ![What a step takes](picture:priced)
@@ -381,9 +400,15 @@ assert float(bounds.one_stage) == float(slower * each) + messages + 2 * cost.upd
 
 from solutions.p13_one_f_one_b import one_f_one_b
 
-turns, ahead, turns_ahead = (
+naive, piped, turns, ahead, turns_ahead = (
     run(fn, **size)
-    for fn in (one_forward_one_backward, gpipe_ahead, one_forward_one_backward_ahead)
+    for fn in (
+        pipeline,
+        gpipe,
+        one_forward_one_backward,
+        gpipe_ahead,
+        one_forward_one_backward_ahead,
+    )
 )
 assert turns_ahead.time == ahead.time
 turns_more, gpipe_more, pytorch = (

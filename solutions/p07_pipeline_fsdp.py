@@ -1,13 +1,16 @@
 # %% [markdown]
 # # Puzzle 7: Pipeline and FSDP
 #
-# A pipeline of four stages divides the {{trained(LLAMA) / 1e12:.2f}} TB of a {{LLAMA / BILLION}}-billion model by
-# four: {{trained(LLAMA) / BILLION / 4}} GB on each GPU, and the GPU has {{CARD}}. Four such pipelines side by side
-# are four times as fast, but they keep four identical copies, and need just as much on each GPU. If all sixteen GPUs
-# share everything, each of them keeps {{trained(LLAMA) / 1e12:.2f}} TB / {{ranks}} =
-# {{trained(LLAMA) / ranks / BILLION}} GB, and the model fits.
+# Four pipelines side by side are four times as fast as one, but they keep four copies of the model. FSDP keeps a single
+# one, in shards. Can 16 ranks do both?
 #
-# So here are sixteen ranks and two ideas at once: four pipelines side by side, and every weight in sixteen shards.
+# ![Sixteen ranks as four pipelines of four stages, each rank with its own shard](picture:sixteen_ranks)
+#
+# All ranks join in each collective. Those that did not run the layer bring a gradient that is zero:
+#
+# ```python
+# grad = model.fake_grad(layer, [])  # of no micro-batch; takes no memory
+# ```
 
 # %%
 from drawing import beside_target, draw, play
@@ -53,43 +56,15 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## Who does what
-#
-# Rank `r` is stage `r % 4` of pipeline `r // 4`, and this pipeline trains on micro-batch `r // 4`:
-#
-# | | stage 0 | stage 1 | stage 2 | stage 3 |
-# |---|---|---|---|---|
-# | pipeline 0, micro-batch 0 | rank 0 | rank 1 | rank 2 | rank 3 |
-# | pipeline 1, micro-batch 1 | rank 4 | rank 5 | rank 6 | rank 7 |
-# | pipeline 2, micro-batch 2 | rank 8 | rank 9 | rank 10 | rank 11 |
-# | pipeline 3, micro-batch 3 | rank 12 | rank 13 | rank 14 | rank 15 |
-#
-# With 4 layers each stage runs one. With twice or three times as many it runs two or three: some that follow each
-# other, or every fourth one, round a ring, in which the last stage of a pipeline sends to its first one. Any other
-# table will do as well, as long as every pipeline has four stages and a micro-batch of its own.
-#
-# ## A new tool: the zero gradient
-#
-# Every rank has to join a collective. But in the reduce-scatter of a layer, twelve of the sixteen ranks have nothing
-# to add, because they did not run that layer. They bring `model.fake_grad(layer, [])`, the gradient of no
-# micro-batches. It is zero and takes no memory, and nothing about it is made up, so it is allowed.
-
-# %% [markdown]
 # ## Your task
 #
-# Every weight and every state is sharded over all 16 ranks: rank `r` holds shard `r` of 16 of every layer, and ends
-# with it updated. A collective takes all ranks, so all take part in those of all layers. How long a rank keeps a
-# whole weight that it has gathered is up to you. As in puzzle 4, no rank ever receives a whole summed gradient.
+# Train one step. The picture shows one way to place the ranks.
 #
-# The grader holds you to this: {{ideas}}
+# - {{ideas}}
+# - Rank `r` begins and ends with shard `r` of 16 of every weight and optimizer state.
+# - Other sizes have more layers, a multiple of 4.
 #
-# Target, for 4 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. At the other sizes there are more layers, a multiple of four, and always 16 ranks and 4 micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
-# example of that, if you want it now.
-#
-# If your program gets stuck, the machine says so at once, and lists for each rank what it waits for. Read that list
-# closely. It is the best tool you have here.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -146,22 +121,42 @@ async def pipeline_fsdp(model: Model) -> Model:
 draw(run(pipeline_fsdp, ranks=16, layers=4, batches=4))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(pipeline_fsdp, ranks=16, layers=4, batches=4))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("pipeline_fsdp")
+# Right? Fast and small enough? At other sizes, too?
 grade(pipeline_fsdp)
 
-# %% [markdown] tags=["solution"]
-# ## Faster: gather for the next stage while this one computes
+# %% [markdown]
+# ## When it passes
 #
-# While one stage computes, the other ranks have nothing to do but gather, and the network is free. In the forward
-# pass that is the time to gather the weight of the next layer. In the backward pass the next weight may come before
-# this layer's backward (`b`), after it (`a`), or when it is needed (`n`). Updating a layer while the sum of the next
-# is on its way saves the rest. And a message that is asked for before the weight of its layer is awaited comes at the
-# same time as that. The last weight of the forward pass is the first of the backward pass, and stays. The
-# functions have their ticks in their names.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants gathers and sums that are on their way while a
+# stage computes ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that
+# each rank is at:
+
+# %%
+play(run(pipeline_fsdp, ranks=16, layers=4, batches=4))
+
+# %% [markdown]
+# ### Why it matters
+#
+# Training a model of {{LLAMA / BILLION}} billion parameters takes {{trained(LLAMA) / 1e12:.2f}} TB. A pipeline of four
+# stages divides that by four: {{trained(LLAMA) / BILLION / 4}} GB on each GPU, which has {{CARD}}. Four such pipelines
+# need just as much on each. If all 16 GPUs share everything, each keeps {{trained(LLAMA) / 1e12:.2f}} TB / {{ranks}} =
+# {{trained(LLAMA) / ranks / BILLION}} GB, and the model fits.
+#
+# ### Other ways to deal the layers
+#
+# With more layers a stage runs two or three. They may follow each other: layers 0 and 1 on the first stage, say. Or the
+# stages take turns: layers 0 and 4. Then a micro-batch goes round all stages twice, and the last stage sends to the
+# first one.
+
+# %% [markdown] tags=["solution"]
+# ### Faster: gather for the next stage while this one computes
+#
+# While one stage computes, the other ranks have nothing to do but gather, and the network is free. In the forward pass
+# that is the time to gather the weight of the next layer. In the backward pass the next weight may come before this
+# layer's backward (`b`), after it (`a`), or when it is needed (`n`). Updating a layer while the sum of the next is on
+# its way saves the rest. And ask for a message before you await the weight of its layer: then both come at the same
+# time. The last weight of the forward pass is the first of the backward pass, and stays. The functions have their ticks
+# in their names.
 
 
 # %% tags=["solution"]
@@ -263,22 +258,48 @@ pipeline_fsdp_in_14_5 = partial(pipeline_fsdp_overlapped, up=False, down="n", la
 
 draw(run(pipeline_fsdp_in_11_7, ranks=16, layers=4, batches=4))
 
+# %% [markdown] tags=["solution"]
+# ### The picture of the ranks
+
+
+# %% tags=["solution"]
+from drawing import Figure, draw_group
+
+
+def loaded(model: Model) -> Model:
+    """Each rank loads its shard of the layer that its stage runs."""
+    layer = model.rank % 4
+    model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)
+    return model
+
+
+def sixteen_ranks(static: bool = False) -> Figure:
+    """A line of ranks for each pipeline."""
+    models = run(loaded, ranks=16, layers=4, batches=4).models
+    lines = {
+        f"pipeline {line}": {
+            f"rank {m.rank}": m.weights[m.rank % 4] for m in models[4 * line : 4 * line + 4]
+        }
+        for line in range(4)
+    }
+    return draw_group(lines, static=static)
+
+
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # The largest models are trained with pipelines and data parallelism together, and the data-parallel part is sharded.
-# Real systems shard a layer only over the ranks that run it, the same stage of each pipeline (a column of the table
-# above). Then no rank gathers what it does not need. Here all sixteen take part in everything: that saves the most
-# memory, keeps the code short, and shows what a collective demands.
+# Real systems shard a layer only over the ranks that run it, the same stage of each pipeline. Then no rank gathers what
+# it does not need. Here all sixteen take part in everything. That saves the most memory, keeps the code short, and
+# shows what a collective demands.
 #
 # The two ideas get in each other's way when a pipeline runs several micro-batches. A *depth-first* schedule, such as
 # 1F1B, lets each micro-batch go through as soon as it can, and gathers a layer m times forward and m times backward.
 # A *breadth-first* one (arXiv 2211.05953) takes all micro-batches through a layer before the next. It gathers the
 # layer once forward and once backward, and keeps more activations. That is why stages are often kept whole during the
 # step: torchtitan does not gather again for the backward pass when it runs a pipeline.
-
-# %% [markdown]
-# ## On real GPUs
+#
+# ### On real GPUs
 #
 # Llama 3 70B, which takes {{trained(LLAMA) / 1e12:.1f}} TB to train, on two nodes.
 #
@@ -298,3 +319,5 @@ priced = run(
     cost=H100_TORCHTITAN.cost(LLAMA_3_70B, recompute="full"),
 )
 print(report(priced))
+# %% tags=["figures"]
+alone = run(loaded, **size)

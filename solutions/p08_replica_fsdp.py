@@ -1,15 +1,18 @@
 # %% [markdown]
 # # Puzzle 8: Replica-FSDP, also called hybrid sharding
 #
-# Until now all links were equally fast. In a real cluster they are not. Inside a node of H100s a GPU sends
-# {{IN_NODE}} GB a second over NVLink; to another node it sends {{BETWEEN}} over its network card ({{CABLE}} Gbit/s),
-# {{IN_NODE // BETWEEN:word}} times less. FSDP gathers the {{weights}} GB of a {{MODEL / BILLION}}-billion model twice
-# for each micro-batch and reduces its gradients once. That takes {{times * weights / IN_NODE:=.1f}} s inside a node
-# and {{times * weights / BETWEEN:.1f}} s between nodes, and a micro-batch of {{CONTEXT}} tokens takes
-# {{operations(MODEL, CONTEXT) / PER_SECOND:.2f}} s to compute. In the node, communication hides behind the computing.
-# Between nodes, every rank waits for it.
+# Here are two nodes of four ranks. A collective takes {{cost.collective}} ticks in a node, and
+# **{{cost.collective_across}}** across. So FSDP over all ranks mostly waits. What has to cross?
 #
-# Here are eight ranks in two nodes, and all the puzzles so far come together.
+# ![Puzzle 4 on two nodes: rank 0 waits for collectives](picture:all_across)
+#
+# The ranks are a grid, in which a row is a node:
+#
+# ```python
+# place, places = model.axis_index("shard"), model.axis_size("shard")
+# await model.allgather(v, layer, axis="shard")  # with your row; axis="replica": your column
+# half = v.shard(0, 2)  # takes no time
+# ```
 
 # %%
 from drawing import beside_target, compare, draw, draw_group, play
@@ -42,7 +45,7 @@ PUZZLE = {
     "star_hint": "Between the nodes a call takes long, and the ranks only wait for it. What could be "
     "on its way between the nodes while the micro-batches are still being computed?",
     "hints": [
-        "Start from FSDP over all ranks, `fsdp_on_nodes`. Which of its collectives have to cross the nodes? "
+        "Start from puzzle 4, over all ranks. Which of its collectives have to cross the nodes? "
         "Which could stay inside, if each node held all weights? And how often do the others have to cross?",
         "What crosses the nodes takes most of the time. So for each micro-batch do what FSDP does, but with "
         '`axis="shard"`, inside a node. That leaves you a quarter of each gradient in memory, summed over your '
@@ -57,109 +60,15 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: nodes and a mesh
-#
-# `node_size=4` puts ranks 0 to 3 in one node and ranks 4 to 7 in the next. A collective whose ranks are all in one node
-# takes {{cost.collective}} ticks; one that spans nodes takes **{{cost.collective_across}}**.
-#
-# `mesh={"replica": 2, "shard": 4}` arranges the ranks as a grid, row by row: `replica` counts the rows (the nodes),
-# `shard` the places in a row. `model.axis_index("shard")` tells you where you are, `model.axis_size("shard")` how
-# many places there are. A collective with `axis="shard"` joins the ranks that differ from you *in that coordinate
-# only*: your row. `axis="replica"` joins your column: your twin in the other node.
-#
-# And a piece can be cut again: `v.shard(i, n)` is piece `i` of `n` equal pieces of `v`, of a weight, a state or a
-# gradient. It takes no time, and `v` stays as it is until you drop it. So `state.shard(0, 2)` is the first half of
-# what you hold.
-#
-# Here is a grid of 2 x 2, two nodes of two. Each rank has one piece of four, and gathers it once along each axis.
-# Then it cuts what it got from its row in two.
-
-
-# %%
-async def two_axes(model: Model) -> Model:
-    """Each rank gathers its piece along the rows, and again along the columns."""
-    model.weights["before"], _ = model.load_weights(0, model.rank, model.RANKS)
-    model.weights["shard"] = await model.allgather(model.weights["before"], 0, axis="shard")
-    model.weights["replica"] = await model.allgather(model.weights["before"], 0, axis="replica")
-    model.weights["shard, cut"] = model.weights["shard"].shard(model.axis_index("replica"), 2)
-    return model
-
-
-tiny = run(two_axes, ranks=4, layers=1, mesh={"replica": 2, "shard": 2}, node_size=2)
-print(tiny)
-draw_group({f"rank {m.rank}": m.weights for m in tiny.models})
-
-
-# %% [markdown]
-# What slow links do to FSDP: here is puzzle 4 over all 8 ranks, with two micro-batches for each, one after the other.
-# It takes {{flat.time}} ticks and {{flat.memory}} elements. Each rank computes for {{each}} ticks. For the other
-# {{flat.time - each}} it waits for {{crossings}} collectives, all of which cross the nodes.
-
-
-# %%
-async def fsdp_on_nodes(model: Model) -> Model:
-    """Everything sharded over all ranks, as if all links were the same."""
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(
-            layer, model.rank, model.RANKS
-        )
-
-    share = model.BATCHES // model.RANKS
-    for mb in range(model.rank * share, (model.rank + 1) * share):
-        model.activations[0] = model.get_activation([mb])
-        for layer in range(model.LAYERS):
-            weight = await model.allgather(model.weights[layer], layer)
-            model.activations[layer + 1] = model.forward(
-                layer, model.activations[layer], weight
-            )
-        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
-        for layer in reversed(range(model.LAYERS)):
-            weight = await model.allgather(model.weights[layer], layer)
-            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
-            grad = await model.scatterreduce(grad, layer)
-            so_far = model.grad_weights.get(layer)
-            model.grad_weights[layer] = so_far + grad if so_far else grad
-        del model.grad_activations[0]
-
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-    return model
-
-
-nodes = {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
-draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
-
-# %% [markdown]
 # ## Your task
 #
-# Weights are sharded over `shard`: a quarter for each rank, so that *each node has all of them*. Optimizer states are
-# sharded over both axes, so that no two ranks hold the same: of the state of its quarter, a rank keeps the half
-# `state.shard(replica_index, 2)`, an eighth of the whole. Rank `r` trains on two micro-batches, say `2r` and
-# `2r + 1`.
+# Train one step, with two micro-batches for each rank.
 #
-# - For each micro-batch: gather each weight in the node, then forward. Gather it again, or keep it where there is room,
-#   then backward, reduce-scatter in the node, and add the result to your own piece of the gradient.
-# - After the last one, for each layer: reduce-scatter across the replicas, update the eighth whose state you have,
-#   and all-gather across the replicas. (An all-reduce across the replicas passes, too, since our machine charges the
-#   same for it. On real links it sends twice as much, and you would update with half of what you received.)
+# - Each node holds all weights, in one shard for each of its ranks. Each shard's state is cut again, by `replica`.
+# - {{ideas}}
+# - Other meshes are tried, too.
 #
-# Each rank ends with its quarter of the weights and its eighth of the states, updated. As in puzzle 4, no rank ever
-# receives a whole summed gradient.
-#
-# The trap is *when* to sum across the replicas. After every micro-batch is slow. Summing the running total each time
-# counts gradients twice. Never doing it leaves you with two models that drift apart.
-#
-# The grader holds you to this: {{ideas}}
-#
-# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. The grader tries other meshes, so ask the model for
-# their sizes. A node always holds one replica, and each rank has two micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
-# example of that, if you want it now.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -214,7 +123,17 @@ draw(
 )
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
+# Right? Fast and small enough? At other sizes, too?
+grade(replica_fsdp)
+
+# %% [markdown]
+# ## When it passes
+#
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants slow calls that are on their way while a rank
+# computes ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that each
+# rank is at:
+
+# %%
 play(
     run(
         replica_fsdp,
@@ -226,12 +145,78 @@ play(
     )
 )
 
+# %% [markdown]
+# ### Plain FSDP on the same machine
+#
+# Here is puzzle 4 over all 8 ranks, with two micro-batches for each, one after the other. It takes {{flat.time}} ticks
+# and {{flat.memory}} elements. Each rank computes for {{each}} ticks. For the other {{flat.time - each}} it waits for
+# {{crossings}} collectives, which all cross the nodes.
+
+
 # %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("replica_fsdp")
-grade(replica_fsdp)
+async def fsdp_on_nodes(model: Model) -> Model:
+    """Everything sharded over all ranks, as if all links were the same."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    share = model.BATCHES // model.RANKS
+    for mb in range(model.rank * share, (model.rank + 1) * share):
+        model.activations[0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            weight = await model.allgather(model.weights[layer], layer)
+            model.activations[layer + 1] = model.forward(
+                layer, model.activations[layer], weight
+            )
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            weight = await model.allgather(model.weights[layer], layer)
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+            grad = await model.scatterreduce(grad, layer)
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+        del model.grad_activations[0]
+
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+nodes = {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
+
+# %%
+# Side by side, the same batch. Look at what goes between the nodes.
+compare(
+    run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes),
+    run(replica_fsdp, ranks=8, layers=6, batches=16, **nodes),
+)
+
+# %% [markdown]
+# ### The trap
+#
+# *When* do you sum across the nodes? After every micro-batch is slow. If you sum the running total each time, gradients
+# count twice. If you never do it, you have two models that drift apart.
+#
+# An all-reduce across the nodes passes, too, since our machine charges the same for it. On real links it sends twice as
+# much, and you would update with half of what you received.
+#
+# ### Why it matters
+#
+# In a node of H100s a GPU sends {{IN_NODE}} GB a second over NVLink. To another node it sends {{BETWEEN}} over its
+# network card ({{CABLE}} Gbit/s), {{IN_NODE // BETWEEN:word}} times less. FSDP gathers the {{weights}} GB of a
+# {{MODEL / BILLION}}-billion model twice for each micro-batch and reduces its gradients once. That takes
+# {{times * weights / IN_NODE:=.1f}} s inside a node and {{times * weights / BETWEEN:.1f}} s between nodes. A micro-batch
+# of {{CONTEXT}} tokens takes {{operations(MODEL, CONTEXT) / PER_SECOND:.2f}} s to compute. So in the node,
+# communication hides behind the computing. Between nodes, every rank waits for it.
 
 # %% [markdown] tags=["solution"]
-# ## Faster: the slow links work while no rank waits
+# ### Faster: the slow links work while no rank waits
 #
 # A gather across the nodes is slow because every rank stands still for it. So start the sum of a layer across as soon
 # as its last micro-batch is through, and fetch it when all layers are on their way. In the node, gather the next
@@ -239,7 +224,7 @@ grade(replica_fsdp)
 # layer 0 is the last of a micro-batch and the first of the next, so keep it.
 #
 # In the last backward pass the network is busy to the end, and it makes its calls in the order in which they are
-# started. So there the order is what counts: the next gather in the node before the slow sum across, or else the rank
+# started. So there the order counts: the next gather in the node comes before the slow sum across, or else the rank
 # waits for both. And since each layer's sum goes across at once, no rank may wait a layer longer for it. That takes
 # {{ahead.time}} ticks, and not an element more.
 
@@ -318,11 +303,12 @@ async def replica_fsdp_in_41_5(model: Model) -> Model:
 draw(run(replica_fsdp_in_41_5, ranks=8, layers=6, batches=16, **nodes))
 
 # %% [markdown] tags=["solution"]
-# ## The same for R7 and R8
+# ### The same for R7 and R8
 #
-# Where each rank has the states of its quarter as well, as in programs R7 and R8, an all-reduce across the nodes is enough. The letters
-# say when the next weight is gathered on the way back, as in puzzle 4: before the backward (`b`) or behind the sum in the
-# node (`s`). The last letter is for all other layers. The settings take the ticks in their names, in the memory of the targets.
+# In programs R7 and R8 each rank has the states of its quarter as well, so an all-reduce across the nodes is enough.
+# The letters say when the next weight is gathered on the way back, as in puzzle 4: before the backward (`b`) or behind
+# the sum in the node (`s`). The last letter is for all other layers. The settings take the ticks in their names, in the
+# memory of the targets.
 
 
 # %% tags=["solution"]
@@ -397,36 +383,43 @@ async def hybrid_overlapped(model: Model, gathers: str) -> Model:
 hybrid_in_7_7 = partial(hybrid_overlapped, gathers="s")
 hybrid_in_53_3 = partial(hybrid_overlapped, gathers="ssb")
 
-# %%
-# Side by side with plain FSDP: the same machine, the same batch. Look at what goes between the nodes.
-compare(
-    run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes),
-    run(replica_fsdp, ranks=8, layers=6, batches=16, **nodes),
-)
+# %% [markdown] tags=["solution"]
+# ### The picture of plain FSDP
+
+
+# %% tags=["solution"]
+from drawing import Figure
+
+
+def all_across(static: bool = False) -> Figure:
+    """Rank 0 of plain FSDP on two nodes."""
+    done = run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes)
+    return draw(done.models[0], memory=False, title="puzzle 4 on two nodes", static=static)
+
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # The name "replica FSDP" is from issue 325 of Levanter. What you have built, with weights over the node and states
 # over all ranks, is what Megatron-FSDP calls HFSDP: ZeRO-1 outside, ZeRO-3 inside. MiCS (arXiv 2205.00119), which
-# shards over groups of ranks, is a relative, and PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the node,
-# replicas across. PyTorch shards the states over the node only, which takes {{TRAINED}}/s bytes for each parameter
-# with s ranks in a node. With states over all N ranks, as here, it is {{WEIGHT + GRADIENT}}/s + {{STATE}}/N.
+# shards over groups of ranks, is a relative. PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the node, replicas
+# across. It shards the states over the node only, which takes {{TRAINED}}/s bytes for each parameter with s ranks in a
+# node. With states over all N ranks, as here, it is {{WEIGHT + GRADIENT}}/s + {{STATE}}/N.
 #
-# With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between nodes, *once a step*. And the trap
-# is real. On two nodes of eight A100, with Ethernet in between, a micro-batch took {{every_time}} s when gradients
-# were reduced between the nodes every time, which makes {{4 * every_time:.1f}} s for a step of four; reduced once,
-# such a step took {{once_least}} to {{once_most}} s (NVIDIA cosmos-framework, issue 161; how much it saves depends on
-# the links). In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the last: the
-# reduce-scatter in the node stays, only the all-reduce across waits. torchtitan did the slow thing until
-# 2026. The trap is the default: with six layers and two micro-batches, a rank of PyTorch {{TORCH}} makes
-#       {{recorded(hybrid, "all-reduces")}} all-reduces across the nodes, and {{recorded(hybrid_once, "all-reduces")}}
-#       with that call, each right after the reduce-scatter of its layer in the last backward pass
-#       (`tests/torch_truth/TABLE.md`). An all-reduce it is because every node has all states: nothing is gathered
-#       across.
-
-# %% [markdown]
-# ## On real GPUs
+# With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between nodes, *once a step*. And the trap is
+# real. On two nodes of eight A100, with Ethernet in between, a micro-batch took {{every_time}} s when gradients were
+# reduced between the nodes every time, which makes {{4 * every_time:.1f}} s for a step of four. Reduced once, such a
+# step took {{once_least}} to {{once_most}} s (NVIDIA cosmos-framework, issue 161; how much it saves depends on the
+# links).
+#
+# In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the last. The reduce-scatter in the node
+# stays, and only the all-reduce across waits. Without that call you are in the trap, and torchtitan was until 2026. With
+# six layers and two micro-batches, a rank of PyTorch {{TORCH}} makes {{recorded(hybrid, "all-reduces")}} all-reduces
+# across the nodes, and {{recorded(hybrid_once, "all-reduces")}} with that call, each right after the reduce-scatter of
+# its layer in the last backward pass (`tests/torch_truth/TABLE.md`). An all-reduce is enough there, because every node
+# has all states and gathers nothing across.
+#
+# ### On real GPUs
 #
 # Two nodes with eight GPUs each, which share one connection of {{gbits}} Gbit/s. That is slow beside NVLink, so here it
 # matters what goes between the nodes.
@@ -450,24 +443,24 @@ priced = run(
 print(report(priced))
 
 # %% [markdown]
-# ## When to combine what
+# ### When to combine what
 #
 # - Everything fits on one GPU: plain data parallel (puzzle 2). It sends little, and hides it well.
-# - It does not: shard (puzzle 4), first inside a node, where links are fast. Shard over more nodes only as far as
-#   memory demands, and make the rest replicas (puzzle 8).
+# - It does not: shard (puzzle 4), first inside a node, where links are fast. Shard over more nodes only when memory
+#   demands it, and make the rest replicas (puzzle 8).
 # - Links are too slow even for that, or one node is too small for the model: cut it into stages (puzzles 5 and 6). A
 #   pipeline sends the least. It wants many micro-batches, sharding wants large ones, and the two have to share the
 #   batch that training tolerates (puzzle 7).
 # - Gradient accumulation (puzzle 1) goes with all of them, and makes everything cheaper that is sent once a step.
 #
-# ## What comes next, and what is left out
+# ### What comes next
 #
-# The puzzles that follow are about what people do when this is not enough: states in shards alone, gathers ahead of
-# time, pipelines with ever smaller bubbles, and tensor parallelism, a third axis beside replica and shard.
-# Recomputing activations (puzzle 11), offload (puzzle 22) and LoRA, which trains small matrices beside frozen weights
-# (puzzle 23), are among them, and so are the attention of very long sequences and mixtures of experts (puzzles 25 to
-# 28). What this course leaves out is **quantization**: weights and gradients in fewer bits, so that everything kept or
-# sent gets smaller. You know enough to judge it: what does it keep, what does it send, and who waits?
+# The puzzles that follow are about what people do when this is not enough. States are sharded alone (puzzles 9 and 10),
+# activations are computed again (puzzle 11) or kept on the host (puzzle 22), gathers come ahead of time, and bubbles
+# shrink. Tensor parallelism is a third axis beside replica and shard. LoRA trains small matrices beside frozen weights,
+# even weights of 4 bits (puzzle 23). Puzzles 25 to 28 have very long sequences and mixtures of experts. Prices of real
+# machines can be those of 8 bits (`fp8=True`). You know enough to judge each of them: what does it keep, what does it
+# send, and who waits?
 
 # %% tags=["figures"]
 times, weights = 3, WEIGHT * MODEL / BILLION  # two gathers and a reduction of so many GB

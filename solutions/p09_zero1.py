@@ -1,12 +1,18 @@
 # %% [markdown]
 # # Puzzle 9: ZeRO-1
 #
-# A model of {{MODEL / BILLION}} billion parameters takes {{trained(MODEL) / BILLION}} GB to train, and {{states}} of
-# them belong to the optimizer: {{STATE}} of the {{TRAINED}} bytes for each parameter. With data parallel on {{GPUS}}
-# GPUs, every GPU keeps the same {{states}} GB. Fully sharded data parallel divides them, but it also gathers every
-# weight twice for every micro-batch, and on slow links you wait for that.
+# With data parallel every rank keeps every optimizer state. FSDP divides them, but it also gathers every weight twice
+# for each micro-batch. Can you divide the states alone, and what does it cost?
 #
-# Now divide the {{states}} GB and leave everything else as it is in data parallel. What does that cost?
+# ![Data parallel with two micro-batches on each rank: rank 0 keeps all states](picture:with_whole_states)
+#
+# Prices are new: an all-reduce takes {{cost.allreduce}} ticks, a reduce-scatter or an all-gather half of that, since
+# each sends half as much. And what you hold can be cut, at no cost:
+#
+# ```python
+# weight, state = model.load_weights(layer)
+# model.opt_states[layer] = state.shard(model.rank, model.RANKS)
+# ```
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -49,21 +55,14 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Data parallel with two micro-batches on each rank, one after the other: rank `r` trains, say, on micro-batches `r`
-# and `r + RANKS`. Every rank begins with all weights, and ends with all of them
-# updated. But of every optimizer state, rank `r` has only shard `r` of `RANKS`:
-# `weight, state = model.load_weights(layer)`, then keep `state.shard(model.rank, model.RANKS)`. How often gradients are summed is up to you.
+# Train one step, data parallel, with two micro-batches for each rank.
 #
-# Here an all-reduce takes {{cost.allreduce}} ticks, and a reduce-scatter or an all-gather half of that, since each
-# sends half as much: `cost=Cost(allreduce=0.6, allreduce_across=3.0)`.
+# - {{ideas}}
+# - Every rank begins and ends with all weights. Rank `r` has shard `r` of `RANKS` of every optimizer state, and nothing
+#   else of it.
+# - Other sizes are tried, too.
 #
-# The grader holds you to this: {{ideas}}
-#
-# Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
-# example of that, if you want it now.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -109,36 +108,45 @@ prices = Cost(allreduce=0.6, allreduce_across=3.0)
 draw(run(zero1, ranks=4, layers=6, batches=8, cost=prices))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(zero1, ranks=4, layers=6, batches=8, cost=prices))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("zero1")
+# Right? Fast and small enough? At other sizes, too?
 grade(zero1)
 
 # %% [markdown]
-# ## A free lunch
+# ## When it passes
 #
-# Here is plain data parallel at the same size, above a program that passes. The first makes six all-reduces, in the
-# backward pass of its second micro-batch; in the other picture each of them is cut in two, and the update slides in
-# between. Both take {{ours.time}} ticks. But the first holds {{plain.memory}} elements, and the second
-# {{ours.memory}}.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants sums and gathers that are on their way while a
+# rank works ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that each
+# rank is at:
+
+# %%
+play(run(zero1, ranks=4, layers=6, batches=8, cost=prices))
+
+# %% [markdown]
+# ### A free lunch
 #
-# ![Data parallel](picture:with_whole_states)
+# Here is a program that passes. Compare it with data parallel, at the top of this page. There, six all-reduces run in
+# the backward pass of the second micro-batch. Here each of them is cut in two, and the update slides in between.
 #
 # ![ZeRO-1](picture:with_sharded_states)
 #
+# Both take {{ours.time}} ticks. Data parallel holds {{plain.memory}} elements, and this holds {{ours.memory}}.
+#
 # Nothing was given in exchange. In data parallel all ranks make the same update of the same weight: three of the four
-# do work that the first has done already. Let each rank update a quarter, and the results are collected by the
-# all-gather that used to be the second half of the all-reduce. (On our machine the update of a quarter takes
-# {{cost.update}} ticks, as long as that of the whole. On a GPU it takes a quarter of the time.) It carries weights
-# now instead of gradients, and they are of the same size. On n ranks each rank sends (n - 1)/n of the model twice in
-# a step: just what an all-reduce sends.
+# do work that the first has done already. Let each rank update a quarter. The all-gather, which used to be the second
+# half of the all-reduce, then collects the results. It carries weights now instead of gradients, and they have the same
+# size. On n ranks each rank sends (n - 1)/n of the model twice in a step: just what an all-reduce sends. (On our
+# machine the update of a quarter takes {{cost.update}} ticks, as long as that of the whole. On a GPU it takes a quarter
+# of the time.)
+#
+# ### Why it matters
+#
+# A model of {{MODEL / BILLION}} billion parameters takes {{trained(MODEL) / BILLION}} GB to train, and {{states}} of
+# them belong to the optimizer: {{STATE}} of the {{TRAINED}} bytes for each parameter. With data parallel on {{GPUS}}
+# GPUs, every GPU keeps the same {{states}} GB.
 
 # %% [markdown] tags=["solution"]
-# ## The program above
-#
-# Data parallel with whole states, and the two pictures.
+# ### Data parallel with whole states, and the two pictures
+
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -201,7 +209,7 @@ def with_sharded_states(static: bool = False) -> Figure:
 compare(at_these_prices(ddp_twice), at_these_prices(zero1))
 
 # %% [markdown] tags=["solution"]
-# ## Faster: both halves under other work
+# ### Faster: both halves under other work
 #
 # The reduce-scatters run while the backward pass goes on, and the all-gathers while other layers are updated. Only
 # the first sum and the last gather are waited for: {{overlap.time}} ticks, in the same memory.
@@ -252,19 +260,18 @@ async def zero1_overlap(model: Model) -> Model:
 draw(run(zero1_overlap, ranks=4, layers=6, batches=8, cost=prices))
 
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
 # This is stage 1 of ZeRO (arXiv 1910.02054), the *distributed optimizer* of Megatron-LM, and PyTorch's
 # `ZeroRedundancyOptimizer`, which broadcasts the new weights in place of the all-gather. Every GPU keeps
-# {{WEIGHT + GRADIENT}} + {{STATE}}/n bytes for each parameter:
-# {{MODEL / BILLION * (WEIGHT + GRADIENT + STATE / GPUS):.1f}} GB instead of {{trained(MODEL) / BILLION}} for
-# {{MODEL / BILLION}} billion parameters on {{GPUS}} GPUs.
+# {{WEIGHT + GRADIENT}} + {{STATE}}/n bytes for each parameter. For {{MODEL / BILLION}} billion parameters on {{GPUS}}
+# GPUs that is {{MODEL / BILLION * (WEIGHT + GRADIENT + STATE / GPUS):.1f}} GB instead of
+# {{trained(MODEL) / BILLION}}.
 #
-# It is what people use most where weights and gradients fit, together with tensor and pipeline parallelism. There a
+# Where weights and gradients fit, it is what people use most, together with tensor and pipeline parallelism. There a
 # rank works on many micro-batches in a step, and waits for other ranks only once, after the last of them.
-
-# %% [markdown]
-# ## On real GPUs
+#
+# ### On real GPUs
 #
 # Llama 3 8B on two nodes, as in puzzles 2 to 4, with two micro-batches a rank.
 #

@@ -1,12 +1,10 @@
 # %% [markdown]
 # # Puzzle 10: ZeRO-2
 #
-# With ZeRO-1, a model of {{MODEL / BILLION}} billion parameters takes {{stage_1:.1f}} GB on each of {{GPUS}} GPUs.
-# {{gradients:.0f}} of them are gradients: a rank adds up whole gradients from one micro-batch to the next, and in the
-# end it uses {{Fraction(1, GPUS):word}} of them for its update. That is {{gradients / GPUS:.2f}} GB. The rest is kept
-# all the time and then given away.
+# In puzzle 9 a rank adds up whole gradients, from one micro-batch to the next. In the end it uses one shard of each
+# sum, and gives the rest away. Does it ever need more than its own piece?
 #
-# Does a rank ever need more than its own piece of the sum?
+# ![Puzzle 9: six whole gradients wait for those of the second micro-batch](picture:whole_sums)
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -49,17 +47,15 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# The same machine, the same prices and the same pieces as in puzzle 9: all weights on every rank, of
-# every optimizer state only shard `r` of `RANKS` on rank `r`, two micro-batches on each rank. After the last backward of its layer a weight may
-# be cut to the piece that this rank updates: `shard` cuts it as it cuts a state. Now use less memory for the gradients.
+# Train one step as in puzzle 9, at the same prices and with the same two micro-batches for each rank, but with less
+# memory for gradients.
 #
-# The grader holds you to this: {{ideas}}
+# - {{ideas}}
+# - Every rank begins and ends with all weights. Rank `r` has shard `r` of `RANKS` of every optimizer state, and nothing
+#   else of it.
+# - Other sizes are tried, too.
 #
-# Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
-# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
-#
-# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
-# example of that, if you want it now.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
 
 # %%
@@ -104,21 +100,27 @@ prices = Cost(allreduce=0.6, allreduce_across=3.0)
 draw(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
 
 # %%
-# The same run, step by step, with the line of your code that each rank is at.
-play(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
-
-# %%
-# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("zero2")
+# Right? Fast and small enough? At other sizes, too?
 grade(zero2)
 
 # %% [markdown]
-# ## What it costs now
+# ## When it passes
 #
-# The lunch is not quite free any more. ZeRO-1 sends the model's size twice in a step, whatever the number of
-# micro-batches: one reduce-scatter of each gradient, one all-gather of each weight. Here every micro-batch has its
-# own reduce-scatters. With K micro-batches on a rank that makes K + 1 times the model's size instead of 2 times. At
-# our size it takes {{ours.time - before.time}} ticks more than puzzle 9 if you wait for each sum, and nothing if the
-# sums run under the next backward.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants sums on their way while a rank works ("start
+# now, fetch later", as in [puzzle 2](p02_ddp.ipynb)), and room for them. After the last backward of its layer you may
+# cut a weight to the piece that this rank updates. To watch your own run, with the line that each rank is at:
+
+# %%
+play(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
+
+# %% [markdown]
+# ### What it costs now
+#
+# The lunch is not quite free any more. In a step ZeRO-1 sends twice the model's size, for any number of micro-batches:
+# one reduce-scatter of each gradient, one all-gather of each weight. Here every micro-batch has its own
+# reduce-scatters. With K micro-batches on a rank that makes K + 1 times the model's size. At our size it takes
+# {{ours.time - before.time}} ticks more than puzzle 9 if you wait for each sum, and nothing if the sums run under the
+# next backward.
 #
 # | | ZeRO-1 | ZeRO-2 |
 # |---|---|---|
@@ -129,18 +131,20 @@ grade(zero2)
 # (What is sent is in sizes of the model, on n ranks. And while one layer's gradient is on its way, it is still whole:
 # a rank needs room for that, too.)
 #
-# So was puzzle 3 a stage of ZeRO? No. There weights and states were in shards and gradients whole. Stage 1 shards the
-# states, stage 2 also the gradients, stage 3 also the weights: from the largest saving to the dearest. Whole gradients
-# beside sharded weights are the wrong way round, and only good for learning one thing at a time.
+# Of the {{stage_1:.1f}} GB of ZeRO-1, {{gradients:.0f}} are gradients. A rank uses {{Fraction(1, GPUS):word}} of them
+# for its update, {{gradients / GPUS:.2f}} GB.
+#
+# Was puzzle 3 a stage of ZeRO? No. There weights and states were in shards and gradients whole. Stage 1 shards the
+# states, stage 2 also the gradients, stage 3 also the weights: the largest saving comes first, and the dearest last.
+# Puzzle 3 took them out of order, to teach one thing at a time.
 
 # %% [markdown] tags=["solution"]
-# ## Faster: sums under other work
+# ### Faster: sums under other work
 #
 # Each sum is fetched one layer later, and those of the first micro-batch at the latest in the next forward pass. The
-# gathers of the new weights run while other layers are updated, as in puzzle 9. A gradient in flight takes room, but
-# there is more of it: after the last backward of a layer, a rank keeps only its own piece of the weight, which is all
-# that its update needs. That takes {{overlap.time}} ticks and {{overlap.memory}} elements, less than the
-# {{ours.memory}} of the program above.
+# gathers of the new weights run while other layers are updated, as in puzzle 9. A gradient in flight takes room. But
+# after the last backward of a layer, a rank keeps only its own piece of the weight, which is all that its update needs.
+# That takes {{overlap.time}} ticks and {{overlap.memory}} elements, less than the {{ours.memory}} of the first program.
 
 
 # %% tags=["solution"]
@@ -194,22 +198,37 @@ async def zero2_overlap(model: Model) -> Model:
 
 compare(*[run(fn, ranks=4, layers=6, batches=8, cost=prices) for fn in (zero2, zero2_overlap)])
 
+# %% [markdown] tags=["solution"]
+# ### The picture of puzzle 9
+
+
+# %% tags=["solution"]
+from drawing import Figure
+
+
+def whole_sums(static: bool = False) -> Figure:
+    """Rank 0 of puzzle 9."""
+    from solutions.p09_zero1 import zero1
+
+    done = run(zero1, ranks=4, layers=6, batches=8, cost=prices)
+    return draw(done.models[0], title="puzzle 9", static=static)
+
+
 # %% [markdown]
-# ## Where real systems do this
+# ### Where real systems do this
 #
-# DeepSpeed has it as `"stage": 2` (ZeRO, arXiv 1910.02054). In DeepSpeed, gradients are reduced while the backward
-# pass runs, in buckets, and each rank keeps its own part of the sum.
+# DeepSpeed has it as `"stage": 2` (ZeRO, arXiv 1910.02054). It reduces gradients while the backward pass runs, in
+# buckets, and each rank keeps its own part of the sum.
 #
 # PyTorch's `SHARD_GRAD_OP` is often called ZeRO-2. It keeps less: between steps a rank has only its shard of the
 # weights, too. It gathers them in the forward pass of each micro-batch, keeps them whole until that micro-batch's
 # backward pass is over, and then frees them. So it sends K all-gathers and K reduce-scatters in a step, 2K times the
-# model's size, where ZeRO-2 sends K + 1. (`fully_shard` with `reshard_after_forward=False` is the same; recorded from
-# PyTorch {{TORCH}} with six layers, it makes {{recorded(twice, "all-gathers")}} all-gathers and
-# {{recorded(twice, "reduce-scatters")}} reduce-scatters for two micro-batches, see `tests/torch_truth/TABLE.md`.)
-# Full sharding gathers once more in each backward pass: K more.
-
-# %% [markdown]
-# ## On real GPUs
+# model's size, where ZeRO-2 sends K + 1. `fully_shard` with `reshard_after_forward=False` is the same. Recorded from
+# PyTorch {{TORCH}} with six layers and two micro-batches, it makes {{recorded(twice, "all-gathers")}} all-gathers and
+# {{recorded(twice, "reduce-scatters")}} reduce-scatters (`tests/torch_truth/TABLE.md`). Full sharding gathers once more
+# in each backward pass: K more.
+#
+# ### On real GPUs
 #
 # The same model and the same GPUs as in puzzle 9, with two micro-batches a rank.
 #
