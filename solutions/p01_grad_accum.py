@@ -109,8 +109,8 @@ grade(grad_accum)
 # ### Where real systems do this
 #
 # Every training framework has this loop. You turn it on with an option such as `gradient_accumulation_steps`, or you
-# call `backward()` several times before one `step()`. So you can choose the batch size that trains best, even if the
-# batch does not fit into memory.
+# call `backward()` several times before one step of the optimizer. So you can choose the batch size that trains best,
+# even if the batch does not fit into memory.
 #
 # In our picture it costs nothing: four micro-batches take four ticks in a layer, together or one by one. On a real GPU
 # very small micro-batches are slow, so people pick the largest that fits.

@@ -461,9 +461,9 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # there are {{recorded(unwrapped, "all-gathers")}} gathers, and all weights are whole at once. (The recordings are in
 # `tests/torch_truth/TABLE.md`.)
 #
-# PyTorch's `SHARD_GRAD_OP` is often called ZeRO-2, which is not quite right. It keeps the weights whole from the forward
-# pass to the backward pass, and gathers them once for each micro-batch instead of twice. Between steps it keeps only
-# its shard. ZeRO-2 keeps whole weights between steps, too, and gathers just once a *step*, after the update.
+# PyTorch's `SHARD_GRAD_OP` is often called ZeRO-2, which is not quite right. It keeps the weights whole from the
+# forward pass to the backward pass, and gathers them once for each micro-batch instead of twice. Between steps it keeps
+# only its shard. ZeRO-2 keeps whole weights between steps, too, and gathers just once a *step*, after the update.
 #
 # The price is communication. On n ranks, each rank sends {{sends}}(n - 1)/n times the size of the model *for every
 # micro-batch*: two gathers and a reduce-scatter. Data parallel sends 2(n - 1)/n times its size, *once a step*. So

@@ -1,17 +1,17 @@
 # %% [markdown]
-# # Puzzle 8: Replica-FSDP, also called hybrid sharding
+# # Puzzle 8: Replica-FSDP (hybrid sharding)
 #
 # Here are two nodes of four ranks. A collective takes {{cost.collective}} ticks in a node, and
 # **{{cost.collective_across}}** across. So FSDP over all ranks mostly waits. What has to cross?
 #
 # ![Puzzle 4 on two nodes: rank 0 waits for collectives](picture:all_across)
 #
-# The ranks are a grid, in which a row is a node:
+# The ranks are a grid; each row is a node:
 #
 # ```python
 # place, places = model.axis_index("shard"), model.axis_size("shard")
-# await model.allgather(v, layer, axis="shard")  # with your row; axis="replica": your column
-# half = v.shard(0, 2)  # takes no time
+# await model.allgather(v, layer, axis="shard")  # in your row; "replica": your column
+# half = v.shard(0, 2)
 # ```
 
 # %%
@@ -62,9 +62,9 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train one step, with two micro-batches for each rank.
+# Train one step, two micro-batches a rank.
 #
-# - Each node holds all weights, in one shard for each of its ranks. Each shard's state is cut again, by `replica`.
+# - Each node holds all weights, one shard on each rank. The state of a shard is cut again, one piece per replica.
 # - {{ideas}}
 # - Other meshes are tried, too.
 #
@@ -211,8 +211,8 @@ compare(
 # In a node of H100s a GPU sends {{IN_NODE}} GB a second over NVLink. To another node it sends {{BETWEEN}} over its
 # network card ({{CABLE}} Gbit/s), {{IN_NODE // BETWEEN:word}} times less. FSDP gathers the {{weights}} GB of a
 # {{MODEL / BILLION}}-billion model twice for each micro-batch and reduces its gradients once. That takes
-# {{times * weights / IN_NODE:=.1f}} s inside a node and {{times * weights / BETWEEN:.1f}} s between nodes. A micro-batch
-# of {{CONTEXT}} tokens takes {{operations(MODEL, CONTEXT) / PER_SECOND:.2f}} s to compute. So in the node,
+# {{times * weights / IN_NODE:=.1f}} s inside a node and {{times * weights / BETWEEN:.1f}} s between nodes. A
+# micro-batch of {{CONTEXT}} tokens takes {{operations(MODEL, CONTEXT) / PER_SECOND:.2f}} s to compute. So in the node,
 # communication hides behind the computing. Between nodes, every rank waits for it.
 
 # %% [markdown] tags=["solution"]
@@ -412,12 +412,12 @@ def all_across(static: bool = False) -> Figure:
 # step took {{once_least}} to {{once_most}} s (NVIDIA cosmos-framework, issue 161; how much it saves depends on the
 # links).
 #
-# In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the last. The reduce-scatter in the node
-# stays, and only the all-reduce across waits. Without that call you are in the trap, and torchtitan was until 2026. With
-# six layers and two micro-batches, a rank of PyTorch {{TORCH}} makes {{recorded(hybrid, "all-reduces")}} all-reduces
-# across the nodes, and {{recorded(hybrid_once, "all-reduces")}} with that call, each right after the reduce-scatter of
-# its layer in the last backward pass (`tests/torch_truth/TABLE.md`). An all-reduce is enough there, because every node
-# has all states and gathers nothing across.
+# In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the last. The reduce-scatter in the
+# node stays, and only the all-reduce across waits. Without that call you are in the trap, and torchtitan was until
+# 2026. With six layers and two micro-batches, a rank of PyTorch {{TORCH}} makes {{recorded(hybrid, "all-reduces")}}
+# all-reduces across the nodes, and {{recorded(hybrid_once, "all-reduces")}} with that call, each right after the
+# reduce-scatter of its layer in the last backward pass (`tests/torch_truth/TABLE.md`). An all-reduce is enough there,
+# because every node has all states and gathers nothing across.
 #
 # ### On real GPUs
 #

@@ -61,5 +61,7 @@ def test_each_page_whose_star_hides_communication_points_to_the_example_of_that_
     assert len(wants) == 24 and "prefetch" in wants and not wants & {"basic", "pipeline", "zero_bubble", "zbv"}
     pages = {puzzles()[name].file for name in wants - {"prefetch"}} | {"laboratory", "for_real"}
     for page in sorted(pages):
-        assert "(p12_prefetch.ipynb)" in (SOLUTIONS / f"{page}.py").read_text(encoding="utf-8"), page
+        text = (SOLUTIONS / f"{page}.py").read_text(encoding="utf-8")
+        assert "(p12_prefetch.ipynb)" in text or "(p02_ddp.ipynb)" in text or page == "p02_ddp", page
+    assert "# ### Optional: start now, fetch later" in (SOLUTIONS / "p02_ddp.py").read_text(encoding="utf-8")
     assert "# ### A skill: several chains at once" in (SOLUTIONS / "p12_prefetch.py").read_text(encoding="utf-8")

@@ -51,7 +51,7 @@ MISTAKES: list[Program] = [
     changed("fsdp", "no gather", ("await model.allgather(model.weights[layer], layer)", "model.weights[layer]")),
     changed("fsdp", "a shard of another rank's", ("model.grad_weights.pop(layer), model.weights", "model.grad_weights.pop(layer).shard(0, 2), model.weights")),
     changed("ddp", "the weight of the wrong layer", ("layer, model.activations[layer], model.weights[layer]", "layer, model.activations[layer], model.weights[0]")),
-    changed("ddp", "the state of the wrong layer", ("model.opt_states[layer]\n        )\n        model.set", "model.opt_states[0]\n        )\n        model.set")),
+    changed("ddp", "the state of the wrong layer", ("grad, model.weights[layer], model.opt_states[layer]", "grad, model.weights[layer], model.opt_states[0]")),
     changed("ddp", "the layers in the wrong order", ("for layer in reversed(range(model.LAYERS))", "for layer in range(model.LAYERS)")),
     changed("ddp", "updated before the other layers' backward, and used", ("            layer, inp, grad_out, model.weights[layer]", "            layer, inp, grad_out, model.weights[min(layer + 1, model.LAYERS - 1)]")),
     changed("basic", "updated and gone forward with", ("model.activations.pop(layer), model.grad", "model.activations[layer], model.grad"), ("    return model", "    model.forward(0, model.activations[0], model.weights[0])\n    return model")),
@@ -60,7 +60,7 @@ MISTAKES: list[Program] = [
     # -- the end -----------------------------------------------------------------------------------------------------
     changed("fsdp", "final weights of rank 0 only", (SET, "        if model.rank == 0:\n    " + SET)),
     changed("ddp", "final weights of rank 0 only", (SET, "        if model.rank == 0:\n    " + SET)),
-    changed("basic", "final weights before the update", (SET, ""), ("    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update(", "    for layer in range(model.LAYERS):\n        model.set_final_weight(layer, model.weights[layer])\n        model.weights[layer], model.opt_states[layer] = model.update(")),
+    changed("basic", "final weights before the update", ("    for layer in range(model.LAYERS):\n" + SET, ""), ("    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update(", "    for layer in range(model.LAYERS):\n        model.set_final_weight(layer, model.weights[layer])\n        model.weights[layer], model.opt_states[layer] = model.update(")),
     changed("basic", "the final weight of another layer", (SET, "        model.set_final_weight(0, model.weights[layer])\n")),
     changed("basic", "states not kept", ("        model.weights[layer], model.opt_states[layer] = model.update(", "        model.weights[layer], _ = model.update(")),
     changed("fsdp", "states thrown away", ("    return model", "    model.opt_states.clear()\n    return model")),
