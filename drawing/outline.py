@@ -103,7 +103,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     busy = {rank: [_busy(rank, start, end) for start, end in aim.busy.get(rank, ())] for rank in own.by_rank}
     held = [_busy(aim.fullest, at, at)._replace(kind=MARKS[-1], held=(elements,)) for at, elements in aim.memory]
     target = replace(own, by_rank=busy, models=(), fault="", failure=None)
-    memory = replace(target, by_rank={**busy, aim.fullest: [*busy[aim.fullest], *held]}, memory_target=None)
+    memory = replace(target, by_rank={aim.fullest: held}, memory_target=None)
     most = most_memory([own, memory])
     above = Layout(own, WIDTH, PAD + HEAD, until, beside=[own, target])
     own_memory, bottom = draw_total(above, above.bottom + STRIP, most)

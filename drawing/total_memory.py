@@ -27,6 +27,7 @@ def most_memory(traces: Sequence[Trace]) -> float:
 def draw_total(layout: Layout, y: float, most: float, trace: Trace | None = None) -> tuple[list[Diagram], float]:
     """Return a strip from ``y`` down, ``most`` elements high, and the y where it ends. ``trace``: whose memory it is,
     if not that of the layout."""
+    end = layout.x(layout.trace.time)
     trace = layout.trace if trace is None else trace
     peak = trace.peak
     bottom = y + HEIGHT
@@ -36,7 +37,6 @@ def draw_total(layout: Layout, y: float, most: float, trace: Trace | None = None
     def at(elements: Elements | float) -> float:
         return bottom - (HEIGHT - 7) * float(elements) / most  # the sign of a peak stands above it
 
-    end = layout.x(trace.time)
     corners = stairs([(x, at(sum(held))) for x, held in steps_of(layout, trace.by_rank[peak.rank])], end)
     unit, sizes, middle = trace.unit, trace.size_unit, (y + bottom) / 2
     x, top = min(layout.x(peak.issued), layout.x1 - 1.5), at(peak.memory)
