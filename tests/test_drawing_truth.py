@@ -7,23 +7,23 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any
 from xml.etree.ElementTree import Element
 
 import pytest
 
-from drawing import Figure, beside_target, compare, draw, theme
+from drawing import Figure, beside_target, draw, theme
+from drawing.layout import CROWDED
+from drawing.texts import share_text
 from drawing.trace import Trace, trace_of
-from lib import Run, run
+from lib import run
 from lib.course.outlines import is_known, outline
 from lib.course.specs import Puzzle, cost_named, puzzles
-from lib.record.events import MARKS, Event
+from lib.record.events import MARKS
 from lib.record.figures.waiting import idle_spans
-from lib.record.table import OPERATIONS
-from tests.drawing_events import SVG, _own_corners, parse, sharded_run, staged_run
+from tests.drawing_events import NUMBER, SVG, _own_corners, parse, sharded_run, staged_run
 from tests.failures import CASES, failed
-from tests.programs import COURSE, SMALLER, solved
+from tests.programs import COURSE, solved
 
 NEAR = 1.6
 """Pixels within which samples may share a step, and by which the last one is moved away from the edge."""
@@ -39,9 +39,10 @@ class Page:
     def __init__(self, figure: Figure) -> None:
         self.root = parse(figure)
         self.texts = [(float(one.get("x", 0)), "".join(one.itertext())) for one in self.root.iter(SVG + "text")]
-        unit = next(at for at, (_, text) in enumerate(self.texts) if text in ("ticks", "ms", "s"))
+        shown = [text for _, text in self.texts]
+        axis = next(at for at, text in enumerate(shown) if text == "0" and shown[at - 1] in ("ticks", "ms", "s"))
         marks = []
-        for x, text in self.texts[unit + 1 :]:
+        for x, text in self.texts[axis:]:
             if not re.fullmatch(r"[\d.,]+", text):
                 break
             marks.append((x, float(text.replace(",", ""))))
@@ -55,7 +56,7 @@ class Page:
         for parent in self.root.iter():
             for at, group in enumerate(parent):
                 if len(group) and group[0].tag == SVG + "title" and (said := re.match(pattern, group[0].text or "")):
-                    yield said, list(group)[1:], list(parent)[at + 1 :]
+                    yield said, list(group)[1:] or [group], list(parent)[at + 1 :]
 
 
 def points(shape: Element) -> list[tuple[float, float]]:
@@ -119,3 +120,120 @@ def test_the_memory_of_an_outline_is_drawn_as_it_is(puzzle: Puzzle, goal: str) -
     assert own.peak is not None
     figure = beside_target(made, puzzle.name, star=goal == "star")
     check_totals(Page(figure), [(own.peak.rank, held_by(own, own.peak.rank)), (aim.fullest, aim.memory)])
+
+
+# -- runs --------------------------------------------------------------------------------
+
+
+SOURCES = {name: (lambda name=name: solved(name, small=True)) for name in COURSE} | {
+    "coarse": lambda: staged_run(32, 64),
+    "sharded": lambda: sharded_run(64, 60),
+    "failed": lambda: failed(CASES[-1]).run,
+}
+MEMORIES = {color for _, color in theme.MEMORY.values()}
+
+
+@cache
+def source_of(name: str) -> Trace:
+    return trace_of(SOURCES[name]())  # type: ignore[no-untyped-call]
+
+
+@cache
+def page_of(name: str) -> Page:
+    return Page(draw(source_of(name)))
+
+
+each_run = pytest.mark.parametrize("name", SOURCES)
+
+
+@each_run
+def test_the_strip_with_the_peak_is_the_memory_of_its_rank(name: str) -> None:
+    page, made = page_of(name), source_of(name)
+    assert made.peak is not None
+    said, [mark], _ = next(page.titled(r"peak: ([\d,.]+ \w+) on rank (\d+) at (.*)\n"))
+    rank, tip = int(said[2]), points(mark)[0]
+    assert said[1] == made.size_unit.describe(max(event.memory for event in made.device_events))
+    shapes = [(one, points(one)) for one in page.root.iter(SVG + "path")]
+    areas = [at for one, at in shapes if one.get("fill") in MEMORIES]
+    top, bottom = min((min(y for _, y in at), at[-1][1]) for at in areas if tip[1] - 1 < min(y for _, y in at))
+    [line] = [
+        at
+        for one, at in shapes
+        if one.get("class") == "s-ink" and len(at) > 2 and min(y for _, y in at) == pytest.approx(top, abs=EXACT)
+    ]
+    check_curve(page, line, tip, bottom, held_by(made, rank))
+
+
+SPAN = r"((?:host of )?ranks? [^:]*): ([^,\n]*)[^\n]*\n(?:tick )?([\d.,]+)(?: to ([\d.,]+))?"
+
+
+@each_run
+def test_every_operation_is_where_the_log_has_it(name: str) -> None:
+    page, made = page_of(name), source_of(name)
+    drawn = Counter[tuple[str, float, float]]()
+    for said, shapes, _ in page.titled(SPAN):
+        start, end = float(said[3]), float(said[4] or said[3])
+        xs = [x for one in shapes for part in one.iter() if part.get("class") != "a" for x, _ in points(part)]
+        assert min(xs) == pytest.approx(page.x(start), abs=1 if start < end else 4), said[0]
+        assert max(xs) == pytest.approx(page.x(end), abs=1 if start < end else 4), said[0]
+        drawn[said[2], start, end] += 1
+    operations = [event for event in made.events if event.kind not in MARKS]
+    show = made.unit.show
+    times = Counter((theme.name_of(e.kind), float(show(e.start)), float(show(e.end))) for e in operations)
+    assert {*drawn} <= {*times}
+    if len(operations) <= CROWDED:  # all of them have a hover text
+        assert {*drawn} == {*times}
+        if len(list(page.titled("ranks? [^,:]*-.*: forward"))) == 0:
+            assert drawn == times
+
+
+def bars(page: Page, role: str) -> list[tuple[float, float, float, float]]:
+    """The bars of a role (left, right, top, bottom)."""
+    found = []
+    for one in page.root.iter(SVG + "path"):
+        if role in (one.get("class") or "") and one.get("fill") == "none":
+            x = y = 0.0
+            half = float(one.get("stroke-width", 0)) / 2
+            for command, first, second in re.findall(rf"([Mmh])({NUMBER})(?: ({NUMBER}))?", one.get("d", "")):
+                if command == "h":
+                    found.append((x, x + float(first), y - half, y + half))
+                x = float(first) if command == "M" else x + float(first)
+                y = float(second) if command == "M" else y
+    return found
+
+
+@each_run
+def test_idle_at_a_row_is_what_is_tinted_there(name: str) -> None:
+    page, made = page_of(name), source_of(name)
+    tints = defaultdict[float, float](float)
+    for left, right, top, _ in bars(page, "s-gap"):
+        tints[top] += (right - left) / (made.time * page.per_tick)
+    if not any(page.titled("ranks? [^:]*: [0-9,]+ operations?, ")):  # rows that are not boxes have one ground
+        said = [text.partition("%")[0] for _, text in page.texts if re.fullmatch(r"[<>]?\d+% idle", text)]
+        shown = {share_text(share) for share in [0.0, 1.0, *tints.values()]}
+        assert {f"{text}%" for text in said} <= shown
+        head = next(text for _, text in page.texts if text.startswith("where the time of"))
+        on_devices = [*tints.values()][: len(tints) - len(made.hosts)]
+        if (idle := re.search(r"idle ([<>]?\d+%)", head)) and len(on_devices) == made.ranks:
+            assert share_text(sum(on_devices) / made.ranks) == idle[1]
+
+
+@each_run
+def test_the_shares_in_the_head_are_those_of_the_log(name: str) -> None:
+    page, made = page_of(name), source_of(name)
+    bar = {said[1]: (said[2], shapes) for said, shapes, _ in page.titled(r"([^:]+): (\S+) of all ranks' time")}
+    ends = {part: [x for one in shapes[0].iter() for x, _ in points(one)] for part, (_, shapes) in bar.items()}
+    wide = {part: max(xs) - min(xs) + 1 for part, xs in ends.items()}
+    spent = Counter[str]()
+    for event in made.device_events:
+        if event.stream == "compute" and event.length:
+            spent[theme.name_of(event.kind)] += event.length / (made.time * made.ranks)
+    spent["waits"] = sum(end - start for rank, own in made.by_rank.items() if rank not in made.hosts
+                         for start, end in idle_spans(own, made.time)) / (made.time * made.ranks)  # fmt: skip
+    spent["only communicates"] = 1 - sum(spent.values())
+    drawn = Counter[str]()
+    for part, (text, _) in bar.items():
+        share = wide[part] / sum(wide.values())
+        assert text[0] in "<>" or share == pytest.approx(float(text.removesuffix("%")) / 100, abs=0.012)
+        drawn["waits" if part.startswith("waits") else part] += share
+    assert drawn == pytest.approx({part: share for part, share in spent.items() if share > 1e-9}, abs=0.006)
