@@ -14,7 +14,7 @@ from chalk.core import Compose
 from lib.basics.errors import PuzzleError
 
 from .marks import Diagram, box_envelope
-from .svg import IN_PARTS, body, escape, frame, image, in_part, only_narrow
+from .svg import IN_PARTS, NARROW, body, escape, frame, image, in_part, only_narrow
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -147,10 +147,27 @@ class Figure(Compose):
 
     def image(self) -> str:
         """Return the picture as an image without hover texts, which no page takes out."""
-        drawn = image(self._body, self.size, shrinks=self.size[0] > PHONE)
-        source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
-        how = "max-width:100%;height:auto"
-        return f'<img alt="{escape(self.summary)}" width="{self.size[0]:.0f}" style="{how}" src="{source}">'
+        (width, height), (slim, tall) = self.size, self._slim()
+        source = base64.b64encode(image(self._body, self.size, slim, tall).encode()).decode()
+        high = f"min({height:.0f}px,{100 * height / width:.2f}cqw)"
+        high = f"max({high},min({100 * tall:.2f}cqw,({NARROW:g}px - 100cqw)*999))" if slim else "auto"
+        how = f'width="{width:.0f}" style="max-width:100%;height:{high}"'
+        return placed(f'<img alt="{escape(self.summary)}" {how} src="data:image/svg+xml;base64,{source}">')
+
+    def _slim(self) -> tuple[str, float]:
+        """Return what an image shows in a narrow place, as elements, and how many times as high as wide that is."""
+        (width, _), narrow, out, y = self.size, self.narrow or Narrow(), "", 0.0
+        scale = width / PHONE
+        for one in (narrow.above, narrow.part, narrow.below):
+            if isinstance(one, Figure):
+                out += f'<g transform="matrix({scale:.4f} 0 0 {scale:.4f} 0 {y:.2f})">{one._body}</g>'
+                y += one.size[1] * scale
+            elif one:
+                high = one[1] - one[0]
+                view = f'y="{y:.2f}" height="{high:.2f}" viewBox="0 {one[0]:.2f} {width:.0f} {high:.2f}"'
+                out += f'<svg {view}><use href="#all"/></svg>'
+                y += high
+        return out, y / width
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raise PuzzleError if that fails."""

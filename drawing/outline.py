@@ -72,7 +72,7 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     ]
     words = f"The beginning of a schedule for {spec.name}, up to {spec.unit.at(until)}; the rest is left out."
     figure = card(parts, WIDTH, y + 12, words, static, title)
-    figure.narrow = _narrow([title], [layout], [plans], (PAD + HEAD - 6, layout.bottom + AXIS))
+    figure.narrow = _narrow([title], [layout], [plans], (PAD + HEAD - 1, layout.bottom + AXIS))
     return figure
 
 

@@ -106,7 +106,8 @@ def narrow_css(body: str, width: float, rule: str) -> str:
         lower = number(0.35 * (size - USUAL))
         made.append(
             f"@{rule}(max-width:{number(place)}px){{{picture}:not({kept}{large}){{display:none}}"
-            f"{picture}:is({kept}){{font-size:{number(size)}px;transform:translateY({lower}px)}}}}"
+            f"{picture}:is({kept}){{font-size:{number(size)}px;transform:translate(var(--nearer,0),{lower}px)}}"
+            f'{picture}[text-anchor="end"]{{--nearer:5px}}}}'
         )
     return "".join(made)
 
@@ -161,15 +162,21 @@ def frame(
     )
 
 
-def image(body: str, size: tuple[float, float], shrinks: bool = True, dark: bool = True) -> str:
-    """Return an SVG picture for an image, in which no pointer finds anything. ``dark``: whether it has other colors
-    where the system wants dark ones."""
-    width, height = map(number, size)
-    body = without_hover(body)
-    style = theme.image_css(body) * dark + (narrow_css(body, size[0], "media") if shrinks else "")
+def image(body: str, size: tuple[float, float], slim: str = "", tall: float = 0.0, dark: bool = True) -> str:
+    """Return an SVG picture for an image, in which no pointer finds anything. ``slim``: the elements that it shows
+    instead in a narrow place, in a box that is ``tall`` times as high as wide, and ``#all`` of the picture may be one
+    of them. ``dark``: whether it has other colors where the system wants dark ones."""
+    width, height = size
+    body, slim = without_hover(body), without_hover(slim)
+    css = theme.image_css(body + slim) * dark + (narrow_css(body, width, "media") if width > NARROW else "")
+    if slim:
+        box = f"(max-width:{NARROW:g}px) and (max-aspect-ratio:{number(2000 / (tall + height / width))}/1000)"
+        css += f".slim{{display:none}}@media{box}{{.slim{{display:inline}}.wide{{display:none}}}}"
+        slim = f'<g class="slim">{slim}</g>'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp w{size[0]:.0f}" viewBox="{_view(size)}" width="{width}" '
-        f'height="{height}" font-family="{FONT}" text-anchor="middle"><style>{style}</style>{body}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="{_view(size)}" width="{number(width)}" '
+        f'height="{number(height)}" preserveAspectRatio="xMidYMin" font-family="{FONT}" text-anchor="middle">'
+        f'<style>{css}</style><g class="wide"><g id="all" class="w{width:.0f}">{body}</g></g>{slim}</svg>'
     )
 
 

@@ -82,7 +82,7 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     each = math.ceil(widest / step) if step else 1
     return [
         lines([(layout.x0, y + 2, layout.x1, y + 2)], style(None, theme.HATCH, 1)),
-        label(layout.x0 - 14, y + 12, layout.trace.unit.name, 10, ink, "end", most=svg.KEPT),
+        label(layout.x0 - 20, y + 12, layout.trace.unit.name, 10, ink, "end", most=svg.KEPT),
         *[
             label(layout.x(time), y + 12, show(time), 10, ink, most=0.0 if place % each else svg.KEPT)
             for place, time in enumerate(at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 from nbconvert import HTMLExporter
 
 from drawing import compare, draw, draw_group, draw_primitive, play, theme
+from drawing.svg import READABLE
 from lib import Activation, OptState, Weight
 from tests.browser import Browser, Scheme, keep, rgb
-from tests.drawing_events import sharded_run, staged_run
+from tests.drawing_events import sharded_run, staged_run, texts
 from tests.failures import CASES, failed
 
 WIDTH = 900
@@ -114,6 +116,21 @@ def test_a_static_picture_fits_and_has_words(browser: Browser, tmp_path: Path) -
     assert sight.colors > FEW
     assert sight.violations == {}
     assert "image-alt" in sight.passed
+
+
+SEEN = """() => [...document.querySelectorAll('svg text')].filter(text => text.getBoundingClientRect().height)
+    .map(text => [text.textContent, parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a])"""
+
+
+@pytest.mark.parametrize("width", [360, 540])
+def test_an_image_keeps_its_words_in_a_narrow_place(browser: Browser, width: int) -> None:
+    """Its media queries ask for the size of an image's box, as those of a page do for that of its window."""
+    figure = compare(sharded_run(4, 2), staged_run(), static=True)
+    source = re.search('base64,([^"]*)', figure.image())
+    assert source is not None and figure.narrow is not None and figure.narrow.below is not None
+    sight = browser.show(base64.b64decode(source[1]).decode(), SEEN, width=width)
+    assert {text for text, _ in sight.measured} >= {*texts(figure.narrow.below)}
+    assert min(size for _, size in sight.measured) >= READABLE
 
 
 # -- where pictures are taken out ----------------------------------------------------------

@@ -322,15 +322,20 @@ def test_where_a_page_takes_the_picture_out_words_stay() -> None:
 
 def test_a_static_picture_is_an_image_with_words() -> None:
     figure = draw(staged_run(), static=True)
-    image = ElementTree.fromstring(figure._repr_html_().removesuffix(">") + "/>")
+    image = ElementTree.fromstring(figure._repr_html_().replace('"></div>', '"/></div>'))[0]
     assert image.tag == "img"
     assert image.get("alt") == figure.summary
     kind, _, data = image.get("src", "").partition(",")
     assert kind == "data:image/svg+xml;base64"
     still = base64.b64decode(data).decode()
-    drawn, other = ([*ElementTree.fromstring(one)] for one in (still, figure.svg()))
-    assert drawn[0].tag == other[0].tag == SVG + "style"  # they differ in the reasons for dark colors
-    assert [one for part in drawn[1:] for one in seen(part)] == [one for part in other[1:] for one in seen(part)]
+    _, wide, slim = [*ElementTree.fromstring(still)]
+    assert (wide.get("class"), slim.get("class")) == ("wide", "slim")
+    assert [one for part in wide[0] for one in seen(part)] == [
+        one for part in parse(figure) if part.tag != SVG + "style" for one in seen(part)
+    ]
+    assert figure.narrow is not None and figure.narrow.above is not None and figure.narrow.below is not None
+    words = [text for one in (figure.narrow.above, figure.narrow.below) for text in texts(one)]
+    assert ["".join(one.itertext()) for one in slim.iter(SVG + "text")] == words
     assert len(still) < 0.8 * len(figure.svg())
     assert "<title>" in figure.svg() and "<title>" not in still and 'opacity="0"' not in still  # nobody can point there
 

@@ -149,7 +149,7 @@ def _schedule(puzzle: Puzzle, run: Run, family: Sequence[Run], words: str) -> st
 def _sentence(words: str) -> str:
     """A line of the overview, which is Markdown, as a sentence of a page."""
     shown = re.sub(r"\*([^*]+)\*", r"<em>\1</em>", escape(words))
-    return f"{shown[0].upper()}{shown[1:]}{'' if shown.endswith('.') else '.'}"
+    return f"{shown[0].upper()}{shown[1:]}{'' if shown.endswith(('.', '?', '!')) else '.'}"
 
 
 def _picture(figure: Figure) -> str:
