@@ -58,7 +58,7 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
             x = layout.x0 + first * cell
             filled.setdefault(look, []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
         count, idle = len(row.operations), row.idle(layout.trace.time)
-        said = f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
+        said = f"{row.full_name}: {count:,} operation{plural(count)}, bubble {share_text(idle)}"
         whole.append(unseen(said, (layout.x0, row.y, width, layout.height)))
         numbers += over_runs(layout, row, plans)
     shapes = [

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
+from lib.record.figures.breakdown import TALK
 
 from . import theme
 from .difference import in_words as changes_in_words
@@ -28,7 +29,7 @@ from .picture import (
     sentences,
     small_enough,
 )
-from .texts import machine, share_text, size_of
+from .texts import COMPUTES, as_shown, machine, share_text, size_of
 from .timeline import axis, draw_timeline
 from .total_memory import draw_total, most_memory
 from .trace import Trace, in_one_unit, trace_of
@@ -57,9 +58,11 @@ class Column(NamedTuple):
 
 
 SENT = "{name} {unit} {value}"
+
 COLUMNS = (
-    Column("idle", "of rank time", lambda trace: trace.idle, share_text, True),
-    Column("communication", "of rank time", lambda trace: trace.communication, share_text),
+    Column("computes", "of rank time", lambda trace: as_shown(trace.parts, COMPUTES), share_text),
+    Column("only", "communicates", lambda trace: as_shown(trace.parts, [TALK]), share_text, sentence=SENT),
+    Column("bubble", "of rank time", lambda trace: trace.idle, share_text, True),
     Column("sent inside", "nodes", lambda trace: trace.traffic(between=False), share_text, sentence=SENT),
     Column("sent between", "nodes", lambda trace: trace.traffic(between=True), share_text, sentence=SENT),
     Column("hidden", "by compute", lambda trace: trace.hidden, share_text),
@@ -84,7 +87,7 @@ def compare(
 
     ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time is in ticks; if
     a run was measured in real time, all times are in milliseconds. Memory is in elements, everything else in percent of
-    all ranks' time. The best time, memory and idle share are in bold.
+    all ranks' time. The best time, memory and bubble are in bold.
     Raises PuzzleError for fewer than two or more than four, and for anything that is not a run.
     """
     if not 2 <= len(sources) <= MOST:

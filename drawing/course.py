@@ -49,7 +49,7 @@ MEANINGS = {
     outlines.BACKWARD: (theme.work_color(BACKWARD.kind, 1, 4), BACKWARD.word),
     outlines.OTHER: (theme.STEP, UPDATE.word),
     outlines.TALK: (theme.kind_color(SEND.kind), "communication"),
-    outlines.IDLE: (theme.LANE, "idle"),
+    outlines.IDLE: (theme.LANE, "bubble"),
 }
 """The color and the meaning of each letter of a silhouette."""
 

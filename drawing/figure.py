@@ -151,8 +151,9 @@ class Figure(Compose):
         source = base64.b64encode(image(self._body, self.size, slim, tall).encode()).decode()
         high = f"min({height:.0f}px,{100 * height / width:.2f}cqw)"
         high = f"max({high},min({100 * tall:.2f}cqw,({NARROW:g}px - 100cqw)*999))" if slim else "auto"
-        how = f'width="{width:.0f}" style="max-width:100%;height:{high}"'
-        return placed(f'<img alt="{escape(self.summary)}" {how} src="data:image/svg+xml;base64,{source}">')
+        how = f'width="{width:.0f}" style="max-width:100%;height:{high}" src="data:image/svg+xml;base64,{source}"'
+        shown = f'<img alt="{escape(self.summary)}" {how}>'
+        return placed(shown) if slim else shown
 
     def _slim(self) -> tuple[str, float]:
         """Return what an image shows in a narrow place, as elements, and how many times as high as wide that is."""

@@ -12,7 +12,7 @@ from . import svg, theme
 from .layout import PAD
 from .marks import Diagram, Rect, Titled, box, label, lines, poly, style, text_width
 from .operations import operation, sample_color
-from .texts import idle_and_hidden, machine, plural, size_of
+from .texts import idle_and_hidden, machine, size_of, who
 from .trace import Trace
 
 STACKED, LOW, MORE, UNDER = 50.0, 58.0, 16.0, 16.0
@@ -147,7 +147,7 @@ def _time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diag
     if not trace.parts:
         return [], y
     more = idle_and_hidden(trace)
-    caption = f"where the time of {trace.ranks} rank{plural(trace.ranks)} goes" + (f" ({more})" if more else "")
+    caption = f"where the time of {who(trace)} goes" + (f" ({more})" if more else "")
     mute = style(theme.MUTE)
     said = wrapped(caption, SIZE, width)
     parts: list[Diagram] = [label(x, y + 5 + LINE * at, line, SIZE, mute, "start") for at, line in enumerate(said)]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from lib.real.traces.labels import UNRECORDED
 from lib.record.events import MARKS, Event
-from lib.record.figures.breakdown import percents, time_parts
+from lib.record.figures.breakdown import time_parts
 from lib.record.figures.waiting import idle_spans
-from lib.record.table import OPERATIONS, TRACED
 
 from . import theme
 from .marks import Rect
@@ -115,12 +114,9 @@ class Row:
         spans = (span for events in self.parts for span in idle_spans(events, time))
         return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
 
-    def computing(self, time: float) -> str:
-        """Return the share of ``time`` in which its ranks compute, in the same whole percent as in the head."""
-        shown = percents(time_parts([event for own in self.parts for event in own], len(self.parts), time))
-        known = {*OPERATIONS, *TRACED} - {UNRECORDED}
-        whole = [int(text[:-1]) for part, text in shown.items() if part in known and text[0] != "<"]
-        return f"{sum(whole)}%" if whole or not shown.keys() & known else "<1%"
+    def spent(self, time: float) -> Mapping[str, Fraction]:
+        """Return the parts of ``time``, as shares."""
+        return time_parts([event for own in self.parts for event in own], len(self.parts), time)
 
 
 class Layout:

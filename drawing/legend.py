@@ -100,7 +100,7 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         yield Entry(together(arrows([(1.0, 2.0, WIDE - 1, TALL - 2)])), WIDE, "from send to receive")
     if any(layout.trace.idle > 1e-9 for layout in layouts):
         measured = any(layout.trace.unit is MS for layout in layouts)
-        said = "waits, or is between operations" if measured else "waits, or is done"
+        said = f"bubble: waits, or is {'between operations' if measured else 'done'}"
         yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, said)
     if any(not layout.fine and column_of(layout, layout.rough) for layout in layouts):
         halves = [(0.0, theme.work_color(FORWARD.kind, 0, 1)), (TALL / 2, theme.work_color(BACKWARD.kind, 0, 1))]

@@ -8,13 +8,14 @@ from functools import partial
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.basics.units import MS
+from lib.basics.units import MS, Elements
 from lib.course.layouts import mesh_of
 from lib.course.outlines import Outline, outline
 from lib.course.outlines import half_schedule as sketch_of
 from lib.course.specs import Puzzle, cost_named, cost_source, find
 from lib.record.codes import below_devices
-from lib.record.events import MARKS, Event
+from lib.record.events import END, Event
+from lib.record.table import SEND
 from lib.record.training import FORWARD
 from lib.running.run import Run
 
@@ -25,7 +26,7 @@ from .legend import draw_legend
 from .marks import Diagram, Titled, boxes, label, largest, lines, style
 from .numbering import NumberPlans, plan_numbers
 from .picture import WIDTH, beside_narrow, card, heading, narrow_legend, sentences
-from .texts import share_text
+from .texts import spent
 from .timeline import axis, draw_timeline, empty_rows, row_names
 from .total_memory import draw_total, most_memory
 from .trace import Trace, trace_of
@@ -99,9 +100,8 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     goal = "star" if star else "target"
     own, aim = replace(trace_of(source, f"yours ({source.name})"), noted=None), outline(spec, goal)
     until = max(own.until, aim.time)
-    # Events that stand for the busy times of a rank: what it does there is not known.
-    busy = {rank: [_busy(rank, start, end) for start, end in aim.busy.get(rank, ())] for rank in own.by_rank}
-    held = [_busy(aim.fullest, at, at)._replace(kind=MARKS[-1], held=(elements,)) for at, elements in aim.memory]
+    busy = {rank: [*_busy(rank, aim)] for rank in own.by_rank}
+    held = [_event(aim.fullest, END, at, at, (elements,)) for at, elements in aim.memory]
     target = replace(own, by_rank=busy, models=(), fault="", failure=None)
     memory = replace(target, by_rank={aim.fullest: held}, memory_target=None)
     most = most_memory([own, memory])
@@ -117,7 +117,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
         *draw_timeline(above, "none", plans),
         *own_memory,
         *heading(f"the {goal}'s outline", f"{_figures(target)} {MEANS}", bottom + GAP)[0],
-        *_silhouette(below, aim),
+        *_silhouette(below),
         *aim_memory,
         *scale,
         *legend,
@@ -129,8 +129,19 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     return figure
 
 
-def _busy(rank: int, start: float, end: float) -> Event:
-    return Event(rank, FORWARD.kind, None, frozenset(), start, start, end, ())
+def _event(rank: int, kind: str, start: float, end: float, held: tuple[Elements, ...] = ()) -> Event:
+    return Event(rank, kind, None, frozenset(), start, start, end, held)
+
+
+def _busy(rank: int, aim: Outline) -> Iterator[Event]:
+    """Yield events that stand for the busy times of a rank, which computes or only communicates: no more is known."""
+    computing = aim.compute.get(rank, ())
+    for start, end in aim.busy.get(rank, ()):
+        inside = [span for span in computing if start <= span[0] < end]
+        yield from (_event(rank, FORWARD.kind, *span) for span in inside)
+        edges = [start, *(edge for span in inside for edge in span), end]
+        talks = zip(edges[::2], edges[1::2], strict=True)
+        yield from (_event(rank, SEND.kind, first, last) for first, last in talks if last > first)
 
 
 def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
@@ -153,19 +164,19 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
     return spec
 
 
-def _silhouette(layout: Layout, outline: Outline) -> Iterator[Diagram]:
+def _silhouette(layout: Layout) -> Iterator[Diagram]:
     """Yield the rows of a target, strong where it computes and faint where it only communicates."""
     yield from empty_rows(layout)
-    kinds = (("only communicates", outline.busy, theme.HATCH), ("computes", outline.compute, theme.MUTE))
-    for does, by_rank, color in kinds:
+    for does, kind, color in (("only communicates", SEND.kind, theme.HATCH), ("computes", FORWARD.kind, theme.MUTE)):
         bars = [
-            (layout.x(start), row.y, (end - start) * layout.per_tick, layout.height)
+            (layout.x(event.start), row.y, event.length * layout.per_tick, layout.height)
             for row in layout.rows
-            for start, end in by_rank.get(row.ranks[0], ())
+            for event in row.events
+            if event.kind == kind
         ]
         yield Titled(f"the target {does}", boxes(bars, style(color)))
     yield from row_names(layout)
 
 
 def _figures(trace: Trace) -> str:
-    return f"{trace.unit.lasting(trace.time)}, {share_text(trace.idle)} idle"
+    return f"{trace.unit.lasting(trace.time)}, {spent(trace)}"

@@ -73,7 +73,7 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
 def sweep_table(sweep: Sweep) -> str:
     """Return all trials as an HTML table that is scrolled in its own box, with a column for each size that is given."""
     sizes = [name for name in SIZES if any(trial.size.get(name) is not None for trial in sweep.trials)]
-    heads = ["program", *sizes, sweep.unit.name, sweep.size_unit.name, "idle", ""]
+    heads = ["program", *sizes, sweep.unit.name, sweep.size_unit.name, "bubble", ""]
     texts = 1  # columns at the left that are texts; the last one is, too
     head = "".join(
         f'<th scope="col" style="{CELL};text-align:{"left" if at < texts else "right"};position:sticky;top:0">'

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Sized
+from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
 from lib.basics.errors import number_ranges
 from lib.basics.units import Elements, SizeUnit, show_elements
+from lib.real.traces.labels import UNRECORDED
 from lib.record.events import MARKS
-from lib.record.figures.breakdown import in_words
+from lib.record.figures.breakdown import TALK, in_words, percents
 from lib.record.table import OPERATIONS, TRACED
 
 from .theme import name_of
 from .trace import Trace
 
+COMPUTES = {*OPERATIONS, *TRACED} - {UNRECORDED}
+"""The parts of time in which a rank computes."""
 N = TypeVar("N", int, float)
 
 
@@ -152,16 +156,45 @@ def _figures(trace: Trace) -> str:
 
 
 def idle_and_hidden(trace: Trace) -> str:
-    """Return the shares of idle time and of communication beside compute, as far as there is any."""
-    figures = {"idle": trace.idle, "communicates beside compute": trace.hidden}
+    """Return the shares of the bubble and of communication beside compute, as far as there is any."""
+    figures = {"bubble": trace.idle, "communicates beside compute": trace.hidden}
     return ", ".join(f"{name} {share_text(share)}" for name, share in figures.items() if share > 1e-9)
+
+
+def who(trace: Trace) -> str:
+    """Return whose time a picture shows: ``4 ranks``, or ``rank 0 of 4`` where the others are not shown."""
+    own = [rank for rank in trace.by_rank if rank not in trace.hosts]
+    return f"{trace.ranks} rank{plural(trace.ranks)}" if trace.ranks >= trace.of else f"{full_ranks(own)} of {trace.of}"
+
+
+def computes(parts: Mapping[str, Fraction]) -> str:
+    """Return the share of time in which ranks compute: ``computes 73%``."""
+    return f"computes {share_text(as_shown(parts, COMPUTES))}"
+
+
+def as_shown(parts: Mapping[str, Fraction], some: Container[str]) -> float:
+    """Return the sum of some shares in whole percent, as the head of a picture has them: all add up to 100."""
+    shown = [text for part, text in percents(parts).items() if part in some]
+    return sum(int(text[:-1]) for text in shown if text[0] != "<") / 100 or 0.001 * bool(shown)
+
+
+def loses_by_waiting(trace: Trace) -> bool:
+    """Return whether more time is lost in the bubble than to communication alone. Of work that a profile has not
+    recorded nobody knows how much is compute."""
+    return trace.idle >= trace.parts.get(TALK, 0) or UNRECORDED in trace.parts
+
+
+def spent(trace: Trace) -> str:
+    """Return the share of time that tells most of a schedule: ``bubble 43%`` or, where more is lost to communication,
+    ``computes 73%``."""
+    return f"bubble {share_text(trace.idle)}" if loses_by_waiting(trace) else computes(trace.parts)
 
 
 def machine(trace: Trace) -> str:
     """Return the numbers of ranks, layers and micro-batches, the length of a tick if it was measured, and notes."""
     if trace.profile is not None:
         return " · ".join(filter(None, [trace.profile.about, trace.scale, trace.note]))
-    said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
+    said = f"{who(trace)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     said += f" · nodes of {trace.node_size}" if trace.node_size else ""
     said += f" · {len(trace.hosts)} host{plural(trace.hosts)}" if trace.hosts else ""

@@ -7,9 +7,6 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from lib.real.traces.labels import UNRECORDED
-from lib.record.figures.breakdown import TALK
-
 from . import svg, theme
 from .boxes import Boxes
 from .chain import draw_chain
@@ -34,7 +31,7 @@ from .marks import (
     text_width,
 )
 from .numbering import NumberPlans
-from .texts import plural, ranges, share_text
+from .texts import computes, loses_by_waiting, plural, ranges, share_text
 from .within import draw_within
 
 LARGE = 0.85
@@ -127,16 +124,13 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
 
 
 def _notes(layout: Layout) -> Iterator[Diagram]:
-    """Yield the idle shares of the rows, once for neighbors with equal ones."""
+    """Yield the shares of time of the rows, once for neighbors with equal ones."""
     last = -99.0
 
-    parts = layout.trace.parts
-    waits = layout.trace.idle >= parts.get(TALK, 0)  # else the time that is lost is lost to communication
-    waits = waits or UNRECORDED in parts  # of which nobody knows how much is compute
+    time, waits = layout.trace.time, loses_by_waiting(layout.trace)
 
     def note(row: Row) -> str:
-        time = layout.trace.time
-        said = f"{share_text(row.idle(time))} idle" if waits else f"computes {row.computing(time)}"
+        said = f"bubble {share_text(row.idle(time))}" if waits else computes(row.spent(time))
         return said if row.one else f"{len(row.ranks)} ranks\n{said}"
 
     for text, equal in groupby(layout.rows, note):

@@ -81,6 +81,8 @@ class Trace:
     """The profile of a real run that this shows, if it is one."""
     others: Mapping[int, Sequence[int]] = field(default_factory=dict, repr=False)
     """The ranks that do the same as one in ``by_rank``, and are not there: by this one."""
+    of: int = 0
+    """The number of ranks of the machine, if these may be some of them."""
     whole: Callable[[], Trace] | None = field(default=None, repr=False)
     """What gives the trace with the events of all ranks, if these are not all."""
     scored: bool = False
@@ -302,6 +304,7 @@ def trace_of(
         size_unit=dist.cost.size_unit,
         hosts=hosts,
         others=others,
+        of=dist.ranks if all(model.dist is dist for model in models) else 0,
         whole=whole,
         writers=writers,
     )

@@ -162,15 +162,8 @@ def test_picture_and_text_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no time passes" in draw(quiet).summary and "where the time" not in " ".join(texts(draw(quiet)))
 
 
-def test_the_bar_is_full_where_the_rows_are() -> None:
-    """In a pipeline colors tell the operation, and what goes backwards is full, too; elsewhere it is an outline."""
-    for done, full in ((staged_run(4, 8), True), (sharded_run(4), False)):
-        bar = re.search(r"<title>backward: [^<]*</title><rect([^>]*)/>", draw(done).svg())
-        assert bar is not None and ("stroke=" not in bar[1]) == full
-
-
 def test_the_head_says_how_much_is_idle_and_hidden() -> None:
-    idle = f"idle {100 * idle_share(staged_run().events, 4):.0f}%"
+    idle = f"bubble {100 * idle_share(staged_run().events, 4):.0f}%"
     assert f"where the time of 4 ranks goes ({idle})" in texts(draw(staged_run()))
     assert f"; {idle}. " in draw(staged_run()).summary
     both = trace([event(0, "forward", 0, 4), event(0, "allgather", 1, 6, op=(1,), group=(0,))])
@@ -187,7 +180,7 @@ def test_a_verdict_divides_the_idle_time() -> None:
     waits = [part for part in verdict.parts if part in WAITS]
     assert len(waits) == 3
     assert verdict.as_json()["parts"] == {part: float(share) for part, share in verdict.parts.items()}
-    idle = dict(verdict.facts())["idle"]
+    idle = dict(verdict.facts())["bubble"]
     percent, _, rest = idle.partition(" percent of all ranks' time (waits to begin ")
     numbers = [int(text.split("%")[0].split()[-1]) for text in f"waits to begin {rest}".split(", ")]
     assert sum(numbers) == int(percent)
@@ -205,6 +198,6 @@ def test_a_collective_that_waits_for_its_last_rank_is_no_communication_until_it_
     said = "forward 50%, only communicates 20%, waits at the end 30%"
     assert said in simulated.summary and said in measured.summary
     idle = (
-        "waits at the end: 30% of all ranks' time, 3 {} of all ranks together\nidle after the rank's last computation"
+        "waits at the end: 30% of all ranks' time, 3 {} of all ranks together\nthe bubble after the rank's last computation"
     )
     assert idle.format("ticks") in titles(simulated) and idle.format("ms") in titles(measured)

@@ -72,7 +72,7 @@ def test_the_table_has_the_figures_and_marks_the_best() -> None:
     for made in (a, b):
         assert f"{made.memory:,}" in shown
         assert f"{made.time:g}" in shown
-    assert {"first", "second", "peak memory", "communication"} <= set(shown)
+    assert {"first", "second", "peak memory", "computes", "bubble"} <= set(shown)
     assert "sent between" not in shown
     bold = set(re.findall(r'font-weight="700"[^>]*>([^<]+)<', figure.svg()))
     assert {f"{min(a.time, b.time):g}", f"{min(a.memory, b.memory):,}"} <= bold
@@ -91,8 +91,8 @@ def test_communication_inside_and_between_boxes() -> None:
     assert made.traffic(between=False) == pytest.approx(0.1)
     assert made.traffic(between=True) == pytest.approx(0.3)
     both = compare(made, made)
-    assert {"10%", "30%", "40%"} <= set(texts(both))
-    assert "communication 40% of rank time, sent inside nodes 10%, sent between nodes 30%, hidden " in both.summary
+    assert {"10%", "30%", "40%", "60%"} <= set(texts(both))
+    assert "computes 60% of rank time, only communicates 40%, bubble 0% of rank time, sent inside nodes 10%, sent between nodes 30%, hidden " in both.summary
     whole = trace_of(sharded_run(4, 2, node_size=2))
     assert whole.traffic(between=False) == 0
     assert whole.traffic(between=True) == pytest.approx(whole.communication)

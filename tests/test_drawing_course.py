@@ -126,7 +126,7 @@ def test_every_silhouette_of_the_map_has_its_own_shape() -> None:
     shapes = [tuple(silhouette(puzzle)) for puzzle in puzzles().values()]
     assert len(set(shapes)) > 0.8 * len(shapes)
     assert draw_course().svg().count(MEANINGS["F"][0]) > len(shapes)  # and the legend's
-    assert {"forward", "backward", "update", "communication", "idle"} <= set(texts(draw_course()))
+    assert {"forward", "backward", "update", "communication", "bubble"} <= set(texts(draw_course()))
 
 
 def marked(figure: Figure, words: str) -> list[str]:

@@ -95,7 +95,7 @@ def test_a_device_is_idle_while_only_its_host_works() -> None:
 def test_the_outline_of_a_target_counts_the_devices() -> None:
     done = run(offload, **puzzles()["offload"].size, cost=cost_named("slow_host"))
     [figures] = [text for text in texts(beside_target(done, "offload")) if text.startswith("68 ticks")]
-    assert figures.startswith("68 ticks, 28% idle")
+    assert figures.startswith("68 ticks, bubble 28%")
 
 
 def test_compare_has_a_column_of_hosts_only_with_hosts() -> None:

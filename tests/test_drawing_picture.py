@@ -148,10 +148,10 @@ def test_the_legend_names_what_occurs_and_nothing_else() -> None:
     shown = texts(draw(sharded_run()))
     for name in ("forward (number: layer)", "loss", "backward", "update", "all-gather", "reduce-scatter"):
         assert shown.count(name) == 1, name
-    for name in ("all-reduce", "send", "receive", "waits, or is done", "inbox", "target"):
+    for name in ("all-reduce", "send", "receive", "bubble: waits, or is done", "inbox", "target"):
         assert shown.count(name) == 0, name
     staged = texts(draw(staged_run()))
-    assert {"send", "receive", "inbox", "waits, or is done"} <= set(staged)
+    assert {"send", "receive", "inbox", "bubble: waits, or is done"} <= set(staged)
 
 
 def test_micro_batches_are_written_into_the_boxes() -> None:
@@ -413,7 +413,7 @@ def test_more_different_ranks_than_lines_share_them() -> None:
     lines = [title for title in titles(figure) if "operations, " in title]
     assert 0.8 * LINES / 2 <= len(lines) <= LINES
     assert lines[0].startswith("ranks 0-3: 24 operations, ")
-    assert lines[0].endswith("% idle")
+    assert re.search(r", bubble [<>]?\d+%$", lines[0])
 
 
 busy = st.tuples(
@@ -477,7 +477,7 @@ def test_some_of_the_models_can_be_drawn() -> None:
     figure = draw(result.models[1:3])
     assert {"rank 1", "rank 2"} <= set(texts(figure))
     assert "rank 0" not in texts(figure)
-    assert draw(result.models[2]).summary.startswith("schedule: 1 rank, ")
+    assert draw(result.models[2]).summary.startswith("schedule: rank 2 of 4, ")
 
 
 def test_models_of_several_machines_are_numbered() -> None:

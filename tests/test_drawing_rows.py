@@ -83,7 +83,7 @@ def test_several_ranks_are_waited_for_together() -> None:
     figure = draw(run(uneven, ranks=5, layers=1, batches=5), memory=False)
     assert "waits 3 for ranks 0-3" in texts(figure)
     in_rows = [text for text in texts(figure) if text.startswith("waits") and not text.endswith("%")]
-    assert in_rows == ["waits 3 for ranks 0-3", "waits, or is done"]
+    assert in_rows == ["waits 3 for ranks 0-3"]
 
 
 def test_measured_times_have_gaps_in_milliseconds() -> None:
@@ -95,7 +95,7 @@ def test_measured_times_have_gaps_in_milliseconds() -> None:
     by_rank = {rank: [one for one in events if one.rank == rank] for rank in range(4)}
     said = texts(draw(trace(*by_rank.values(), layers=8, unit=MS), memory=False))
     assert "waits 102 ms for rank 1" in said
-    assert "waits, or is between operations" in said and "waits, or is done" not in said
+    assert "bubble: waits, or is between operations" in said and "bubble: waits, or is done" not in said
 
 
 def test_time_in_which_nobody_is_waited_for_is_not_called_waiting() -> None:
@@ -136,9 +136,9 @@ def test_the_player_says_the_same_as_the_gaps() -> None:
 
 def test_neighbors_that_are_as_idle_are_told_once() -> None:
     figure = draw(staged_run(1), memory=False)
-    assert texts(figure).count("0% idle") == 1
-    said = [text for text in texts(draw(solved("gpipe"), memory=False)) if text.endswith("% idle")]
-    assert said == ["45% idle", "40% idle", "45% idle"]
+    assert texts(figure).count("bubble 0%") == 1
+    said = [text for text in texts(draw(solved("gpipe"), memory=False)) if text.startswith("bubble ")]
+    assert said == ["bubble 45%", "bubble 40%", "bubble 45%"]
 
 
 # -- messages ------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def signs(figure: Figure, end: float) -> set[str]:
         if y >= end:
             continue
         if theme.GAP in (fill, stroke):
-            found.add("waits, or is done")
+            found.add("bubble: waits, or is done")
         if stroke == theme.ARROW and width == "1":
             found.add("from send to receive")
         if stroke in ties and width == "1.6":
@@ -212,7 +212,7 @@ def test_every_sign_of_a_picture_is_in_its_legend_and_no_other(name: str) -> Non
     figure = RUNS[name]()
     shown = [(float(one.get("y", 0)), one.text or "") for one in parse(figure).iter(SVG + "text")]
     known = {
-        "waits, or is done",
+        "bubble: waits, or is done",
         "from send to receive",
         "joins the ranks of a collective",
         "notch: the next layer",
@@ -230,11 +230,11 @@ def test_what_is_written_into_gaps_can_be_read_and_gaps_be_seen(page: int) -> No
 
 
 def test_where_more_time_is_lost_to_communication_than_to_waiting_rows_say_how_much_they_compute() -> None:
-    """Beside 79 percent of only communicating, "0% idle" would read as a perfect run."""
-    for name, said in (("hpz", "computes 21%"), ("gpipe", "45% idle"), ("fsdp", "computes 73%")):
+    """Beside 79 percent of only communicating, "bubble 0%" would read as a perfect run."""
+    for name, said in (("hpz", "computes 21%"), ("gpipe", "bubble 45%"), ("fsdp", "computes 73%")):
         figure = draw(solved(name), memory=False)
         assert said in texts(figure)
-        assert any("idle" in text for text in texts(figure)) != ("computes" in said), name
+        assert any("bubble" in text for text in texts(figure)) != ("computes" in said), name
     folded = texts(draw(sharded_run(64, 60)))
     assert "64 ranks" in folded and "computes 80%" in folded
 

@@ -209,12 +209,12 @@ def test_idle_at_a_row_is_what_is_tinted_there(name: str) -> None:
     for left, right, top, _ in bars(page, "s-gap"):
         tints[top] += (right - left) / (made.time * page.per_tick)
     if not any(page.titled("ranks? [^:]*: [0-9,]+ operations?, ")):  # rows that are not boxes have one ground
-        said = [text.partition("%")[0] for _, text in page.texts if re.fullmatch(r"[<>]?\d+% idle", text)]
+        said = [text.partition(" ")[2] for _, text in page.texts if re.fullmatch(r"bubble [<>]?\d+%", text)]
         shown = {share_text(share) for share in [0.0, 1.0, *tints.values()]}
-        assert {f"{text}%" for text in said} <= shown
+        assert {*said} <= shown
         head = next(text for _, text in page.texts if text.startswith("where the time of"))
         on_devices = [*tints.values()][: len(tints) - len(made.hosts)]
-        if (idle := re.search(r"idle ([<>]?\d+%)", head)) and len(on_devices) == made.ranks:
+        if (idle := re.search(r"bubble ([<>]?\d+%)", head)) and len(on_devices) == made.ranks:
             assert share_text(sum(on_devices) / made.ranks) == idle[1]
 
 

@@ -431,11 +431,11 @@ def test_a_verdict_tells_no_more_than_a_learner_needs() -> None:
         return dict(replace(passes()[0], **changed).facts())
 
     plain = facts()
-    assert plain["also right at"] == "2 other sizes" and "idle" not in plain
+    assert plain["also right at"] == "2 other sizes" and "bubble" not in plain
     assert facts(held_at=("a",))["also right at"] == "1 other size"
     slow = facts(status=FAIL, held_at=())
-    assert slow["idle"] == "50 percent of all ranks' time" and "also right at" not in slow
-    assert "idle" not in facts(status=FAIL, idle=0.001) and "idle" not in facts(status=FAIL, idle=None)
+    assert slow["bubble"] == "50 percent of all ranks' time" and "also right at" not in slow
+    assert "bubble" not in facts(status=FAIL, idle=0.001) and "bubble" not in facts(status=FAIL, idle=None)
     told = passes()[0].as_json()
     assert (told["held_at"], told["idle"]) == (["a", "b"], 0.5)  # programs want all
 

@@ -137,7 +137,7 @@ WORDS = {
     "shards": ["rank 0", "rank 7", "ticks", "only communicates 60%", "ranks 0-7", "1.57M"],
     "coarse": ["0-31", "4.82M"],
     "failed": ["rank 0", "time", "forward", "41-63", "393k", "0"],
-    "compare": ["idle", "peak memory", "sharded", "backward"],
+    "compare": ["bubble", "peak memory", "sharded", "backward"],
 }
 
 

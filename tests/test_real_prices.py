@@ -308,7 +308,7 @@ def test_a_report_says_where_time_and_memory_go() -> None:
     # Three times a layer: forward, backward, and forward again.
     traffic = 3 * 96 * 8 * cost.traffic / 8 / done.time
     assert shares["of these, traffic within layers"] == pytest.approx(100 * traffic, abs=0.06)
-    assert shares["idle"] > 40 and "between nodes" in said
+    assert shares["bubble"] > 40 and "between nodes" in said
     happened, changes = said.split("\n  optimizer=", 1)  # from there on: what would be with something else
     assert "does not fit" not in happened and "nothing computed again: 25 % faster" in changes
     assert "opt states" in said and f"{done.memory / 1e9:.3g} GB at the peak" in said

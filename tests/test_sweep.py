@@ -211,7 +211,7 @@ def test_a_sweep_on_a_cluster_is_in_seconds_and_bytes(tmp_path: Path) -> None:
     cost = A100_MEGATRON.cost(Transformer(6, 512, 8, 256, 1024, tied=True))
     made = sweep([SOLUTIONS["fsdp"]], ranks=[2, 4], layers=6, cost=cost, processes=1)
     head, row = str(made).splitlines()[:2]
-    assert head.split() == ["program", "size", "s", "bytes", "idle"] and " MB" in row
+    assert head.split() == ["program", "size", "s", "bytes", "bubble"] and " MB" in row
     made.save(tmp_path / "a.csv")
     assert ",s,bytes," in (tmp_path / "a.csv").read_text(encoding="utf-8")
     drawn = draw_sweep(made)
@@ -224,7 +224,7 @@ def test_its_table_has_a_row_for_each_run_with_rounded_figures_and_whole_words()
     html = sweep_table(made)
     root = ElementTree.fromstring(html)
     heads = [cell.text or "" for cell in root.iter("th") if cell.get("scope") == "col"]
-    assert heads == ["program", "ranks", "layers", "batches", "ticks", "elements", "idle", ""]
+    assert heads == ["program", "ranks", "layers", "batches", "ticks", "elements", "bubble", ""]
     rows = [[cell.text or "" for cell in row] for row in root.iter("tr")][1:]
     assert [row[0] for row in rows] == [trial.name for trial in made.trials]
     for row, trial in zip(rows, made.trials, strict=True):

@@ -129,7 +129,7 @@ class Verdict:
             facts.append(("points", f"{self.points:g} of {self.worth:g}"))
         if not passed and (idle := f"{100 * (self.idle or 0):.0f}") != "0":
             waits = in_words(waits_of(self.parts))
-            facts.append(("idle", f"{idle} percent of all ranks' time{waits and f' ({waits})'}"))
+            facts.append(("bubble", f"{idle} percent of all ranks' time{waits and f' ({waits})'}"))
         if held:
             facts.append(("also right at", f"{held} other size{'s' * (held != 1)}"))
         facts.append(("printed", self.printed.rstrip("\n")))

@@ -63,7 +63,7 @@ def _time(run: Outcome, cost: RealCost) -> list[str]:
     traffic = _traffic(run, cost)
     if traffic:
         rows.append((traffic, "of these, traffic within layers"))
-    rows += [(float(parts.get(TALK, 0)), "communication that nothing hides"), (float(idle_of(parts)), "idle")]
+    rows += [(float(parts.get(TALK, 0)), "communication that nothing hides"), (float(idle_of(parts)), "bubble")]
     return [*lines, *(f"  {100 * part:5.1f} %  {word}" for part, word in rows)]
 
 

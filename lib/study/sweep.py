@@ -89,7 +89,7 @@ class Sweep:
         """Write all trials as a .csv file."""
         with open(path, "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
-            table.writerow(["program", *SIZES, self.unit.name, self.size_unit.name, "idle", "front", "error"])
+            table.writerow(["program", *SIZES, self.unit.name, self.size_unit.name, "bubble", "front", "error"])
             front = self.front()
             for trial in self.trials:
                 sizes = ["" if trial.size[name] is None else trial.size[name] for name in SIZES]
@@ -99,7 +99,7 @@ class Sweep:
 
     def heads(self) -> tuple[str, ...]:
         """Return the names of the columns; the last one, which says what is wrong, has none."""
-        return ("program", "size", self.unit.name, self.size_unit.name, "idle", "")
+        return ("program", "size", self.unit.name, self.size_unit.name, "bubble", "")
 
     def __str__(self) -> str:
         lines = in_columns([self.heads(), *self.rows()], figures=(2, 3, 4))

@@ -4,7 +4,7 @@
 - It *only communicates* (``TALK``) while a collective, a send or a receive of its own goes on and it computes nothing.
   A call that has not begun yet, since another rank has not come or a message is not there, is no communication.
 - Otherwise it waits: before its first computation (``FILL``), after its last one (``DRAIN``), or between (``TURN``).
-  Together these three are the idle time. A rank that never computes waits for its first computation all the time.
+  Together these three are the bubble, its idle time. A rank that never computes waits for its first computation all the time.
 
 A simulated and a measured run are divided in the same way: in both, a collective begins when its last rank has come.
 """
@@ -22,9 +22,9 @@ WAITS = (FILL, TURN, DRAIN)
 WORDS = {TALK: "only communicates", FILL: "waits to begin", TURN: "waits between", DRAIN: "waits at the end"}
 MEANING = {
     TALK: "communication while the rank computes nothing",
-    FILL: "idle before the rank's first computation",
-    TURN: "idle between the rank's computations",
-    DRAIN: "idle after the rank's last computation",
+    FILL: "the bubble before the rank's first computation",
+    TURN: "the bubble between the rank's computations",
+    DRAIN: "the bubble after the rank's last computation",
 }
 """What the parts without an operation are called, and what they are."""
 _FINE = 2.0**80
