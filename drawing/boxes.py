@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
-from lib.record.events import MARKS, Event
+from lib.record.events import Event
 
 from . import theme
 from .chain import FADED, chain_roles
@@ -27,7 +27,19 @@ from .marks import (
     unseen,
 )
 from .numbering import NumberPlan, NumberPlans, fits, joined, number_of, over_runs
-from .operations import carried, color_of, hover, lower, notches, operation, operation_in_words, stripes, when
+from .operations import (
+    carried,
+    color_of,
+    feet_of,
+    hover,
+    is_drawn,
+    lower,
+    notches,
+    operation,
+    operation_in_words,
+    stripes,
+    when,
+)
 
 NO_NUMBERS = NumberPlan()
 MOMENT = 6.0
@@ -63,8 +75,7 @@ class Boxes:
 
     def _single(self, here: int) -> list[Place]:
         """Return the operations of a row that are boxes of their own, moments last: they lie on top."""
-        events = enumerate(self.layout.rows[here].events)
-        shown = [(index, event) for index, event in events if event.kind not in MARKS]
+        shown = [(index, event) for index, event in enumerate(self.layout.rows[here].events) if is_drawn(event)]
         shown.sort(key=lambda pair: not pair[1].length)
         return [Place(here, index) for index, event in shown if id(event) not in self.joined[here]]
 
@@ -106,11 +117,11 @@ class Boxes:
         return self._with_chunk(row, event, shape, [body])
 
     def _with_chunk(self, row: Row, event: Event, place: Rect, parts: list[Diagram]) -> Diagram:
-        """Return a box with the stripes of its chunk."""
+        """Return a box with its feet."""
         if theme.is_pass(event.kind) and event.length:
             edge = lower(event.kind, place[3])
             x, y, width, height = place
-            parts = [*parts, *stripes(row.chunks.get(event.layer, 0), (x, y + edge, width, height - 2 * edge))]
+            parts = [*parts, *stripes(feet_of(event, row, self.layout.trace), (x, y + edge, width, height - 2 * edge))]
         return parts[0] if len(parts) == 1 else together(parts)
 
     def _stage(self, row: Row, run: Sequence[Event]) -> Diagram:
@@ -135,6 +146,7 @@ class Boxes:
         drawn: set[Place] = set()
         for message in self.on_hover:
             ends = [place for place in (message.sent, message.received) if place not in drawn]
+            ends = [place for place in ends if is_drawn(self.layout.event(place))]
             drawn |= set(ends)
             yield WithArrow(together(map(self._operation, ends)), arrow_shape(arrow_of(self.layout, message)))
 

@@ -19,12 +19,13 @@ from .marks import Rect
 from .texts import brief_ranks, full_ranks
 from .trace import FEW, Trace
 
-LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 26.0, 72.0, 16.0
+LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 32.0, 72.0, 16.0
 """Room in pixels: for the names of rows, how much more with hosts among them, for the names of nodes, for notes beside
 rows, and around everything."""
-GROUP_ABOVE, FOLDED_FROM = FEW, 8
-"""Up to so many ranks, every rank has a row. With more, ranks that do the same share one, and in a picture that would
-be crowded from so many ranks on."""
+GROUP_ABOVE, FOLDED_FROM, FOLDED_NODES = FEW, 8, 4
+"""Up to so many ranks, every rank has a row. With more, ranks that do the same share one; from so many ranks on they do
+in a picture that would be crowded, and where all do the same. Those of different nodes share none, if there are no more
+nodes than that."""
 ROOM_FOR_MORE, FOLDED, LANE = 2, 12.0, 0.55
 """Up to so many rows that stand for many ranks are higher, by so many pixels; and the height of a thin track below such
 a row, as a part of the row's."""
@@ -143,8 +144,11 @@ class Layout:
         failed = any(one.failure is not None for one in every)
         self.scale = min(self.until, max(one.time for one in every)) if failed else self.until
         """The last tick on the axis: the room behind a failed run has none."""
-        most = FOLDED_FROM - 1 if fold and (rough or trace.operations > CROWDED) else GROUP_ABOVE
-        self.rows = _in_lines(rows_of(trace, most))
+        self.rows = _in_lines(rows_of(trace, FOLDED_FROM - 1 if fold else GROUP_ABOVE))
+        few = trace.ranks > FOLDED_FROM and len(self.rows) <= FOLDED_NODES
+        alike = few and len({self.node_of(row) for row in self.rows}) == len(self.rows)
+        if not (rough or alike or trace.operations > CROWDED):
+            self.rows = _in_lines(rows_of(trace))
         count = len(self.rows)
         self.folded = count < trace.ranks + len(trace.hosts) and count <= ROOM_FOR_MORE
         """Whether few rows stand for many ranks: then they are higher, and all communication is below the compute."""
@@ -242,14 +246,15 @@ class Layout:
 
 def rows_of(trace: Trace, most: int = GROUP_ABOVE) -> list[Row]:
     """Return the rows. With more than ``most`` ranks, those that do the same share a row, unless they differ in
-    ``apart``, or only some of them are hosts."""
+    ``apart``, are in different ones of few nodes, or only some of them are hosts."""
     hosts = trace.hosts
     if trace.ranks + len(hosts) <= most:
         return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in trace.by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
     for rank, events in trace.by_rank.items():
         key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
-        row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts), Row([], [events], of=trace.ranks))
+        node = rank // trace.node_size if trace.node_size and trace.ranks <= FOLDED_NODES * trace.node_size else None
+        row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts, node), Row([], [events], of=trace.ranks))
         row.ranks += trace.same_ranks(rank)
         row.devices += hosts.get(rank, ())
         if row.events is not events:

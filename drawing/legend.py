@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from lib.basics.units import MS
-from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, stream_of
 from lib.record.training import BACKWARD, FORWARD
@@ -21,7 +20,7 @@ from .links import TIE, arrows, links_of, ties_of
 from .marks import Diagram, box, boxes, label, lines, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
-from .operations import notches, operation, sample_color, stripes
+from .operations import is_drawn, notches, operation, sample_color, stripes
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
@@ -62,10 +61,10 @@ def draw_legend(
 
 def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterator[Entry]:
     trace = layouts[0].trace
-    looks = {(event.kind, not event.length) for layout in layouts for event in layout.trace.events}
-    happened, moments = {kind for kind, _ in looks}, {kind for kind, moment in looks if moment} - set(MARKS)
+    looks = {(event.kind, not event.length) for layout in layouts for event in layout.trace.events if is_drawn(event)}
+    happened, moments = {kind for kind, _ in looks}, {kind for kind, moment in looks if moment}
     known = list(OPERATIONS)
-    for kind in [*known, *sorted(happened - {*known, *MARKS})]:
+    for kind in [*known, *sorted(happened - {*known})]:
         if kind not in happened:
             continue
         text, color = theme.name_of(kind), sample_color(kind, trace)
@@ -87,8 +86,11 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         notched = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), notches([WIDE / 2], 0, TALL)])
         yield Entry(notched, WIDE, "notch: the next layer")
     striped = [layout for layout in layouts if layout.fine]
-    if any(chunk for layout in striped for row in layout.rows for chunk in row.chunks.values()):
-        sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *stripes(1, (0, 0, WIDE, TALL))])
+    turned = [layout for layout in striped if layout.trace.turned]
+    sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *stripes(1, (0, 0, WIDE, TALL))])
+    if turned:
+        yield Entry(sample, WIDE, "foot: comes from the other end of the pipeline")
+    if any(any(row.chunks.values()) for layout in striped if layout not in turned for row in layout.rows):
         yield Entry(sample, WIDE, "foot: the rank's next chunk of layers")
     ties = [kind for layout in layouts for kind in ties_of(layout, links)]
     if ties:

@@ -14,6 +14,7 @@ from . import theme
 from .layout import Layout, Place
 from .marks import Diagram, Point, Polys, Rect, lines, poly, style
 from .numbering import runs_of
+from .operations import is_drawn
 
 LINKS = ("auto", "none", "p2p", "groups", "all")
 ROOM = 60.0
@@ -55,7 +56,8 @@ def links_of(layout: Layout, links: str) -> Links:
     most = max(Counter(message.sent.row for message in late).values(), default=0)
     if layout.height < LOW or most * ROOM > layout.x1 - layout.x0:
         late.clear()
-    return Links([one for one in found if one in late], [one for one in found if one not in late])
+    seen = [one for one in found if is_drawn(layout.event(one.sent)) or is_drawn(layout.event(one.received))]
+    return Links([one for one in found if one in late], [one for one in seen if one not in late])
 
 
 def arrows(ways: Sequence[Rect], color: str = theme.ARROW, width: float = 1, head: float = 4.0) -> list[Diagram]:

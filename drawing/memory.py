@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 
 from lib.basics.units import Elements
 from lib.record.events import Event
@@ -13,7 +12,6 @@ from lib.record.kinds import MEMORY_KINDS
 from . import svg, theme
 from .layout import PAD, Layout, Row, in_order
 from .marks import (
-    Detail,
     Diagram,
     Point,
     Rect,
@@ -24,7 +22,6 @@ from .marks import (
     label,
     largest,
     lines,
-    overlap,
     places_of_texts,
     poly,
     style,
@@ -45,8 +42,8 @@ ABOVE, LABELED = 4.0, 21.0
 ZONE, WIDER = (6.0, 16.0), 4
 """Least width in pixels of a zone with its own hover text, in the tall strip and in others, and how many times wider it
 is in a crowded picture."""
-LINE, SAMPLE = 13.0, 8.0
-"""Height of a line in the list of what is held at the peak, and side of its color samples, in pixels."""
+LINE = 13.0
+"""Height of a line of the sum of what is held at the peak, in pixels."""
 Target = Elements | float | None
 
 
@@ -220,8 +217,7 @@ class PeakNote:
         self.place, self.text = self._label()
 
     def parts(self) -> tuple[list[Diagram], float]:
-        """Return the mark, its label, the list of what is held (in the strip where that covers nothing, otherwise below
-        it), and the y where the next strip begins."""
+        """Return the mark, its label, what is held as a sum below the strip, and the y where the next one begins."""
         strip, place, text = self.strip, self.place, self.text
         left, top, _, height = place
         mark = poly([(self.x, self.y), (self.x - 4, self.y - 7), (self.x + 4, self.y - 7)], style(theme.INK))
@@ -230,8 +226,6 @@ class PeakNote:
             label(left + 3, top + height / 2, text, 10.5, style(theme.INK), "start", 600, passive=True),
             Titled(self._hover(), mark),
         ]
-        if listed := self._list([place, (self.x - 5, strip.top, 10, strip.bottom - strip.top)]):
-            return [*said, *listed], strip.bottom + GAP
         y = strip.bottom + 8
         for words in self._sum():
             said.append(label(self.layout.x0, y + 3, words, 10, style(theme.INK), "start"))
@@ -260,36 +254,6 @@ class PeakNote:
         head = f"peak: {size.describe(peak.memory)} on rank {peak.rank} at {when}"
         held = [f"{part.text}: {size.show(part.elements)}" for part in self.held]
         return "\n".join([head, moment(peak, self.layout.trace, False), *held])
-
-    def _list(self, taken: Sequence[Rect]) -> list[Diagram]:
-        """Return the list of what is held, if there is a place for it away from the curve and from ``taken``."""
-        strip, layout = self.strip, self.layout
-        rows = [(part, layout.trace.size_unit.show(part.elements)) for part in self.held]
-        words = max(text_width(part.text, 10) for part in self.held) + SAMPLE + 5
-        width = words + 14 + max(text_width(size, 10) for _, size in rows)
-        height = LINE * len(rows) + 4
-        target = strip.target
-        line = strip.y(target) if target is not None else strip.top
-        ends = [*[x for x, _ in strip.steps[1:]], layout.x1]
-        over = [(x, end, sum(held)) for (x, held), end in zip(strip.steps, ends, strict=True)]
-        steps = int((layout.x1 - 10 - width - layout.x0) // 6) + 1  # places six pixels apart
-        lefts = [layout.x0 + 4 + 6 * step for step in range(steps)][::-1]
-        most = [max((size for x, end, size in over if x < left + width and end > left), default=0) for left in lefts]
-        for top, (left, highest) in product((line + 3, strip.top + 3), zip(lefts, most, strict=True)):
-            place = left - 6, top, width + 12, height  # below the line of the target, if there is room
-            if top + height <= strip.y(highest) - 3 and not any(overlap(place, one) for one in taken):
-                break
-        else:
-            return []
-        parts: list[Diagram] = [Detail(box(left - 4, top, width + 8, height, style(theme.CARD, theme.GRID, 1), 3))]
-        for line, (part, size) in enumerate(rows):
-            y = top + 2 + LINE * (line + 0.5)
-            parts += [
-                Detail(box(left, y - SAMPLE / 2, SAMPLE, SAMPLE, style(theme.MEMORY[part.kind][1]), 1.5)),
-                label(left + SAMPLE + 5, y, part.text, 10, style(theme.INK), "start"),
-                label(left + width, y, size, 10, style(theme.INK), "end"),
-            ]
-        return parts
 
     def _sum(self) -> list[str]:
         """Return the peak as a sum, in lines that fit the width."""

@@ -9,7 +9,7 @@ from lib.basics.units import Unit
 from lib.record.attention import ATTEND, BACKWARD_ATTEND
 from lib.record.causal import show_heads, show_slices
 from lib.record.codes import letters_of
-from lib.record.events import Event
+from lib.record.events import MARKS, Event
 from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, stream_of, training
 from lib.record.training import BESIDE
@@ -74,8 +74,19 @@ def _color(kind: str, trace: Trace, batch: int) -> str:
     return theme.work_color(kind, batch, trace.order[1]) if theme.is_pass(kind) else theme.kind_color(kind)
 
 
+def is_drawn(event: Event) -> bool:
+    """Return whether an operation has a sign: a message that costs nothing has none, and marks have none."""
+    return event.kind not in MARKS and (event.length > 0 or event.stream == "compute")
+
+
+def feet_of(event: Event, row: Row, trace: Trace) -> int:
+    """Return the number of stripes at the foot of a pass: one where its micro-batches enter a pipeline at its other
+    end, or one for each chunk of layers of its rank before its own."""
+    return int(not trace.turned.isdisjoint(event.batches)) if trace.turned else row.chunks.get(event.layer, 0)
+
+
 def stripes(chunk: int, place: Rect) -> list[Diagram]:
-    """Return a stripe at the foot of a box for each chunk of layers before its own."""
+    """Return so many stripes at the foot of a box."""
     x, y, width, height = place
     thick = min(3.2, height / 7)
     feet = [(x, y + height - (1.5 * at + 1) * thick, width, thick) for at in range(chunk)]

@@ -130,11 +130,11 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
     time, waits = layout.trace.time, loses_by_waiting(layout.trace)
 
     def note(row: Row) -> str:
-        said = f"bubble {share_text(row.idle(time))}" if waits else computes(row.spent(time))
-        return said if row.one else f"{len(row.ranks)} ranks\n{said}"
+        return f"bubble {share_text(row.idle(time))}" if waits else computes(row.spent(time))
 
     for text, equal in groupby(layout.rows, note):
         rows = [*equal]
+        several = 0 if all(row.one for row in rows) else sum(len(row.ranks) for row in rows)
         top, bottom = rows[0].y, rows[-1].y + layout.height
         middle = (top + bottom) / 2
         if middle - last < NOTE:
@@ -143,7 +143,7 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
         if len(rows) > 1:
             yield lines([(x - 2, top + 2, x - 2, bottom - 2)], style(None, theme.HATCH, 1))
             x += 4
-        said = text.split("\n") if bottom - top >= 2 * NOTE else [text.partition("\n")[0]]
+        said = [f"{several} ranks", text] if several and bottom - top >= 2 * NOTE else [text]
         for line, words in enumerate(said):
             y = middle + (line - (len(said) - 1) / 2) * (NOTE + 2)
             yield label(x, y, words, NOTE, style(theme.MUTE), "start")

@@ -28,7 +28,7 @@ from lib.record.figures.breakdown import TALK, idle_of, time_parts
 from lib.record.figures.chain import Chain, chain_of
 from lib.record.figures.score import makespan, part_of_time, peak_event, spans_boxes
 from lib.record.figures.waiting import Waiting
-from lib.record.training import UPDATE
+from lib.record.training import FORWARD, UPDATE
 from lib.running.run import Run, Timed
 from lib.schedules.program import Schedule
 
@@ -245,6 +245,15 @@ class Trace:
         if min(map(len, sets), default=0) < SEVERAL:
             return {batch: batch for batch in range(self.batches)}, self.batches
         return {b: at for batches in sets for at, b in enumerate(sorted(batches))}, max(map(len, sets))
+
+    @cached_property
+    def turned(self) -> frozenset[int]:
+        """The micro-batches that come the other way through a pipeline, where some enter it at each end."""
+        forwards = sorted((event for event in self.events if event.kind == FORWARD.kind), key=attrgetter("start"))
+        entry = {batch: event.rank for event in reversed(forwards) for batch in event.batches}
+        met = {(event.rank, entry[batch]) for event in forwards for batch in event.batches}
+        both = len(met) > len({rank for rank, _ in met})
+        return frozenset(batch for batch, rank in entry.items() if both and rank != min(entry.values()))
 
     @cached_property
     def attempted(self) -> bool:

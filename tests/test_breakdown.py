@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -198,6 +197,7 @@ def test_a_collective_that_waits_for_its_last_rank_is_no_communication_until_it_
     said = "forward 50%, only communicates 20%, waits at the end 30%"
     assert said in simulated.summary and said in measured.summary
     idle = (
-        "waits at the end: 30% of all ranks' time, 3 {} of all ranks together\nthe bubble after the rank's last computation"
+        "waits at the end: 30% of all ranks' time, 3 {} of all ranks together\n"
+        "the bubble after the rank's last computation"
     )
     assert idle.format("ticks") in titles(simulated) and idle.format("ms") in titles(measured)

@@ -92,7 +92,8 @@ def test_communication_inside_and_between_boxes() -> None:
     assert made.traffic(between=True) == pytest.approx(0.3)
     both = compare(made, made)
     assert {"10%", "30%", "40%", "60%"} <= set(texts(both))
-    assert "computes 60% of rank time, only communicates 40%, bubble 0% of rank time, sent inside nodes 10%, sent between nodes 30%, hidden " in both.summary
+    shares = "computes 60% of rank time, only communicates 40%, bubble 0% of rank time"
+    assert f"{shares}, sent inside nodes 10%, sent between nodes 30%, hidden " in both.summary
     whole = trace_of(sharded_run(4, 2, node_size=2))
     assert whole.traffic(between=False) == 0
     assert whole.traffic(between=True) == pytest.approx(whole.communication)

@@ -101,7 +101,7 @@ def test_names_cannot_end_the_script_or_the_page() -> None:
 
 
 STILL_AND_FRAME = re.compile(
-    r'<style>[^<]*</style><div class="ltp-still"><img (?P<image>[^>]*)><p>(?P<words>[^<]*)</p></div>'
+    r'<style>[^<]*</style><div class="ltp-still"><div [^>]*><img (?P<image>[^>]*)></div><p>(?P<words>[^<]*)</p></div>'
     r'<iframe class="ltp-player" srcdoc="(?P<page>[^"]*)" title="player of staged"[^>]*></iframe>'
 )
 

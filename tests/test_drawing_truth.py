@@ -14,12 +14,12 @@ import pytest
 
 from drawing import Figure, beside_target, draw, theme
 from drawing.layout import CROWDED
+from drawing.operations import is_drawn
 from drawing.texts import share_text
 from drawing.trace import Trace, trace_of
 from lib import run
 from lib.course.outlines import is_known, outline
 from lib.course.specs import Puzzle, cost_named, puzzles
-from lib.record.events import MARKS
 from lib.record.figures.waiting import idle_spans
 from tests.drawing_events import NUMBER, SVG, _own_corners, parse, sharded_run, staged_run
 from tests.failures import CASES, failed
@@ -177,7 +177,7 @@ def test_every_operation_is_where_the_log_has_it(name: str) -> None:
         assert min(xs) == pytest.approx(page.x(start), abs=1 if start < end else 4), said[0]
         assert max(xs) == pytest.approx(page.x(end), abs=1 if start < end else 4), said[0]
         drawn[said[2], start, end] += 1
-    operations = [event for event in made.events if event.kind not in MARKS]
+    operations = [event for event in made.events if is_drawn(event)]
     show = made.unit.show
     times = Counter((theme.name_of(e.kind), float(show(e.start)), float(show(e.end))) for e in operations)
     assert {*drawn} <= {*times}

@@ -166,7 +166,7 @@ def test_cards_of_the_course_are_links_that_stand_beside_each_other(browser: Bro
     shown = draw_course(static=static, folder="")._repr_html_()
     for width, columns in ((360, 2), (733, 4), (989, 5), (1600, 8)):
         places = browser.show(shown, look, width=width).measured
-        assert len(places) == len(puzzles()) and all(wide >= 159 and tall > 55 for *_, wide, tall in places)
+        assert len(places) == 1 + len(puzzles()) and all(wide >= 159 and tall > 55 for *_, wide, tall in places)
         assert len([top for _, top, *_ in places if top == places[0][1]]) == columns
         corners = [(left, top) for left, top, *_ in places]
         assert sorted(corners, key=lambda at: (at[1], at[0])) == corners  # read from left to right in every line
