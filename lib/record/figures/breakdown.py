@@ -4,7 +4,8 @@
 - It *only communicates* (``TALK``) while a collective, a send or a receive of its own goes on and it computes nothing.
   A call that has not begun yet, since another rank has not come or a message is not there, is no communication.
 - Otherwise it waits: before its first computation (``FILL``), after its last one (``DRAIN``), or between (``TURN``).
-  Together these three are the bubble, its idle time. A rank that never computes waits for its first computation all the time.
+  Together these three are the bubble, its idle time. A rank that never computes waits for its first computation all
+  the time.
 
 A simulated and a measured run are divided in the same way: in both, a collective begins when its last rank has come.
 """
