@@ -1,5 +1,5 @@
 """Rows of many events: every cell of a row shows what fills most of it, or where operations are too narrow, how much of
-its time goes to what. Hover texts describe runs of operations, and a strip below shows the network."""
+its time goes to what. A strip below shows the network."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby
-from operator import attrgetter
 from statistics import median
 
-from lib.record.events import Event
 from lib.record.table import OPERATIONS, stream_of
 
 from . import theme
 from .layout import MESSAGE, Layout, Row
-from .marks import Bar, Bars, Diagram, Hovers, leaf, style, unseen
+from .marks import Bar, Bars, Diagram, leaf, style, unseen
 from .numbering import NumberPlans, over_runs
 from .operations import color_of
-from .texts import plural, ranges, share_text
+from .texts import plural, share_text
+from .trace import of_stream
 
 CELLS = 120_000
 """The largest number of cells in a picture. Each takes about eight bytes."""
-HOVERS, FOUND = 1200, 8.0
-"""The largest number of hover texts, and the least width of one in pixels."""
 LEVELS, SEEN = 4, 0.08
 """The heights of a bar in the strip of the network, and the least part of such a step that is shown."""
 HIDDEN = 0.4
@@ -38,7 +35,7 @@ Cells = Sequence[dict[Look, float] | None]
 
 
 def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
-    """Return the rows, one mark for each look, with hover texts for rows and runs, and numbers where there is room."""
+    """Return the rows, one mark for each look, with a hover text for each row, and numbers where there is room."""
     width = layout.x1 - layout.x0
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
     looks: dict[tuple[str, object], Look] = {}
@@ -68,12 +65,10 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
     shapes += [
         leaf(Bars(items, layout.height * thick / STEPS), style(color)) for ((color, _), thick), items in stacked.items()
     ]
-    texts = _hover_texts(layout)
     return [
         *shapes,
         *_network(layout, cell),
         *whole,
-        *([leaf(Hovers(texts, layout.height))] if texts else []),
         *numbers,
     ]
 
@@ -106,7 +101,7 @@ def _levels(layout: Layout, row: Row, cell: float) -> Iterator[tuple[tuple[int, 
     count, per_tick = int((layout.x1 - layout.x0) / cell) + 2, layout.per_tick / cell
     exposed, hidden = [0.0] * count, [0.0] * count
     for events in row.parts:
-        computes = sorted((event.start, event.end) for event in events if event.stream == "compute" and event.length)
+        computes = sorted((one.start, one.end) for one in of_stream(events, "compute") if one.end > one.start)
         starts = [start for start, _ in computes]
         before = [0.0, *accumulate(end - start for start, end in computes)]
 
@@ -140,51 +135,6 @@ def _step(part: float, whole: float, most: int) -> int:
     return 0 if part < SEEN * whole else min(most, max(1, round(part / whole)))
 
 
-def _hover_texts(layout: Layout) -> list[tuple[Bar, str]]:
-    """Return a place and a text for each run of computes in each row. Runs that would be too narrow for the pointer, or
-    too many, are joined to their neighbors."""
-    rows, runs, least = [row for row in layout.rows if len(row.parts) == 1], [], FOUND / layout.per_tick
-    for row in rows:
-        computes = (event for event in row.events if event.length and event.stream == "compute")
-        runs.append([list(run) for _, run in groupby(computes, attrgetter("kind"))])
-    found = HOVERS + 1
-    while found > HOVERS:
-        runs = [list(_joined(own, least)) for own in runs]
-        least, found = 2 * least, sum(map(len, runs))
-    return [_run_text(layout, row, run) for row, own in zip(rows, runs, strict=True) for run in own]
-
-
-def _joined(runs: Sequence[list[Event]], least: float) -> Iterator[list[Event]]:
-    """Merge runs shorter than ``least`` with those that follow them within that time."""
-    held: list[Event] = []
-    for run in runs:
-        near = held and run[0].start - held[-1].end < least
-        if near and held[-1].end - held[0].start < least:
-            held = held + run
-            continue
-        if held:
-            yield held
-        held = run
-    if held:
-        yield held
-
-
-def _run_text(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]:
-    """Return the place of a run, and its text: ``rank 7: forward of micro-batches 0-255, tick 9 to 368``."""
-    unit, start, end = layout.trace.unit, run[0].start, run[-1].end
-    found = []
-    for kind in dict.fromkeys(event.kind for event in run):
-        own = [event for event in run if event.kind == kind]
-        batches = frozenset().union(*(event.batches for event in own)) if row.same_batches else ()
-        layers = {event.layer for event in own if event.layer is not None} if len(row.layers) > 1 else set()
-        of = [f"layer{plural(layers)} {ranges(layers, 4)}"] if layers and theme.is_pass(kind) else []
-        of += [f"micro-batch{plural(batches, 'es')} {ranges(batches, 4)}"] if batches else []
-        found.append(theme.name_of(kind) + (f" of {', '.join(of)}" if of else ""))
-    when = unit.at(f"{unit.show(start)} to {unit.show(end)}")
-    bar = (round(layout.x(start), 1), row.y + layout.height / 2, round((end - start) * layout.per_tick, 1))
-    return bar, f"{row.full_name}: {'; '.join(found)}, {when}"
-
-
 def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> tuple[Cells, set[Look]]:
     """Return for how long each look fills each cell, and the looks of communication."""
     per_tick, trace = layout.per_tick / cell, layout.trace
@@ -216,16 +166,21 @@ def _most(cells: Cells, enough: float, hidden: set[Look]) -> list[Look | None]:
     """Return the look that fills most of each cell, or None if a cell is less than half full. Communication counts
     half, so that a row shows the compute that goes on beside it."""
 
-    def most(here: dict[Look, float]) -> Look:
+    def most(here: dict[Look, float] | None) -> Look | None:
+        if here is None or (len(here) > 1 and sum(here.values()) < enough):
+            return None
+        if len(here) == 1:  # the usual case
+            [(look, part)] = here.items()
+            return look if part >= enough else None
         return max(here, key=lambda look: here[look] * (0.5 if look in hidden else 1.0))
 
-    return [None if here is None or sum(here.values()) < enough else most(here) for here in cells]
+    return [most(here) for here in cells]
 
 
 def column_of(layout: Layout, cell: float) -> float:
     """Return the width of a column that holds several operations where most are narrower than can be seen, in pixels;
     zero where they are not, or rows are too low to be divided."""
-    computes = [event.length for row in layout.rows for event in row.events if event.stream == "compute"]
+    computes = [event.end - event.start for row in layout.rows for event in of_stream(row.events, "compute")]
     usual = median(computes) * layout.per_tick if computes else 0.0
     return max(2 * cell, SEVERAL * usual) if 0 < usual < NARROW and layout.height >= DIVIDED else 0.0
 

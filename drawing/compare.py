@@ -14,7 +14,7 @@ from .difference import in_words as changes_in_words
 from .figure import PHONE, Figure, Narrow
 from .header import fit, wrapped
 from .layout import PAD, Layout
-from .legend import draw_legend
+from .legend import draw_legend, legend_of
 from .links import LINKS
 from .marks import Diagram, Titled, around, label, largest, lines, places_of_texts, style, text_width
 from .numbering import NumberPlans, plan_numbers
@@ -25,7 +25,6 @@ from .picture import (
     check_choice,
     check_width,
     heading,
-    narrow_legend,
     sentences,
     small_enough,
 )
@@ -139,14 +138,15 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
             pieces = [piece for guide in guides for piece in around(guide, texts)]
             parts.append(lines(pieces, style(None, theme.INK, 1, dash=(1.5, 3.5))))
         table, y = _table(traces, width, y + 14)
-        legend, y = draw_legend(layouts, plans, y + 12, memory=False, links=links)
+        meaning = legend_of(layouts, plans, links=links)
+        legend, y = draw_legend(meaning, width, y + 12)
         parts += [*scale, *table, *legend]
         y += 12
     figure = card(parts, width, y, in_words(traces), static, " and ".join(trace.title for trace in traces))
     if layouts:
         figures, y = _narrow_table(traces, 8)
         changes, y = sentences([*_changes(traces)], y + 10)
-        legend, y = narrow_legend(layouts, plans, y + 8, memory=False, links=links)
+        legend, y = draw_legend(meaning, PHONE, y + 8)
         figure.narrow = Narrow((0, ended + 2), None, beside_narrow([*figures, *changes, *legend], y + 10))
     return figure
 

@@ -17,7 +17,7 @@ from lib.record.figures.waiting import idle_spans
 from . import theme
 from .marks import Rect
 from .texts import brief_ranks, full_ranks
-from .trace import FEW, Trace
+from .trace import FEW, Trace, of_stream
 
 LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 32.0, 72.0, 16.0
 """Room in pixels: for the names of rows, how much more with hosts among them, for the names of nodes, for notes beside
@@ -70,6 +70,8 @@ class Row:
     """The devices of its ranks, if these are hosts."""
     of: int = 0
     """The number of all ranks."""
+    known: dict[float, float] = field(default_factory=dict, repr=False)
+    """Idle shares, by the time of which they are parts."""
     tracks: Sequence[int] = ()
     """The track of each event: 0 is the row itself, 1 and up are the thin tracks below it."""
 
@@ -112,8 +114,10 @@ class Row:
 
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
-        spans = (span for events in self.parts for span in idle_spans(events, time))
-        return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
+        if time not in self.known:
+            spans = (span for events in self.parts for span in idle_spans(events, time))
+            self.known[time] = sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
+        return self.known[time]
 
     def spent(self, time: float) -> Mapping[str, Fraction]:
         """Return the parts of ``time``, as shares."""
@@ -272,7 +276,7 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
 def _has_traffic(trace: Trace) -> bool:
     """Return whether there is communication that a row of computes does not show: a collective, or hidden messages."""
-    return any(event.stream == "collective" for event in trace.events) or trace.hidden > NEXT_TO_NOTHING
+    return bool(of_stream(trace.talk, "collective")) or trace.hidden > NEXT_TO_NOTHING
 
 
 def _in_lines(rows: list[Row]) -> list[Row]:

@@ -20,7 +20,8 @@ from .links import TIE, arrows, links_of, ties_of
 from .marks import Diagram, box, boxes, label, lines, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
-from .operations import is_drawn, notches, operation, sample_color, stripes
+from .operations import notches, operation, sample_color, stripes
+from .trace import of_stream
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
@@ -34,19 +35,23 @@ class Entry(NamedTuple):
     text: str
 
 
-def draw_legend(
-    layouts: Sequence[Layout], plans: Sequence[NumberPlans], y: float, memory: bool, links: str = "auto"
-) -> tuple[list[Diagram], float]:
-    """Return the legend of schedules with equally many layers from ``y`` down, and the y where it ends. ``links`` is
-    the option with which the rows were drawn."""
+Legend = Sequence[Sequence[Entry]]
+"""Groups of entries, each of which begins a line."""
+
+
+def legend_of(
+    layouts: Sequence[Layout], plans: Sequence[NumberPlans], memory: bool = False, links: str = "auto"
+) -> Legend:
+    """Return the legend of schedules with equally many layers. ``links``: the option with which rows were drawn."""
     numbered = {kind for numbers in plans for kind, how in numbers.items() if how.size}
+    rows = [*_colors(layouts), *_operations(layouts, numbered), *_signs(layouts, links)]
+    return [rows, [entry for layout in layouts for entry in _memory(layout)] if memory else []]
+
+
+def draw_legend(legend: Legend, width: float, y: float) -> tuple[list[Diagram], float]:
+    """Return a legend in so many pixels of width from ``y`` down, and the y where it ends."""
     parts: list[Diagram] = []
-    width = layouts[0].width
-    groups = [
-        [*_colors(layouts), *_operations(layouts, numbered), *_signs(layouts, links)],
-        [entry for layout in layouts for entry in _memory(layout)] if memory else [],
-    ]
-    for group in filter(None, groups):
+    for group in filter(None, legend):
         x = PAD
         for entry in group:
             wide = entry.width + 5 + text_width(entry.text, 10.5)
@@ -61,8 +66,10 @@ def draw_legend(
 
 def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterator[Entry]:
     trace = layouts[0].trace
-    looks = {(event.kind, not event.length) for layout in layouts for event in layout.trace.events if is_drawn(event)}
-    happened, moments = {kind for kind, _ in looks}, {kind for kind, moment in looks if moment}
+    events = [event for layout in layouts for event in layout.trace.events]
+    lasting = {event.kind for event in events if event.end > event.start}
+    moments = {event.kind for event in of_stream(events, "compute") if event.end == event.start}
+    happened = lasting | moments
     known = list(OPERATIONS)
     for kind in [*known, *sorted(happened - {*known})]:
         if kind not in happened:
@@ -129,8 +136,9 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
 
 
 def _memory(layout: Layout) -> Iterator[Entry]:
+    held = {event.held for event in layout.trace.events}
     for slot, kind in enumerate(MEMORY_KINDS):
-        if any(event.held[slot] for event in layout.trace.events):
+        if any(one[slot] for one in held if one):
             name, color = theme.MEMORY[kind]
             yield Entry(box(0, 0, WIDE, TALL, style(color), 2), WIDE, name)
     peak, target = layout.trace.peak, layout.trace.memory_target
@@ -141,8 +149,8 @@ def _memory(layout: Layout) -> Iterator[Entry]:
 def _colors(layouts: Sequence[Layout]) -> list[Entry]:
     """Return the meaning of shades: micro-batches, if several occur."""
     trace = layouts[0].trace
-    passes = (event for layout in layouts for row in layout.rows for event in row.events if event.batches)
-    if len({min(event.batches) for event in passes if theme.is_pass(event.kind)}) < 2:
+    works = {(event.kind, event.batches) for layout in layouts for row in layout.rows for event in row.events}
+    if len({min(batches) for kind, batches in works if batches and theme.is_pass(kind)}) < 2:
         return []
     steps = min(trace.order[1], 16)
     colors = [theme.work_color(FORWARD.kind, step, steps) for step in range(steps)]

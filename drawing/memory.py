@@ -30,7 +30,7 @@ from .marks import (
 )
 from .peak import held_at, moment
 from .texts import brief_size
-from .timeline import axis, grid, row_name
+from .timeline import grid, row_name
 from .trace import Trace
 
 GAP, SHOWN = 6.0, 8
@@ -59,8 +59,7 @@ def draw_memory(layout: Layout, y: float, above: Sequence[Diagram] = ()) -> tupl
         on_hosts, title = [profile for profile in profiles if profile.devices], "Memory of hosts, on its own scale"
         more, bottom = _strips(layout, on_hosts, trace.host_peak, None, title, bottom + 2 * GAP)
         parts += more
-    scale, end = axis(layout, bottom)
-    return [*parts, *scale], end
+    return parts, bottom
 
 
 def _strips(
@@ -131,7 +130,7 @@ def profiles_of(layout: Layout) -> list[Row]:
 
 def _most(profile: Row) -> Elements:
     """Return the highest sample, in elements."""
-    return max((event.memory for event in profile.events), default=0)
+    return max(map(sum, {event.held for event in profile.events}), default=0)
 
 
 def _chosen(profiles: Sequence[Row], peak_rank: int) -> list[Row]:

@@ -20,12 +20,12 @@ from lib.record.training import FORWARD
 from lib.running.run import Run
 
 from . import svg, theme
-from .figure import Figure, Narrow
+from .figure import PHONE, Figure, Narrow
 from .layout import PAD, Layout
-from .legend import draw_legend
+from .legend import Legend, draw_legend, legend_of
 from .marks import Diagram, Titled, boxes, label, largest, lines, style
-from .numbering import NumberPlans, plan_numbers
-from .picture import WIDTH, beside_narrow, card, heading, narrow_legend, sentences
+from .numbering import plan_numbers
+from .picture import WIDTH, beside_narrow, card, heading, sentences
 from .texts import spent
 from .timeline import axis, draw_timeline, empty_rows, row_names
 from .total_memory import draw_total, most_memory
@@ -61,7 +61,8 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time)
     plans = plan_numbers(layout, sketch.until)
     scale, y = axis(layout, layout.bottom)
-    legend, y = draw_legend([layout], [plans], y + 12, memory=False)
+    meaning = legend_of([layout], [plans])
+    legend, y = draw_legend(meaning, WIDTH, y + 12)
     x, middle = layout.x(sketch.until), layout.rows[len(layout.rows) // 2].y + layout.height / 2
     parts = [
         *heading(title, "", PAD)[0],
@@ -73,16 +74,14 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     ]
     words = f"The beginning of a schedule for {spec.name}, up to {spec.unit.at(until)}; the rest is left out."
     figure = card(parts, WIDTH, y + 12, words, static, title)
-    figure.narrow = _narrow([title], [layout], [plans], (PAD + HEAD - 1, layout.bottom + AXIS))
+    figure.narrow = _narrow([title], meaning, (PAD + HEAD - 1, layout.bottom + AXIS))
     return figure
 
 
-def _narrow(
-    said: Sequence[str], layouts: Sequence[Layout], plans: Sequence[NumberPlans], part: tuple[float, float]
-) -> Narrow:
+def _narrow(said: Sequence[str], meaning: Legend, part: tuple[float, float]) -> Narrow:
     """Return what is shown in a narrow place: what is said, a part of the picture, and the legend."""
     above, top = sentences(said, 8)
-    legend, end = narrow_legend(layouts, plans, 4, memory=False, links="none")
+    legend, end = draw_legend(meaning, PHONE, 4)
     return Narrow(part, beside_narrow(above, top), beside_narrow(legend, end + 10))
 
 
@@ -111,7 +110,8 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     aim_memory, end = draw_total(below, below.bottom + STRIP, most, memory)
     plans = plan_numbers(above)
     scale, y = axis(below, end)
-    legend, y = draw_legend([above], [plans], y + 12, memory=False, links="none")
+    meaning = legend_of([above], [plans], links="none")
+    legend, y = draw_legend(meaning, WIDTH, y + 12)
     parts = [
         *heading(own.title, _figures(own), PAD)[0],
         *draw_timeline(above, "none", plans),
@@ -125,7 +125,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     words = f"Yours: {_figures(own)}. The {goal}: {_figures(target)}."
     figure = card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the {goal}")
     said = [f"{own.title}: {_figures(own)}", f"the {goal}'s outline, below: {_figures(target)} {MEANS}"]
-    figure.narrow = _narrow(said, [above], [plans], (PAD, end + AXIS))
+    figure.narrow = _narrow(said, meaning, (PAD, end + AXIS))
     return figure
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import replace
 from inspect import signature
 from typing import Any, TypeVar
@@ -18,11 +17,11 @@ from .failure import MOST, draw_sentences
 from .figure import PHONE, Figure, Narrow
 from .header import draw_header, fit, wrapped
 from .layout import PAD, Layout
-from .legend import draw_legend
+from .legend import Legend, draw_legend, legend_of
 from .links import LINKS
 from .marks import Diagram, box, label, largest, style, text_width
 from .memory import draw_memory
-from .numbering import NumberPlans, plan_numbers
+from .numbering import plan_numbers
 from .peak import why_highest
 from .texts import summary
 from .timeline import axis, draw_timeline
@@ -149,16 +148,6 @@ def sentences(said: Sequence[str], y: float) -> tuple[list[Diagram], float]:
     return parts, y
 
 
-def narrow_legend(
-    layouts: Sequence[Layout], plans: Sequence[NumberPlans], y: float, memory: bool, links: str = "auto"
-) -> tuple[list[Diagram], float]:
-    """Return the legend of a schedule for a narrow place, and the y where it ends."""
-    narrow = [copy(layout) for layout in layouts]
-    for one in narrow:
-        one.width = PHONE
-    return draw_legend(narrow, plans, y, memory, links)
-
-
 def _schedule(
     trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int, room: float = 0.0
 ) -> Figure:
@@ -178,35 +167,33 @@ def _schedule(
         panel, y = draw_memory(layout, y + 12, rows)
         parts += panel
     panel_ends = y + 4
+    legend = legend_of([layout], [plans], memory and not room, links)
     if not room:
-        legend, y = draw_legend([layout], [plans], y + 12, memory, links)
-        parts += legend
+        drawn, y = draw_legend(legend, width, y + 12)
+        parts += drawn
     words = f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)
     figure = card(parts, width, y + (8 if room else 12), words, static, trace.title)
     figure.area = (layout.x0, layout.top, layout.x1, layout.bottom)
     figure.rows = [(row.ranks, row.y, layout.row_height) for row in layout.rows]
     if not room:
-        figure.narrow = _for_phone(layout, plans, links, memory, (top - 8, panel_ends))
+        figure.narrow = _for_phone(trace, legend, memory, (top - 8, panel_ends))
     if room:
-        figure.room, figure.legend = below, _own_legend(layout, plans, links)
+        figure.room, figure.legend = below, _own_legend(legend)
     return figure
 
 
-def _for_phone(layout: Layout, plans: NumberPlans, links: str, memory: bool, part: tuple[float, float]) -> Narrow:
+def _for_phone(trace: Trace, legend: Legend, memory: bool, part: tuple[float, float]) -> Narrow:
     """Return what is shown in a narrow place: the head, who waits in a failed run and the legend with letters of the
     usual size, and in between the rows and the memory (``part``)."""
-    trace = layout.trace
     head, top = draw_header(trace, PHONE)
     said = [sentence for _, sentence in trace.failure.sentences()][:MOST] if trace.failure else []
     waits, top = sentences(said, top)
     texts, y = sentences([why_highest(trace)] if memory else [], 4)
-    legend, end = narrow_legend([layout], [plans], y + 6, memory, links)
-    return Narrow(part, beside_narrow([*head, *waits], top), beside_narrow([*texts, *legend], end + 8))
+    drawn, end = draw_legend(legend, PHONE, y + 6)
+    return Narrow(part, beside_narrow([*head, *waits], top), beside_narrow([*texts, *drawn], end + 8))
 
 
-def _own_legend(layout: Layout, plans: NumberPlans, links: str) -> Figure:
+def _own_legend(legend: Legend) -> Figure:
     """Return the legend of a schedule as a picture of its own."""
-    narrow = copy(layout)
-    narrow.width = LEGEND
-    parts, end = draw_legend([narrow], [plans], PAD - 6, memory=False, links=links)
+    parts, end = draw_legend(legend, LEGEND, PAD - 6)
     return card(parts, LEGEND, end + 10, "What the colors and signs mean.", title="Legend")

@@ -7,17 +7,17 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Si
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from lib.basics.errors import number_ranges
 from lib.basics.units import Elements, SizeUnit, show_elements
 from lib.real.traces.labels import UNRECORDED
-from lib.record.events import MARKS
 from lib.record.figures.breakdown import TALK, in_words, percents
 from lib.record.table import OPERATIONS, TRACED
 
 from .theme import name_of
-from .trace import Trace
+from .trace import Trace, of_stream
 
 COMPUTES = {*OPERATIONS, *TRACED} - {UNRECORDED}
 """The parts of time in which a rank computes."""
@@ -211,14 +211,11 @@ def _met(target: Any, met: bool | None, show: Callable[[Any], str]) -> str:
 
 def _shape(trace: Trace) -> str:
     """Return how many operations of each kind the ranks run, and from when to when they compute."""
-    counts = {
-        rank: Counter(event.kind for event in events if event.kind not in MARKS)
-        for rank, events in trace.by_rank.items()
-    }
-    kinds = [kind for kind in (*OPERATIONS, *TRACED) if any(c[kind] for c in counts.values())]
-    amounts = [f"{_span([c[kind] for c in counts.values()], str)} {name_of(kind)}" for kind in kinds]
+    counts = [Counter(map(attrgetter("kind"), events)) for events in trace.by_rank.values()]
+    kinds = [kind for kind in (*OPERATIONS, *TRACED) if any(count[kind] for count in counts)]
+    amounts = [f"{_span([count[kind] for count in counts], str)} {name_of(kind)}" for kind in kinds]
     said = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts) or 'nothing'}."
-    computes = [[event for event in events if event.stream == "compute"] for events in trace.by_rank.values()]
+    computes = [of_stream(events, "compute") for events in trace.by_rank.values()]
     starts = [min((event.start for event in own), default=0.0) for own in computes]
     ends = [max((event.end for event in own), default=0.0) for own in computes]
     if len(set(starts)) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -28,6 +28,7 @@ from lib.record.figures.breakdown import TALK, idle_of, time_parts
 from lib.record.figures.chain import Chain, chain_of
 from lib.record.figures.score import makespan, part_of_time, peak_event, spans_boxes
 from lib.record.figures.waiting import Waiting
+from lib.record.table import stream_of
 from lib.record.training import FORWARD, UPDATE
 from lib.running.run import Run, Timed
 from lib.schedules.program import Schedule
@@ -41,6 +42,13 @@ SEVERAL = 4
 """Where every rank has so many micro-batches, colors show the order among those of a rank."""
 FEW = 16
 """Up to so many ranks, each may have a row of its own in a picture, and its events are needed."""
+
+
+def of_stream(events: Iterable[Event], *streams: str) -> list[Event]:
+    """Return the events of these streams: each kind is looked up once, since there may be very many."""
+    known = list(events)
+    wanted = {kind for kind in {event.kind for event in known} if stream_of(kind) in streams}
+    return [event for event in known if event.kind in wanted]
 
 
 @dataclass(frozen=True)
@@ -176,8 +184,12 @@ class Trace:
     @cached_property
     def communication(self) -> float:
         """The share (0 to 1) of all ranks' time with communication, hidden or not."""
-        talk = (event for event in self.device_events if event.stream in ("collective", "message"))
-        return part_of_time(talk, self.time, self.known)
+        return part_of_time(self.talk, self.time, self.known)
+
+    @cached_property
+    def talk(self) -> Sequence[Event]:
+        """All communication of devices."""
+        return of_stream(self.device_events, "collective", "message")
 
     @property
     def fast_enough(self) -> bool | None:
@@ -201,8 +213,7 @@ class Trace:
 
     def traffic(self, between: bool) -> float:
         """Return the share (0 to 1) of all ranks' time with communication inside nodes, or ``between`` them."""
-        talk = (event for event in self.device_events if event.stream in ("collective", "message"))
-        found = (event for event in talk if spans_boxes(event, self.node_size, self.hosts) == between)
+        found = (event for event in self.talk if spans_boxes(event, self.node_size, self.hosts) == between)
         return part_of_time(found, self.time, self.known)
 
     def tier(self, event: Event) -> object:
@@ -218,7 +229,7 @@ class Trace:
         cost = self.models[0].dist.cost if self.models else None
         if not isinstance(cost, RealCost) or not cost.overlap:
             return {}
-        kinds = {event.kind for event in self.events if event.stream == "compute" and event.kind not in MARKS}
+        kinds = {event.kind for event in of_stream(self.events, "compute")}
         return {kind: (cost.hidden_in(kind), cost.traffic_of(kind)) for kind in kinds if cost.hidden_in(kind)}
 
     @cached_property
@@ -232,16 +243,20 @@ class Trace:
     @cached_property
     def by_layer(self) -> bool:
         """Whether numbers in boxes are those of layers: where no rank works on several micro-batches in turn."""
-        passes = [[event for event in own if theme.is_pass(event.kind)] for own in self.by_rank.values()]
-        in_turn = any(len({event.batches for event in own}) > 1 for own in passes)
-        return not in_turn and any(len({event.layer for event in own}) > 1 for own in passes)
+        in_turn = any(len({batches for _, batches in own}) > 1 for own in self.works)
+        return not in_turn and any(len({layer for layer, _ in own}) > 1 for own in self.works)
+
+    @cached_property
+    def works(self) -> Sequence[Set[tuple[int | None, frozenset[int]]]]:
+        """The layers and micro-batches that each rank works on."""
+        passes = set(filter(theme.is_pass, {event.kind for event in self.events}))
+        return [{(one.layer, one.batches) for one in own if one.kind in passes} for own in self.by_rank.values()]
 
     @cached_property
     def order(self) -> tuple[Mapping[int, int], int]:
         """The place of each micro-batch in the order that colors show, and the number of places: the order of all, or
         where every rank has several of its own, that among those of a rank."""
-        passes = [[event for event in own if theme.is_pass(event.kind)] for own in self.by_rank.values()]
-        sets = {frozenset(batch for event in own for batch in event.batches) for own in passes} - {frozenset()}
+        sets = {frozenset(batch for _, batches in own for batch in batches) for own in self.works} - {frozenset()}
         if min(map(len, sets), default=0) < SEVERAL:
             return {batch: batch for batch in range(self.batches)}, self.batches
         return {b: at for batches in sets for at, b in enumerate(sorted(batches))}, max(map(len, sets))

@@ -18,13 +18,13 @@ from lib.running.run import Run
 
 from . import svg, theme
 from .attempts import draw_attempts
-from .figure import Figure, Narrow
+from .figure import PHONE, Figure, Narrow
 from .layout import PAD, Layout
-from .legend import draw_legend
+from .legend import draw_legend, legend_of
 from .marks import Diagram, label, poly, star, style, text_width
 from .numbering import plan_numbers
 from .outline import beside_target
-from .picture import beside_narrow, card, draw, narrow_legend, small_enough
+from .picture import beside_narrow, card, draw, small_enough
 from .svg import escape, without_hover
 from .texts import machine, share_text
 from .timeline import axis, draw_timeline
@@ -131,10 +131,11 @@ def _card(trace: Trace, puzzle: Puzzle, rough: int) -> Figure:
     total, y = draw_total(layout, layout.bottom + 5, most_memory([plain]))
     scale, y = axis(layout, y)
     ended = y
-    legend, y = draw_legend([layout], [plans], y + 12, memory=False)
+    meaning = legend_of([layout], [plans])
+    legend, y = draw_legend(meaning, CARD_WIDTH, y + 12)
     parts = [*_head(trace, puzzle), *draw_timeline(layout, "auto", plans), *total, *scale, *legend]
     figure = card(parts, CARD_WIDTH, y + 12, _in_words(trace, puzzle), title=puzzle.title)
-    below, y = narrow_legend([layout], [plans], 6, memory=False)
+    below, y = draw_legend(meaning, PHONE, 6)
     figure.narrow = Narrow((0, ended + 4), None, beside_narrow(below, y + 8))
     return figure
 
@@ -162,7 +163,7 @@ def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
     time, memory = puzzle.describe(trace.time, trace.peak.memory if trace.peak else 0)
     goals = [("target", puzzle.target), *([("star", puzzle.star)] if puzzle.star else [])]
     notes = [[f"{name} {puzzle.brief(goal['time'], goal['memory'])[at]}" for name, goal in goals] for at in range(2)]
-    columns = [(time, ", ".join(notes[0])), (memory, ", ".join(notes[1])), (f"{share_text(trace.idle)} idle", "")]
+    columns = [(time, ", ".join(notes[0])), (memory, ", ".join(notes[1])), (f"bubble {share_text(trace.idle)}", "")]
     x = PAD
     for value, note in columns:  # the last one has no room where the card is narrow
         yield label(x, 63, value, 15, ink, "start", 650, most=20.0 if note else 0.0)

@@ -4,8 +4,7 @@
 - It *only communicates* (``TALK``) while a collective, a send or a receive of its own goes on and it computes nothing.
   A call that has not begun yet, since another rank has not come or a message is not there, is no communication.
 - Otherwise it waits: before its first computation (``FILL``), after its last one (``DRAIN``), or between (``TURN``).
-  Together these three are the bubble, its idle time. A rank that never computes waits for its first computation all
-  the time.
+  Together these three are the bubble. A rank that never computes waits for its first computation all the time.
 
 A simulated and a measured run are divided in the same way: in both, a collective begins when its last rank has come.
 """
@@ -62,8 +61,9 @@ def _count(spans: Sequence[Span], time: int, computing: frozenset[str], parts: C
             parts[FILL if start <= first else DRAIN if busy >= last else TURN] += start - busy
             waited += start - busy
         if end > computed and kind in computing:
-            parts[kind] += end - max(start, computed)
-            worked += end - max(start, computed)
+            more = end - (start if start > computed else computed)
+            parts[kind] += more
+            worked += more
             computed = end
         if end > busy:
             busy = end

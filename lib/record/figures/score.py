@@ -23,7 +23,10 @@ def peak(events: Iterable[Event]) -> Elements:
 
 def peak_event(events: Iterable[Event]) -> Event | None:
     """Return the first event, in the order of the log, at which memory was highest."""
-    return max(events, key=lambda event: event.memory, default=None)
+    known = list(events)
+    amounts = {held: sum(held) for held in set(map(_held, known))}  # the same few again and again
+    most = max(amounts.values(), default=0)
+    return next((event for event in known if amounts[event.held] == most), None)
 
 
 def memory_parts(event: Event) -> dict[str, Elements]:

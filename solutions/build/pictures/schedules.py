@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from drawing.figure import PHONE, Figure, Narrow
 from drawing.layout import PAD, Layout
-from drawing.legend import draw_legend
+from drawing.legend import draw_legend, legend_of
 from drawing.marks import Diagram
 from drawing.numbering import NumberPlans, plan_numbers
 from drawing.picture import WIDTH, card
@@ -54,4 +54,4 @@ def _legend(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagr
     most = sorted(traces, key=lambda trace: -trace.batches)
     layouts = [Layout(trace, width, 0.0) for trace in most]
     plans: list[NumberPlans] = [plan_numbers(layout) for layout in layouts]
-    return draw_legend(layouts, plans, y, memory=False)
+    return draw_legend(legend_of(layouts, plans), width, y)
