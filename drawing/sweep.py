@@ -58,8 +58,10 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
         if target:
             yield from target_area(chart, target, f"within the target of {target.name}")
         yield from _fronts(front, chart)
-        for trial in right:
-            mark = _mark(names.index(trial.name), *chart.at(trial), trial in front, len(names))
+        places = [chart.at(trial) for trial in right]
+        for at, trial in enumerate(right):
+            above = places[at + 1 :].count(places[at])  # what coincides is seen around what lies on it
+            mark = _mark(names.index(trial.name), *places[at], trial in front, len(names), 5.5 + 4.0 * above)
             yield Titled(f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}", mark)
 
     aim = f"; the target of {target.name}: {_figures(target, sweep)}" if target else ""
@@ -110,9 +112,9 @@ def _fronts(front: list[Trial], chart: Chart) -> Iterator[Diagram]:
             yield stairs(places, 1.2)
 
 
-def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
+def _mark(number: int, x: float, y: float, best: bool, of: int, k: float = 5.5) -> Diagram:
     """Return the mark of a program, with a color and one of four shapes, so that color is not the only difference."""
-    color, k = theme.layer_color(number, max(of, 2)), 5.5
+    color = theme.layer_color(number, max(of, 2))
     how = style(color, theme.CARD, 1) if best else style(theme.CARD, color, 2)
     shapes = (
         None,
