@@ -18,11 +18,8 @@ operations         the look of an operation, and its hover text
 numbering          where micro-batch numbers have room
 gaps               when a rank does nothing, and for whom it waits
 links              arrows from sends to receives, ties between the ranks of a collective
-chain              the longest chain, as a line through its boxes
-held               marks on what has made the tensors at the peak
-failure            where a run has failed, and who waits there
+overlays           the longest chain, what is held at the peak, a failed run, traffic within operations
 boxes, coarse      the operations of the rows, box by box or column by column
-within             a lane for traffic within operations, which products hide
 timeline           the rows, with what is behind and beside them
 header             title, figures, and where the time of all ranks goes
 peak               the reason for the peak of memory, as text

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence, Set
 from lib.record.events import Event
 
 from . import theme
-from .chain import FADED, chain_roles
 from .layout import Layout, Place, Row
 from .links import Message, arrow_of, arrow_shape
 from .marks import (
@@ -40,6 +39,7 @@ from .operations import (
     stripes,
     when,
 )
+from .overlays import FADED, chain_roles
 
 NO_NUMBERS = NumberPlan()
 MOMENT = 6.0

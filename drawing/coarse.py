@@ -12,7 +12,7 @@ from statistics import median
 from lib.record.table import OPERATIONS, stream_of
 
 from . import theme
-from .layout import MESSAGE, Layout, Row
+from .layout import HIDDEN, MESSAGE, Layout, Row
 from .marks import Bar, Bars, Diagram, leaf, style, unseen
 from .numbering import NumberPlans, over_runs
 from .operations import color_of
@@ -23,8 +23,6 @@ CELLS = 120_000
 """The largest number of cells in a picture. Each takes about eight bytes."""
 LEVELS, SEEN = 4, 0.08
 """The heights of a bar in the strip of the network, and the least part of such a step that is shown."""
-HIDDEN = 0.4
-"""The opacity of communication that is hidden by compute."""
 NARROW, SEVERAL, STEPS, DIVIDED = 2.5, 8, 8, 4.0
 """Where operations are usually narrower than so many pixels, a column is as wide as several of them, and its height is
 divided in so many steps, if the row has so many pixels."""

@@ -145,7 +145,8 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     figure = card(parts, width, y, in_words(traces), static, " and ".join(trace.title for trace in traces))
     if layouts:
         figures, y = _narrow_table(traces, 8)
-        changes, y = sentences([*_changes(traces)], y + 10)
+        faults = [f"{trace.title}: {trace.fault}." for trace in traces if trace.attempted and trace.fault]
+        changes, y = sentences([*faults, *_changes(traces)], y + 10)
         legend, y = draw_legend(meaning, PHONE, y + 8)
         figure.narrow = Narrow((0, ended + 2), None, beside_narrow([*figures, *changes, *legend], y + 10))
     return figure
@@ -154,8 +155,6 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
 def _changes(traces: Iterable[Trace]) -> Iterator[str]:
     """Yield what changed from one schedule to the next, in sentences."""
     for trace, before in _with_before(traces):
-        if trace.attempted and trace.fault:
-            yield f"{trace.title}: {trace.fault}."
         if before is not None:
             head, made = changes_in_words(before, trace)
             yield f"{trace.title} is {head}{made and '; '}{made}."
@@ -288,7 +287,7 @@ def in_words(traces: Iterable[Trace]) -> str:
     """Return the figures of all schedules, and the differences from one to the next, in sentences."""
     known = list(traces)
     said = []
-    for trace, before in _with_before(known):
+    for trace in known:
         if not trace.attempted:
             said.append(f"{trace.title}: not attempted yet.")
             continue
@@ -298,7 +297,4 @@ def in_words(traces: Iterable[Trace]) -> str:
         ]
         figures = [*filter(None, [trace.fault]), *figures]
         said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
-        if before is not None:
-            head, made = changes_in_words(before, trace)
-            said.append(f"{trace.title} is {head}{made and '; '}{made}.")
-    return f"{len(known)} schedules under one time axis. {' '.join(said)}"
+    return f"{len(known)} schedules under one time axis. {' '.join([*said, *_changes(known)])}"

@@ -11,16 +11,15 @@ from lib.record.table import OPERATIONS, stream_of
 from lib.record.training import BACKWARD, FORWARD
 
 from . import theme
-from .chain import THICK
-from .coarse import HIDDEN, column_of
+from .coarse import column_of
 from .gaps import ONLY_TALKS, exposed
-from .held import DOT, ROUND, draw_held
-from .layout import PAD, Layout
+from .layout import HIDDEN, PAD, Layout
 from .links import TIE, arrows, links_of, ties_of
 from .marks import Diagram, box, boxes, label, lines, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
 from .operations import notches, operation, sample_color, stripes
+from .overlays import DOT, ROUND, THICK, draw_held
 from .trace import of_stream
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0

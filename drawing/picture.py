@@ -13,7 +13,6 @@ from lib.basics.units import Elements
 from lib.running.limits import collector_off
 
 from . import svg, theme
-from .failure import MOST, draw_sentences
 from .figure import PHONE, Figure, Narrow
 from .header import draw_header, fit, wrapped
 from .layout import PAD, Layout
@@ -22,6 +21,7 @@ from .links import LINKS
 from .marks import Diagram, box, label, largest, style, text_width
 from .memory import draw_memory
 from .numbering import plan_numbers
+from .overlays import MOST, draw_sentences
 from .peak import why_highest
 from .texts import summary
 from .timeline import axis, draw_timeline

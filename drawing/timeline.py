@@ -9,11 +9,8 @@ from itertools import groupby
 
 from . import svg, theme
 from .boxes import Boxes
-from .chain import draw_chain
 from .coarse import draw_coarse
-from .failure import draw_failure
 from .gaps import draw_gaps, tints
-from .held import draw_held
 from .layout import PAD, Layout, Row, ticks
 from .links import TIE, arrow_of, arrows, links_of, ties_of
 from .marks import (
@@ -31,8 +28,8 @@ from .marks import (
     text_width,
 )
 from .numbering import NumberPlans
+from .overlays import draw_chain, draw_failure, draw_held, draw_within
 from .texts import computes, loses_by_waiting, plural, ranges, share_text
-from .within import draw_within
 
 LARGE = 0.85
 """The least distance of two names, as a part of their size."""

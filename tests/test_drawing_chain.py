@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from drawing import Trace, draw, play, theme
-from drawing.chain import FADED, draw_chain, stops
 from drawing.layout import Layout
+from drawing.overlays import FADED, draw_chain, stops
 from drawing.trace import trace_of, with_chain
 from lib import Model, PuzzleError, run
 from lib.basics.units import MS

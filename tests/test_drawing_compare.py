@@ -106,7 +106,7 @@ def test_everything_keeps_inside_and_is_told_in_words() -> None:
     assert figure.summary.startswith(
         "3 schedules under one time axis. a (4 ranks, 4 layers, 4 micro-batches): time 19.3"
     )
-    assert figure.summary.endswith(": not attempted yet.")
+    assert ": not attempted yet." in figure.summary
 
 
 def test_what_is_not_attempted_is_said() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from drawing import draw
-from drawing.held import draw_held
 from drawing.layout import PAD, Layout
+from drawing.overlays import draw_held
 from drawing.picture import WIDTH
 from drawing.trace import trace_of
 from lib import PuzzleError, run
