@@ -141,7 +141,7 @@ def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object]
         kind, hue = event.kind, event.batches
         look = looks.get((kind, hue))
         if look is None:
-            look = looks[kind, hue] = _look(kind, color_of(event, trace))
+            look = looks[kind, hue] = (color_of(event, trace), stream_of(kind) == "message")
         start, end = event.start * per_tick, event.end * per_tick
         first, last = int(start), int(end)
         if first == last:  # the usual case, and three times as fast
@@ -211,11 +211,6 @@ def _shares(
         end = start + len(list(same))
         yield from ((look, thick, top, start, end) for look, thick, top in divided)
         start = end
-
-
-def _look(kind: str, color: str) -> Look:
-    """Return the look of an operation, as similar to its box as possible."""
-    return color, stream_of(kind) == "message"
 
 
 def _runs(looks: Sequence[Look | None]) -> Iterator[tuple[Look, int, int]]:

@@ -49,8 +49,6 @@ Attributes = dict[tuple[int, bool], tuple[str, Style]]
 """The attributes of styles, by their id and whether they are those of a text."""
 USUAL = 10.5
 """The usual size of a text, in pixels: its middle stays where it is when it gets larger."""
-MANY = 100
-"""More lines than this are written in the shortest form."""
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 _ASKED = f".ltp .m:hover>.a{{fill:{theme.ARROW};fill-opacity:1;stroke:{theme.ARROW};pointer-events:none}}"
 IN_PARTS = (
@@ -356,12 +354,8 @@ def path_data(shape: Mark) -> str:
         return _bars(shape)
     if isinstance(shape, Boxes):
         return "".join(f"M{n(x)} {n(y)}h{n(w)}v{n(h)}h{n(-w)}z" for x, y, w, h in shape.items)
-    if isinstance(shape, Lines):  # of many, vertical ones are written by their length, which takes a third less
-        many = len(shape.items) > MANY
-        return "".join(
-            f"M{n(a)} {n(b)}v{n(round(d, 2) - round(b, 2))}" if many and a == c else f"M{n(a)} {n(b)}L{n(c)} {n(d)}"
-            for a, b, c, d in shape.items
-        )
+    if isinstance(shape, Lines):
+        return "".join(f"M{n(a)} {n(b)}L{n(c)} {n(d)}" for a, b, c, d in shape.items)
     ending = "z" if shape.closed else ""
     return "".join(_outline(corners) + ending for corners in shape.outlines())
 

@@ -179,14 +179,12 @@ def as_shown(parts: Mapping[str, Fraction], some: Container[str]) -> float:
 
 
 def loses_by_waiting(trace: Trace) -> bool:
-    """Return whether more time is lost in the bubble than to communication alone. Of work that a profile has not
-    recorded nobody knows how much is compute."""
+    """Return whether more is lost in the bubble than to communication alone, or work was not recorded."""
     return trace.idle >= trace.parts.get(TALK, 0) or UNRECORDED in trace.parts
 
 
 def spent(trace: Trace) -> str:
-    """Return the share of time that tells most of a schedule: ``bubble 43%`` or, where more is lost to communication,
-    ``computes 73%``."""
+    """Return what tells most of a schedule: ``bubble 43%`` or, if communication takes more, ``computes 73%``."""
     return f"bubble {share_text(trace.idle)}" if loses_by_waiting(trace) else computes(trace.parts)
 
 

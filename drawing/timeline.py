@@ -122,9 +122,7 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
 
 def _notes(layout: Layout) -> Iterator[Diagram]:
     """Yield the shares of time of the rows, once for neighbors with equal ones."""
-    last = -99.0
-
-    time, waits = layout.trace.time, loses_by_waiting(layout.trace)
+    last, time, waits = -99.0, layout.trace.time, loses_by_waiting(layout.trace)
 
     def note(row: Row) -> str:
         return f"bubble {share_text(row.idle(time))}" if waits else computes(row.spent(time))

@@ -125,12 +125,6 @@ def test_chalks_own_renderer_draws_it(tmp_path: Path) -> None:
 # -- what is shown -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("made", [sharded_run, staged_run])
-def test_every_operation_is_one_box_with_its_hover_text(made: Any) -> None:
-    result = made()
-    assert len(operation_titles(draw(result))) == operations(result) > 0
-
-
 def test_hover_texts_tell_who_what_and_when() -> None:
     said = titles(draw(EVERY_KIND))
     assert any(title.startswith("rank 0: forward, layer 0, micro-batch 0\ntick 0 to 1\n") for title in said), said
