@@ -8,7 +8,7 @@
 #
 # For that, every stage is there twice. The mesh has two halves:
 #
-# | | rank 0 | rank 1 | rank 2 | rank 3 |
+# | stage → next | rank 0 | rank 1 | rank 2 | rank 3 |
 # |---|---|---|---|---|
 # | half, place | 0, 0 | 0, 1 | 1, 0 | 1, 1 |
 # | half of the micro-batches | stage 0 → rank 1 | stage 1 → rank 3 | stage 3 | stage 2 → rank 2 |
@@ -72,7 +72,7 @@ PUZZLE = {
 # Each rank begins and ends with weights and optimizer states of its two stages.
 #
 # - {{ideas}}
-# - `model.allreduce(grad, layer, axis="half")` sums what the two ranks of a layer have. Both update.
+# - `model.allreduce(grad, layer, axis="half")` sums what the two ranks of a layer have.
 # - A forward, `backward_input` and `backward_weight` take {{cost.forward}} tick each, messages none.
 # - Other sizes: layers a multiple of the ranks, micro-batches even, twice the ranks or more.
 #

@@ -581,7 +581,7 @@ def test_pictures_and_reports_are_those_of_all_ranks_and_need_no_other_log(
         monkeypatch.setattr(few, "verify", whole.verify)
         with monkeypatch.context() as patched:
             patched.setattr(Derived, "events", lambda self: pytest.fail("a log was made"))
-            for options in ({}, {"links": "all"}, {"width": 2000.0, "color": "operation"}):
+            for options in ({}, {"links": "all"}, {"width": 2000.0}):
                 assert draw(few, **options).svg() == draw(whole, **options).svg()
             assert compare(few, few).svg() == compare(whole, whole).svg()
             assert compare(few, whole).svg() == compare(whole, whole).svg()

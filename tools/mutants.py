@@ -77,7 +77,7 @@ DECIDE = {
     "lib.running.few": ("represent",),
     "lib.recording.verbs": ("recording", "lists"),
     "lib.recording.replay": ("recording", "lists"),
-    "lib.recording.lines": ("explain",),
+    "lib.recording.diary": ("explain",),
     "lib.explain.notes": ("explain",),
     "lib.explain.lineage": ("explain",),
     "lib.explain.compare": ("explain",),
