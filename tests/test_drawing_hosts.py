@@ -5,12 +5,10 @@ import re
 
 import pytest
 
-from drawing import beside_target, compare, draw, perfetto, play
+from drawing import compare, draw, perfetto, play
 from drawing.layout import Layout
 from drawing.trace import trace_of
-from lib import Cost, Model, run
-from lib.course.specs import cost_named, puzzles
-from lib.grading.judge import judge
+from lib import run
 from lib.running.run import Run
 from tests.drawing_events import texts, titles
 from tests.test_hosts import offload, one_host
@@ -73,29 +71,6 @@ def test_shares_of_time_are_those_of_devices() -> None:
     assert 1 - trace.idle >= busy / done.time > 0
     assert trace.idle + trace.communication - trace.hidden + busy / done.time == pytest.approx(1)
     assert f"on a host {done.host_memory:,} elements" in draw(done).summary
-
-
-def test_a_device_is_idle_while_only_its_host_works() -> None:
-    async def one_after_the_other(model: Model) -> None:
-        if model.is_host:
-            model.weights[0], model.opt_states[0] = model.load_weights(0)
-            model.update(0, await model.receive(), model.weights[0], model.opt_states[0])
-        else:
-            await model.pass_to(model.host, model.fake_grad(0, []))
-
-    done = run(one_after_the_other, ranks=1, layers=1, batches=1, hosts=1, cost=Cost(receive=0), _strict=False)
-    assert (done.time, trace_of(done).idle, trace_of(done).communication) == (
-        3,
-        pytest.approx(2 / 3),
-        pytest.approx(1 / 3),
-    )
-    assert judge(puzzles()["offload"], lambda size: done).idle == pytest.approx(2 / 3)
-
-
-def test_the_outline_of_a_target_counts_the_devices() -> None:
-    done = run(offload, **puzzles()["offload"].size, cost=cost_named("slow_host"))
-    [figures] = [text for text in texts(beside_target(done, "offload")) if text.startswith("68 ticks")]
-    assert figures.startswith("68 ticks, bubble 28%")
 
 
 def test_compare_has_a_column_of_hosts_only_with_hosts() -> None:
