@@ -49,6 +49,7 @@ PUZZLE = {
 # - {{ideas}}
 # - Each micro-batch counts once in the gradient of a layer. Gradients of the same layer are added with `+`, which takes
 #   no time.
+# - Other sizes are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 

@@ -61,6 +61,7 @@ PUZZLE = {
 # - {{ideas}}
 # - Rank `r` begins and ends with shard `r` of `RANKS` of every weight and optimizer state.
 # - `forward` and `backward` read a whole weight. `update` takes your shards, with a whole gradient, and returns shards.
+# - Other sizes are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
@@ -243,9 +244,9 @@ draw(run(wsdp_under_updates, ranks=4, layers=6, batches=4))
 #
 # ![What a step takes](picture:priced)
 #
-# Weights, gradients and states are divided by {{priced.ranks}} now, and it fits. The loss takes most of the memory at
-# the peak: for each of {{LLAMA_3_8B.sequence}} tokens it has a number for each of {{LLAMA_3_8B.vocabulary}} words,
-# several times over.
+# Weights and states are divided by {{priced.ranks}} now, gradients are whole one at a time, and it fits. The loss takes
+# most of the memory at the peak: for each of {{LLAMA_3_8B.sequence}} tokens it has a number for each of
+# {{LLAMA_3_8B.vocabulary}} words, several times over.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report

@@ -61,6 +61,7 @@ PUZZLE = {
 #
 # - Each layer is on one rank, and every rank has the same number of layers.
 # - {{ideas}}
+# - Other sizes are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 

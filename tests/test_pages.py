@@ -20,6 +20,7 @@ NEW_STEPS = range(25, 29)
 """Puzzles that come with new operations, and so with more words."""
 PICTURE = re.compile(r"<img[^>]*>|!\[[^\]]*\]\([^)]*\)")
 LINK = re.compile(r"\]\([^)]*\)")
+TAG = re.compile(r"<[^>]*>")
 
 
 def cells_of(name: str) -> list[Cell]:
@@ -33,7 +34,7 @@ def text(cell: Cell) -> str:
 
 def words(cells: list[Cell]) -> int:
     """Words that a reader reads in the texts, without those of pictures and addresses."""
-    read = (LINK.sub("", PICTURE.sub("", text(cell))) for cell in cells if cell["cell_type"] == "markdown")
+    read = (TAG.sub("", LINK.sub("", PICTURE.sub("", text(cell)))) for cell in cells if cell["cell_type"] == "markdown")
     return sum(len(re.findall(r"[A-Za-z0-9]\S*", one)) for one in read)
 
 
