@@ -14,8 +14,10 @@ from lib.basics.errors import PuzzleError
 from lib.course.layouts import Size
 from lib.course.specs import machine_of
 from lib.explain.statement import OWN, CallFact, KeptFact, Statement, TensorFact
+from lib.explain.words import call_words
 from lib.machine.simulator import LocalSimulator
 from lib.record.labels import Labels
+from lib.record.table import stream_of
 from lib.recording.replay import Replay
 
 NAMED = ("compute", "meet", "meet_list")  # calls that name their operation first
@@ -83,7 +85,7 @@ def untrue(said: Statement, own: Log, right: Log) -> Iterator[str]:
                 rows = [row[:] for row in own.kept if (row[1], row[3], row[4]) == (one.way, one.store, one.key)]
                 if one.line.number not in [own.places[row[5]][0] for row in rows]:
                     yield f"{name}: {one}"
-    reader = said.facts.get("reader")
+    reader = said.facts.get("reader" if said.name == "first_through" else "call")
     if said.name in ("first_through", "comes_from") and reader.kind == "pass_to":
         sends, others = (log.calls_of(reader.rank, "pass_to") for log in (own, right))
         turn = sends.index(reader.at)
@@ -98,6 +100,10 @@ def _untrue_fact(one: CallFact | TensorFact, log: Log, name: str) -> Iterator[st
         yield from _untrue_fact(one.maker, log, name)
         if not log.made(one):
             yield f"{name}: no {one.labels} of {one.maker.kind}"
+        return
+    if one.at == len(log.calls):  # it was refused before it came to the machine, and its rank has ended there
+        if one.rank in log.ended() or any(at for at in log.calls_of(one.rank, one.kind) if at in log.failed):
+            yield f"{name}: {one} was not refused"
         return
     call = log.calls[one.at]
     if (call[1], log.kind(one.at), log.line(one.at)) != (one.rank, one.kind, one.line.number):
@@ -120,6 +126,8 @@ def _is_stored(facts: Mapping[str, Any], own: Log, right: Log) -> bool:
 
 
 def _given(facts: Mapping[str, Any], own: Log, right: Log) -> bool:
+    if facts["call"].at == len(own.calls):  # refused: its rank had the tensor
+        return own.calls[max(map(own.of.__getitem__, own.made(facts["tensor"])))][1] == facts["call"].rank
     return bool(set(own.made(facts["tensor"])) & set(own.operands(facts["call"].at)))
 
 
@@ -135,6 +143,8 @@ def _alike_counts(log: Log, call: CallFact, own: Log) -> set[int]:
 
 
 def _shown(log: Log, at: int) -> tuple[object, ...]:
+    if at == len(log.calls):  # refused
+        return ()
     raw = log.calls[at]
     named = {"compute": 4, "meet": 5, "meet_list": 5, "pass_to": 3, "load_weights": 3, "load_adapter": 3}
     operands = [log.labels[one] for one in log.operands(at)]
@@ -188,10 +198,58 @@ def _layers_loaded(log: Log, rank: int, kind: str) -> set[str]:
     return {str(log.calls[at][3]) for at in log.calls_of(rank, kind) if at not in log.failed}
 
 
+def _summed(log: Log, number: int) -> list[int]:
+    """The tensors that were added up by hand to one, or itself."""
+    at = log.of[number]
+    parts = log.operands(at) if log.calls[at][0] == "add" else []
+    return [leaf for one in parts for leaf in _summed(log, one)] or [number]
+
+
+def _sum_has(facts: Mapping[str, Any], own: Log, right: Log) -> bool:
+    """Whether a sum has a part more often than in a right run. Which number a micro-batch has is no difference."""
+    [mine, theirs] = [max(log.made(facts[name])) for log, name in ((own, "tensor"), (right, "right"))]
+    labels, kinds = [], []
+    for log, number in ((own, mine), (right, theirs)):
+        leaves = _summed(log, number)
+        labels.append([log.labels[one] for one in leaves].count(facts["part"].labels))
+        kinds.append([log.kind(log.of[one]) for one in leaves].count(facts["part"].maker.kind))
+    return labels[0] > labels[1] and (bool(labels[1]) == facts["often"]) and (facts["often"] or bool(kinds[0]))
+
+
+def _is_done(log: Log, at: int, call: CallFact) -> bool:
+    """Whether a call is of the verb, the rank and the layer of another one."""
+    raw = log.calls[at]
+    return (raw[1], log.kind(at)) == (call.rank, call.kind) and _layer(raw) == call.layer
+
+
+def _held(call: CallFact, labels: Labels, log: Log) -> int:
+    """How many tensors of a kind, whole or in part, the dictionaries of a rank hold where a call begins."""
+    there: dict[tuple[str, str], int] = {}
+    for at, way, number, store, key, _ in log.kept:
+        if at <= call.at and log.calls[log.of[number]][1] == call.rank and way in ("stored", "taken"):
+            there.pop((store, key), None)
+            there |= {(store, key): number} if way == "stored" else {}
+    like = [log.labels[one] for one in there.values()]
+    return [(one.kind, one.is_whole()) for one in like].count((labels.kind, labels.is_whole()))
+
+
+def _told(call: CallFact | None, awaits: bool) -> str:
+    return f"{awaits} {call and call_words(call)}"
+
+
+def _more(call: CallFact, log: Log, other: Log) -> int:
+    """How many more calls of a verb, with operands of these kinds if it is a communication, one run has."""
+    counts = []
+    for one in (log, other):
+        calls = [at for at in range(len(one.calls)) if one.kind(at) == call.kind]
+        kinds = [{one.labels[number].kind for number in one.operands(at)} for at in calls]
+        counts.append(len(calls) if stream_of(call.kind) == "compute" else kinds.count({*call.carries}))
+    return counts[0] - counts[1]
+
+
 TESTS: Mapping[str, Any] = {
     "given": _given,
     "look_at": _given,
-    "other_tensor": _given,
     "is_in": _is_stored,
     "unread": lambda facts, own, right: not _read(facts, own),
     "read_last": lambda facts, own, right: (
@@ -203,7 +261,12 @@ TESTS: Mapping[str, Any] = {
         facts["call"].at in _read(facts, own) and not (facts["flying"] and facts["call"].at in own.fetched)
     ),
     "not_made": lambda facts, own, right: not _made_there(facts["right"], own, facts["tensor"] is not None),
-    "sum_has": lambda facts, own, right: facts["often"] or not _comes_of(facts["part"].maker, right),
+    "sum_has": _sum_has,
+    "comes_next": lambda facts, own, right: not [at for at in own.failed if _is_done(own, at, facts["right"])],
+    "held": lambda facts, own, right: (
+        facts["count"]
+        == _held(facts["call"], facts["tensor"].labels, own) - _held(facts["right"], facts["tensor"].labels, right)
+    ),
     "unawaited": lambda facts, own, right: facts["call"].at not in own.fetched,
     "waits": lambda facts, own, right: facts["call"].at not in own.fetched and facts["rank"] not in own.ended(),
     "returned": lambda facts, own, right: set(facts["ranks"]) == own.ended(),
@@ -228,7 +291,10 @@ TESTS: Mapping[str, Any] = {
         == [set(facts["layers"]), set(facts["right_layers"])]
     ),
     "stored_over": lambda facts, own, right: any(
-        row[1] == "stored" and own.places[row[5]][0] == facts["line"].number and row[2] in own.made(facts["over"])
+        row[1] == "stored"
+        and own.places[row[5]][0] == facts["line"].number
+        and row[2] in own.made(facts["over"])
+        and not set(own.made(facts["tensor"])) & set(_summed(own, row[2]))
         for row in own.kept
     ),
     "other_peer": lambda facts, own, right: facts["call"].peer != facts["right"].peer,
@@ -239,8 +305,19 @@ TESTS: Mapping[str, Any] = {
     ),
     "not_through": lambda facts, own, right: facts["steps"][-1].at == facts["tensor"].maker.at,
     "comes_from": lambda facts, own, right: (
-        (facts["tensor"].labels, facts["tensor"].maker.kind) != (facts["right"].labels, facts["right"].maker.kind)
-        or facts["tensor"].source != facts["right"].source
+        _given(facts, own, right)
+        and (
+            (facts["tensor"].labels, facts["tensor"].maker.kind) != (facts["right"].labels, facts["right"].maker.kind)
+            or facts["tensor"].maker.axis != facts["right"].maker.axis
+        )
+    ),
+    "departs": lambda facts, own, right: (
+        _told(facts["call"], facts["awaits"]) != _told(facts["right"], facts["right_awaits"])
+    ),
+    "more_often": lambda facts, own, right: facts["count"] == _more(facts["call"], own, right),
+    "less_often": lambda facts, own, right: facts["count"] == _more(facts["right"], right, own),
+    "calls_differ": lambda facts, own, right: (
+        facts["call"].rank != facts["other"].rank and _shown(own, facts["call"].at) != _shown(own, facts["other"].at)
     ),
 }
 """What a sentence says beside its facts, by the name of its statement, as a test on both recordings."""

@@ -16,6 +16,8 @@ from lib.explain.notes import Line, noted
 from lib.explain.spelling import spelled
 from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, KeptFact, Statement, TensorFact, as_json
 from lib.explain.words import MOST_WORDS, SENTENCES, sentence, verdict, why
+from lib.grading.reasons import Reasons, is_explained, references_of
+from lib.grading.verdict import FAIL
 from lib.learner.model import Model
 from lib.record.labels import Labels
 from lib.recording.diary import read_diary
@@ -23,7 +25,8 @@ from lib.recording.recorder import recorded_run
 from lib.recording.wire import ProtocolError
 from tests.explain_truth import Log, untrue
 from tests.explained import EACH, FILE, golden, right_recording, table
-from tools.localize import leads, lines_of
+from tools.localize import SOLUTION, explained, leads, lines_of, loaded, quietly, references, tried
+from tools.mistakes import sources
 
 SHARE = 0.9
 DDP = puzzles()["ddp"]
@@ -104,7 +107,7 @@ GRAD, OTHER = tensor(), tensor("ActivationGrad")
 THEIRS = tensor(run=RIGHT)
 RIGHT_CALL = call("scatterreduce", RIGHT, line=20, carries=("WeightGrad",))
 DEPARTS = {"rank": 1, "line": Line(7), "call": REDUCED, "awaits": False, "before": call("backward", line=5)}
-DEPARTS |= {"right": RIGHT_CALL, "right_awaits": False}
+DEPARTS |= {"right": RIGHT_CALL, "right_awaits": False, "ends": "returns", "when": "there"}
 
 TOLD: dict[str, tuple[dict[str, Any], str]] = {
     "given": (
@@ -133,7 +136,7 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
         "batch 0) of line 5",
     ),
     "result_lost": (
-        {"tensor": GRAD, "call": REDUCED, "over": None, "line": None, "flying": False},
+        {"tensor": GRAD, "call": REDUCED, "flying": False},
         "the weight gradient of layer 2, micro-batch 0 went into allreduce(layer 2) of line 7, and nothing "
         "has read its result",
     ),
@@ -172,30 +175,21 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
         "in a right run the weight gradient of layer 2, micro-batch 0, before allreduce(layer 2), goes "
         "through scatterreduce(layer 2)",
     ),
-    "not_through": (
-        {"tensor": GRAD, "reader": None, "steps": (REDUCED,), "right": THEIRS},
-        "the weight gradient of layer 2, micro-batch 0 has gone through allreduce(layer 2); in a right run it has not",
-    ),
     "sum_lacks": (
         {"tensor": GRAD, "reader": REDUCED, "right": THEIRS, "count": 1, "right_count": 2},
         "the weight gradient of layer 2, micro-batch 0, which goes into allreduce(layer 2), adds up 1 tensor;"
         " in a right run 2, and what is missing is made by backward(layer 2, micro-batch 0)",
     ),
     "sum_has": (
-        {"tensor": GRAD, "reader": None, "part": OTHER, "often": True},
-        "the weight gradient of layer 2, micro-batch 0 has in it what backward(layer 2, micro-batch 0) of "
-        "line 5 has made too often",
+        {"tensor": GRAD, "reader": None, "part": OTHER, "often": True, "right": THEIRS},
+        "the weight gradient of layer 2, micro-batch 0 has in it the activation gradient of layer 2, micro-batch 0, "
+        "made by backward(layer 2, micro-batch 0) of line 5, too often",
     ),
     "comes_from": (
-        {"tensor": GRAD, "reader": REDUCED, "right": tensor("ActivationGrad", RIGHT)},
+        {"tensor": GRAD, "call": REDUCED, "out": kept("read"), "right": tensor("ActivationGrad", RIGHT)},
         "on rank 1 allreduce(layer 2) is given the weight gradient of layer 2, micro-batch 0, made by backward(layer 2,"
-        " micro-batch 0) of line 5; in a right run that is the activation gradient of layer 2, micro-batch 0,"
-        " made by backward(layer 2, micro-batch 0)",
-    ),
-    "other_tensor": (
-        {"call": REDUCED, "tensor": OTHER, "right": THEIRS},
-        "on rank 1 allreduce(layer 2) is given the activation gradient of layer 2, micro-batch 0; in a right run the "
-        "weight gradient of layer 2, micro-batch 0",
+        " micro-batch 0) of line 5; it was read from grad_weights[2, 0] at line 6; in a right run that is the "
+        "activation gradient of layer 2, micro-batch 0, made by backward(layer 2, micro-batch 0)",
     ),
     "other_peer": (
         {"call": call("pass_to", peer=2), "right": call("pass_to", RIGHT, peer=3)},
@@ -247,10 +241,6 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
         {"rank": 1, "right": call("forward", RIGHT), "count": 1, "right_count": 4, "right_next": call("loss", RIGHT)},
         "by then rank 1 has called forward once; in a right run it does so 4 times before its first loss",
     ),
-    "without_rank": (
-        {"call": REDUCED, "rank": 2},
-        "rank 1 calls allreduce(layer 2), at line 7, and rank 2 has not called it",
-    ),
     "no_final": (
         {"rank": 1, "layer": 0, "right": THEIRS},
         "rank 1 never calls set_final_weight for layer 0; a right run does",
@@ -259,6 +249,10 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
         DEPARTS,
         "rank 1, after backward(layer 2) of line 5: allreduce(layer 2) comes; in a right run "
         "scatterreduce(layer 2) comes there",
+    ),
+    "calls_differ": (
+        {"call": REDUCED, "other": call("scatterreduce", line=9, rank=2)},
+        "line 7, where rank 1 comes to allreduce(layer 2), and line 9, where rank 2 comes to scatterreduce(layer 2)",
     ),
     "without_await": (
         {"line": Line(3), "call": "helper"},
@@ -270,7 +264,7 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "more_often": (
         {"call": REDUCED, "count": 3, "lines": (Line(7), Line(8))},
-        "all ranks together have 3 more allreduce of weight gradients than in the target's run: line 7 and line 8",
+        "line 7 and line 8: all ranks together have 3 more allreduce of weight gradients than in the target's run",
     ),
     "less_often": (
         {"right": RIGHT_CALL, "count": 2},
@@ -307,7 +301,7 @@ def test_a_sentence_tells_its_facts(name: str) -> None:
 
 
 def test_an_explanation_has_three_levels() -> None:
-    said = Statement("other_tensor", TOLD["other_tensor"][0])
+    said = Statement("sum_lacks", TOLD["sum_lacks"][0])
     whole = Explanation(
         Place(1),
         (Statement("given", TOLD["given"][0]),),
@@ -316,9 +310,9 @@ def test_an_explanation_has_three_levels() -> None:
         "solution",
     )
     first, second, third = (why(whole, level) for level in (1, 2, 3))
-    assert first == ["look at line 6, where allreduce(layer 2) gets the weight gradient of layer 2, micro-batch 0",
-                     TOLD["given"][1]]  # fmt: skip
-    assert second == [*first, TOLD["other_tensor"][1]]
+    where = "look at line 6, where allreduce(layer 2) gets the weight gradient of layer 2, micro-batch 0, from line 5"
+    assert first == [where, TOLD["given"][1]]
+    assert second == [*first, TOLD["sum_lacks"][1]]
     assert third == [*second, "a right run has `backward()`"]
     assert why(whole._replace(reference=""))[-1] == "there is no right run at hand to compare this with"
     assert json.loads(json.dumps(as_json(whole)))["look_at"][0]["call"]["line"] == 7
@@ -373,7 +367,7 @@ def test_what_dictionaries_do_is_noted() -> None:
     notes = noted(recording, DDP.size, DDP.cost)
     ways = [(kept.way, kept.line.number) for kept in notes.kept[0, "activations", "'y'"]]
     assert ways == [("stored", 5), ("stored", 6), ("replaced", 6)]
-    assert facts_of(error).store == "activations" and facts_of(error).key == "'z'" and facts_of(error).line == 7
+    assert facts_of(error).line == 7 and facts_of(error).facts == {"store": "activations", "key": "'z'"}
     forward = next(call for call in notes.work(0) if call.kind == "forward")
     assert [tensor.looked_up[0].line.number for tensor in forward.operands] == [5, 5]
 
@@ -451,3 +445,97 @@ def test_what_the_text_of_a_program_shows(text: str, told: str) -> None:
 def test_nothing_is_said_of_a_text_that_shows_nothing(text: str) -> None:
     size = {"ranks": 4, "layers": 6, "batches": 4}
     assert not [*spelled(text, size, size)]
+
+
+# -- mechanisms: a mistake, and what is said of it -----------------------------------------------------------------
+
+TOTAL = (
+    'model.grad_weights["all", layer] = grad + model.grad_weights["all", layer] if mb % share else grad\n'
+    '            grad = await model.scatterreduce(model.grad_weights["all", layer], layer, axis="shard")'
+)
+EACH_OF_THEM = (
+    "sum((model.grad_weights.pop((layer, mb)) for mb in range(1, model.BATCHES)), model.grad_weights.pop((layer, 0)))"
+)
+IN_ANOTHER_ORDER = """        model.grad_weights[layer] = grad
+    for layer in range(model.LAYERS) if model.rank == 2 else reversed(range(model.LAYERS)):
+        grad = await model.allreduce(model.grad_weights.pop(layer), layer)
+"""
+AT_THE_END = """    for layer in range(model.LAYERS):
+        grad = await model.scatterreduce(model.grad_weights.pop(layer), layer)
+        piece"""
+MECHANISMS: dict[str, tuple[str, list[tuple[str, str]], dict[str, Any]]] = {
+    "of what is stored over, the last is held": (
+        "grad_accum",
+        [("[layer] = grad if mb == 0 else model.grad_weights[layer] + grad", "[layer, mb] = grad"),
+         ("model.grad_weights.pop(layer)", EACH_OF_THEM)],
+        {"name": "held"},
+    ),
+    "what was refused is explained as a call that has failed": (
+        "ddp", [("allreduce(grad,", "allreduce(model.weights[layer],")], {"name": "goes_elsewhere"},
+    ),
+    "the part of a sum that is there besides": (
+        "replica_fsdp", [("grad = await model.scatterreduce(grad, layer, axis='shard')", TOTAL)], {"name": "sum_has"},
+    ),
+    "what is in a sum is not lost": (
+        "zero1",
+        [("grad = model.grad_weights.pop(layer) + grad",
+          "grad = model.grad_weights[layer] = model.grad_weights[layer] + grad"),
+         ("await model.scatterreduce(grad, layer)", "grad.shard(model.rank, model.RANKS)")],
+        {"name": "lacks_batch"},
+    ),
+    "memory may be highest where a micro-batch is taken": (
+        "zero2",
+        [("model.activations.pop(layer)", "model.activations[layer]"),
+         ("model.activations.pop(model.LAYERS)", "model.activations[model.LAYERS]"),
+         ("model.grad_activations.pop(layer + 1)", "model.grad_activations[layer + 1]"),
+         ("        del model.grad_activations[0]\n", ""),
+         ("            grad = await model.scatterreduce(grad, layer)\n", ""),
+         ("    for layer in range(model.LAYERS):\n        piece", AT_THE_END),
+         ("update(layer, model.grad_weights.pop(layer),", "update(layer, grad,")],
+        {"name": "held"},
+    ),
+    "which of two ranks has another order": (
+        "ddp",
+        [("        grad = await model.allreduce(grad, layer)\n", IN_ANOTHER_ORDER)],
+        {"name": "departs", "rank": 2},
+    ),
+    "messages are counted by what they carry": ("gpipe", [("def gpipe", "def interleaved")], {"name": "less_often"}),
+    "a step that is left out at another size": ("buckets", [(" or layer == 0", "")], {"name": "no_final"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_what_a_mechanism_says_is_so(name: str) -> None:
+    solution, changes, told = MECHANISMS[name]
+    text = dict(sources())[solution]
+    for before, after in changes:
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    puzzle = next(one for one in puzzles().values() if f"def {one.name}(" in text)
+    with quietly():
+        program = tried(loaded(text, puzzle.name), puzzle, text)
+        explanation = explained(program, puzzle, SOLUTION)
+        [reference] = references(puzzle, program.size, SOLUTION)
+    own, right = (Log(one, program.size, puzzle.cost) for one in (program.recording, dict(reference.recording)))
+    assert program.verdict.status == FAIL and getattr(program.error, "rule", "") != "not_finished"
+    said = [{"name": one.name, **one.facts} for one in explanation.statements()]
+    assert [one for one in said if told.items() <= {key: one.get(key) for key in told}.items()]
+    assert [wrong for one in explanation.statements() for wrong in untrue(one, own, right)] == []
+
+
+def test_a_message_is_received_and_not_made() -> None:
+    came = tensor(maker=call("receive", line=8, peer=0))
+    look = Statement("look_at", {"call": REDUCED, "tensor": came, "out": None})
+    assert sentence(look, look=True) == "line 8, which receives the weight gradient of layer 2, micro-batch 0"
+
+
+def test_of_a_large_run_the_error_is_explained_without_a_right_run() -> None:
+    compose = puzzles()["compose"]
+    names: dict[str, Any] = {}
+    exec(compile(WAITS.replace("ddp", "compose"), "answer.py", "exec"), names)
+    machine = machine_of(compose.size, compose.cost)
+    recording, error = recorded_run(names["compose"], machine, compose.size["layers"], compose.size["batches"], 60)
+    reasons = Reasons(compose, compose.size, recording, references_of, "")
+    explanation = reasons.explanation(error)
+    assert not is_explained(compose.size) and explanation is not None
+    assert "waits" in [one.name for one in explanation.given] and not explanation.reference

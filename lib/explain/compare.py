@@ -14,13 +14,14 @@ from ..basics.errors import NOWHERE, Place
 from ..record.kinds import KINDS
 from ..record.training import FORWARD
 from .lineage import DEEPEST, ancestors, leaves, like, on_the_way, origin, out_of, replaced_by, signature, stored_in
-from .notes import LOADS, Call, Notes, Tensor
+from .notes import ADD, LOADS, Call, Notes, Tensor
 from .statement import LOOK_AT, Statement, say
 
 CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
 STATE, AWAIT = "OptState", "await"
 Key = tuple[object, ...]
-Step = tuple[int, Key, Call]
+Step = tuple[int, Key, Any]
+NOTHING: Step = 0, ("",), None
 
 
 class Found(NamedTuple):
@@ -107,8 +108,11 @@ class Comparison:
     def _same(self, own: Tensor, right: Tensor) -> bool:
         """Return whether two tensors are made in the same way, and are of the same micro-batches."""
         by_batch = KINDS[own.labels.kind].by_batch
-        batches = frozenset(self.renamed.get(one, one) for one in own.labels.batches)
-        return signature(own) == signature(right) and (not by_batch or batches == right.labels.batches)
+        return signature(own) == signature(right) and (not by_batch or self.named(own) == right.labels.batches)
+
+    def named(self, own: Tensor) -> frozenset[int]:
+        """Return the micro-batches of a tensor by their numbers in the right run."""
+        return frozenset(self.renamed.get(one, one) for one in own.labels.batches)
 
     def operands(self, call: Call) -> Iterator[Statement]:
         """Yield in what the operands of a call differ from those of its counterpart, first those that are visibly
@@ -117,26 +121,29 @@ class Comparison:
         if right is None:
             yield from self.elsewhere(call)
             return
-        pairs = [*zip(call.operands, right.operands, strict=False)]
+        theirs = [one for one in right.operands if not call.wants or one.labels.kind in call.wants.split()]
+        pairs = [*zip(call.operands, theirs, strict=False)]
         same = [self._same(*pair) for pair in pairs if KINDS[pair[0].labels.kind].by_batch]
         told = []
         for own, other in sorted(pairs, key=lambda pair: (pair[0].labels.layer == pair[1].labels.layer, _alike(*pair))):
             found = difference(own, other)
-            batches = {self.renamed.get(one, one) for one in own.labels.batches} == other.labels.batches
+            batches = self.named(own) == other.labels.batches
             turn = KINDS[own.labels.kind].by_batch and not batches and any(same)
             if found or turn or batches > _alike(own, other):
                 told.append(own)
                 if own.how == other.how == "receive" and own.call.peer != other.call.peer:
-                    yield say("other_peer", call=own.call, right=other.call)
+                    sent = own.call.other and self.counterpart(own.call.other)
+                    wrong = sent is not None and sent.peer != call.rank  # by the sender: to a rank that it was not for
+                    pair = (own.call.other, sent) if wrong else (own.call, other.call)
+                    yield say("other_peer", call=pair[0], right=pair[1])
                 elif found:
                     yield from self.told(found, call)
                     yield from self.layers() if own.how == "receive" else ()
                     yield from self.lacking(own, other) if len(told) == 1 else ()
                 else:
-                    yield from self.other(call, own, other, turn)
+                    yield from self.other(call, own, other)
         if told:
             return
-        yield from self.repeated(call)
         for own, other in pairs:
             yield from self.lacking(own, other)
         if right.axis != call.axis:
@@ -144,16 +151,12 @@ class Comparison:
         if call.peer is not None and right.peer not in (None, call.peer):
             yield say("other_peer", call=call, right=right)
 
-    def other(self, call: Call, own: Tensor, right: Tensor, turn: bool) -> Iterator[Statement]:
-        """Yield that another tensor is given to a call. ``turn``: one of other micro-batches, made in the same way."""
-        due = [*self.due(right, own)]
-        if turn and "stored_over" not in [said.name for said in due]:
-            ranks = call.rank, origin(own).call.rank
-            first = [said for said in self.order() if said.facts["rank"] in ranks and said.facts["call"]][:1]
-            yield from [*self.repeated(call)] or [said for said in first if said.facts["call"].at < call.at]
-        yield from due
+    def other(self, call: Call, own: Tensor, right: Tensor) -> Iterator[Statement]:
+        """Yield that another tensor is given to a call."""
+        yield from self.due(right, own)
         yield say(LOOK_AT, call=call, tensor=own, out=out_of(own, call))
-        yield say("other_tensor", tensor=own, right=right, call=call)
+        if (own.labels, signature(own)) != (right.labels, signature(right)):  # or only its number is another
+            yield say("comes_from", tensor=own, right=right, call=call, out=out_of(own, call))
         if right.how == "receive" != own.how:
             yield say("arrives", right=right.call, right_reader=None)
 
@@ -169,7 +172,8 @@ class Comparison:
         """Yield the first collective that leads to a call, or itself, that the right run does not have, and what reads
         its operand there."""
         known = {_key(one, {})[:-1] for one in self.right.all_calls()}
-        for one in _leading(call):
+        calls = {id(one): one for one in [call, *(tensor.call for tensor, _ in on_the_way(None, call))]}
+        for one in sorted(calls.values(), key=lambda one: one.at):
             if one.stream == "collective" and self.key(one)[:-1] not in known:
                 for mine in (like(own, self.right) for own in one.operands):
                     if mine is not None and mine.readers:
@@ -189,16 +193,11 @@ class Comparison:
             yield from self._of_sums(own, right, reader)
             return
         if how == "through" and behind is not None:
-            steps = _steps(right, behind)
+            way = [origin(right), *ancestors(origin(right), CLOSE)]  # to what is behind, without messages
+            steps = [one.call for one in way[: way.index(behind)]][::-1]
             yield say("first_through", tensor=own, reader=reader, right_steps=steps)
-            same = [one for one in self.notes.all_calls() if self.key(one) == _key(steps[0], {})]
-            if steps[0].stream == "collective" and same and reader.rank not in [one.rank for one in same]:
-                yield say("without_rank", call=same[0], rank=reader.rank)
-        elif how == "not_through" and behind is not None and _alike(own, right):
-            yield say("not_through", tensor=own, reader=reader, steps=_steps(own, behind), right=right)
-            return
         else:
-            yield say("comes_from", tensor=own, reader=reader, right=right)
+            yield say("comes_from", tensor=own, call=reader, right=right, out=out_of(own, reader))
         yield from self.due(right, own)
 
     def _reader(self, tensor: Tensor, call: Call) -> tuple[Tensor, Call]:
@@ -217,16 +216,17 @@ class Comparison:
         have = {batch for part in parts for batch in part.labels.batches}
         lack = [part for part in others if (there - here)[signature(part)]]
         lack = [part for part in lack if not part.labels.batches & have] or lack
-        over = [part for part in parts if (here - there)[signature(part)]]
+        mine = [(signature(part), self.named(part)) for part in parts]
+        theirs = [(signature(part), part.labels.batches) for part in others]
+        more = [(part, key) for part, key in zip(parts, mine, strict=True) if mine.count(key) > theirs.count(key)]
         if lack:
             yield say("sum_lacks", tensor=own, reader=reader, right=lack[0], count=len(parts), right_count=len(others))
-        if over:
-            yield say("sum_has", tensor=own, reader=reader, part=over[-1], often=here.keys() == there.keys())
+        for part, key in [(part, key) for part, key in more if (here - there)[key[0]]][-1:]:
+            yield say("sum_has", tensor=own, reader=reader, part=part, right=right, often=key in theirs)
 
     def lacking(self, own: Tensor, right: Tensor) -> Iterator[Statement]:
         """Yield what has become of a micro-batch of which a gradient lacks its part."""
-        named = {self.renamed.get(one, one) for one in own.labels.batches}
-        lack = sorted(right.labels.batches - named)
+        lack = sorted(right.labels.batches - self.named(own))
         if not lack or KINDS[own.labels.kind].by_batch:
             return
         batch = next((own for own, right in self.renamed.items() if right == lack[0]), lack[0])
@@ -255,25 +255,10 @@ class Comparison:
         if call.kind == "get_activation":
             yield from self.taken_again()
         elif call.kind != "receive" and (call.stream or call.kind in LOADS):
-            own, right = self._same_calls(call)
-            if right and len(own) == len(right) + 1 and own[-1].line not in [one.line for one in own[:-1]]:
-                yield say("again", call=own[-1], earlier=own[0], right_count=len(right))
-
-    def repeated(self, call: Call) -> Iterator[Statement]:
-        """Yield the first computation on the way to a call that is made too often, and what is due in its place."""
-        for one in _leading(call):
-            own, right = self._same_calls(one) if one.stream == "compute" else ([], [])
-            if 0 < len(right) < len(own):
-                yield say("again", call=own[len(right)], earlier=own[0], right_count=len(right))
-                left = self.beyond(self.right, self.notes, one.rank)
-                for other in [other for other in left if _sort(other) == _sort(one)][:1]:
-                    yield from self.needs(other)
-                return
-
-    def _same_calls(self, call: Call) -> tuple[list[Call], list[Call]]:
-        """Return the calls of a rank that do the same, of both runs."""
-        own = [one for one in self.notes.calls[call.rank] if self.key(one) == self.key(call)]
-        return own, [one for one in self.right.calls.get(call.rank, ()) if _key(one, {}) == self.key(call)]
+            own = [one for one in self.notes.calls[call.rank] if self.key(one) == self.key(call)]
+            count = [_key(one, {}) for one in self.right.calls[call.rank]].count(self.key(call))
+            if count and len(own) == count + 1 and own[-1].line not in [one.line for one in own[:-1]]:
+                yield say("again", call=own[-1], earlier=own[0], right_count=count)
 
     def next_on(self, rank: int, store: str = "", place: Place = NOWHERE) -> Iterator[Statement]:
         """Yield what comes next on a rank in the right run, and where is what that reads. It is the first call that the
@@ -284,7 +269,8 @@ class Comparison:
         there = [call for call in left if _sort(call) == (place.operation, place.layer)]
         for call in [*reading, *there, *left][:1]:
             before = [one for one in self.notes.work(rank) if self.key(one) == _key(call, {}) and not one.failed]
-            if not any(one.failed and self.key(one) == _key(call, {}) for one in self.notes.calls.get(rank, ())):
+            failed = [_sort(one) for one in self.notes.calls[rank] if one.failed]
+            if call not in there and _sort(call) not in failed:
                 yield say("comes_next", rank=rank, right=call, more=bool(before))
             yield from self.needs(call, store)
 
@@ -313,33 +299,45 @@ class Comparison:
                     return
                 if own is None and of in self.notes.finished:
                     yield say("no_final", rank=of, layer=number, right=right.operands[0])
+                    for one in [one for call in self.beyond(self.right, self.notes, of)[:1] for one in call.operands]:
+                        yield from self.due(one, right.operands[0])
                     return
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
-    def order(self, awaits: bool = False) -> list[Statement]:
-        """Return for each rank the first place at which it does something else, the earliest first."""
+    def order(self, awaits: bool = False, streams: Sequence[str] = ()) -> list[Statement]:
+        """Return for each rank the first place at which it does something else, the earliest first. ``streams``: of
+        which calls the order matters, if not of all."""
         found = []
         for rank in sorted(self.right.calls):
             own, right = (self.steps(notes, rank, awaits) for notes in (self.notes, self.right))
+            own, right = ([one for one in some if not streams or one[2].stream in streams] for some in (own, right))
             pairs = enumerate(zip(own, right, strict=False))
             at = next((at for at, pair in pairs if not _same_step(*pair)), min(len(own), len(right)))
-            step, other, before = ([*own, None][at], [*right, None][at], own[at - 1] if at else None)
-            if step is None and other is None:
-                continue
-            last = step or before
-            said = say(
-                "departs",
-                rank=rank,
-                line=last and (last[2].awaited if last[1][0] == AWAIT else last[2].line),
-                call=step and step[2],
-                awaits=bool(step and step[1][0] == AWAIT),
-                before=before and before[2],
-                right=other and other[2],
-                right_awaits=bool(other and other[1][0] == AWAIT),
-            )
-            found.append((step is None, last[2].tick if last else 0.0, rank, said))
+            if at < max(len(own), len(right)):
+                said = self._departs(rank, own, right, at)
+                found.append((at >= len(own), (own or right)[min(at, len(own or right) - 1)][2].tick, rank, said))
         return [one[-1] for one in sorted(found, key=lambda one: one[:3])]
+
+    def _departs(self, rank: int, own: list[Step], right: list[Step], at: int) -> Statement:
+        """Return that a rank departs from the right run at a step. If it comes to that as well, and what comes there is
+        lacking up to where it waits for ever, it is said of the call in which it waits."""
+        step, other = ([*some, NOTHING][at] for some in (own, right))
+        wait = self.notes.waits.get(rank, (None,))[0]
+        there = next((place for place, one in enumerate(own) if one[2] is wait), 0)
+        first = (
+            there > at
+            and other[2]
+            and step[1] in [key for _, key, _ in right]
+            and other[1] not in [key for _, key, _ in own]
+        )
+        at, step = (there, own[there]) if first else (at, step)
+        before = own[at - 1] if at else NOTHING
+        call, awaits = (step if step[2] else before)[2], (step if step[2] else before)[1][0] == AWAIT
+        facts = {"call": step[2], "before": before[2], "right": other[2], "when": "before it" if first else "there"}
+        facts |= {"awaits": step[1][0] == AWAIT, "right_awaits": other[1][0] == AWAIT}
+        facts |= {"line": call and (call.awaited if awaits else call.line)}
+        return say("departs", rank=rank, ends="returns" if rank in self.notes.finished else "fails", **facts)
 
     def needs(self, call: Call, store: str = "") -> Iterator[Statement]:
         """Yield of what a call of the right run reads whether it has been made here, and where it is. ``store``: only
@@ -367,10 +365,9 @@ class Comparison:
         following = [one for one in right[at:] if one.kind != right[at].kind][:1]
         kinds = [one.kind for one in right[:at]]
         for end in [one for one in following if one.kind not in kinds and right[at].kind in kinds]:
-            counts = [
-                [one.kind for one in some].count(right[at].kind) for some in (own[:at], right[: right.index(end)])
-            ]
-            yield say("turns", rank=rank, right=right[at], count=counts[0], right_count=counts[1], right_next=end)
+            parts = own[:at], right[: right.index(end)]
+            done, due = ([one.kind for one in some].count(right[at].kind) for some in parts)
+            yield say("turns", rank=rank, right=right[at], count=done, right_count=due, right_next=end)
 
 
 def difference(own: Tensor, right: Tensor, seen: set[Any] | None = None, depth: int = DEEPEST) -> Found | None:
@@ -387,9 +384,7 @@ def difference(own: Tensor, right: Tensor, seen: set[Any] | None = None, depth: 
         return next(filter(None, (_pair(one, other, seen, depth) for one, other in pairs)), None)
     if (own.labels.kind, own.labels.layer) != (right.labels.kind, right.labels.layer):
         return Found("other", own, right)
-    if found := _behind(own, right, parts, others):
-        return found
-    return Found("sum", own, right)
+    return _behind(own, right, parts, others) or Found("sum", own, right)
 
 
 def _pair(own: Tensor, right: Tensor, seen: set[Any], depth: int) -> Found | None:
@@ -405,14 +400,11 @@ def _pair(own: Tensor, right: Tensor, seen: set[Any], depth: int) -> Found | Non
 
 
 def _behind(own: Tensor, right: Tensor, parts: Sequence[Tensor], others: Sequence[Tensor]) -> Found | None:
-    """Return that one of two tensors is what the other comes from, a few steps back."""
-    here, there = ({*map(signature, some)} for some in (parts, others))
+    """Return that a tensor is what the one of the right run comes from, a few steps back."""
+    here = {*map(signature, parts)}
     for behind in ancestors(others[0], CLOSE) if len(others) == 1 else ():
         if here <= {*map(signature, leaves(behind))}:
             return Found("through", own, others[0], behind)
-    for behind in ancestors(parts[0], CLOSE) if len(parts) == 1 else ():
-        if there == {*map(signature, leaves(behind))}:
-            return Found("not_through", parts[0], right, behind)
     return None
 
 
@@ -426,20 +418,8 @@ def _order(tensor: Tensor) -> tuple[str, int]:
     return str(signature(tensor)), min(tensor.labels.batches, default=0)
 
 
-def _steps(tensor: Tensor, behind: Tensor) -> list[Call]:
-    """Return the calls from one tensor to another that comes of it, in order, without messages."""
-    way = [origin(tensor), *ancestors(origin(tensor), CLOSE)]
-    return [one.call for one in way[: way.index(behind)]][::-1]
-
-
 def _sort(call: Call) -> Key:
     return call.kind, call.layer
-
-
-def _leading(call: Call) -> list[Call]:
-    """Return the calls that lead to one, and itself, the earliest first."""
-    calls = {id(one): one for one in [call, *(tensor.call for tensor, _ in on_the_way(None, call))]}
-    return sorted(calls.values(), key=lambda one: one.at)
 
 
 def _key(call: Call, names: dict[int, int]) -> Key:
@@ -470,19 +450,23 @@ def _takers(notes: Notes) -> dict[tuple[int, int], int]:
 
 
 def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
-    """Yield where a tensor is at the end of what is noted, or how far it has come. Messages are followed."""
+    """Yield where a tensor is at the end of what is noted, or how far it has come. Messages and sums are followed."""
 
     def reads() -> list[Call]:
         return [call for call in tensor.readers if not call.failed]
 
-    while stored_in(tensor) is None and reads() and (came := reads()[-1].other) is not None:
-        [tensor] = came.results
+    def onwards() -> Sequence[Tensor]:
+        last = reads()[-1] if stored_in(tensor) is None and reads() else None
+        came = last and (last if last.kind == ADD else last.other)
+        return came.results if came else ()
+
+    while on := onwards():
+        [tensor] = on
     there, last = stored_in(tensor), next(reversed(reads()), None)
     kept = there or next(reversed(tensor.kept), None)
     kind = tensor.labels.kind
     left = [one for one in last.results if one.labels.kind == kind and not one.readers] if last else []
     over = replaced_by(tensor, notes, unread=True) or (None if there or left else replaced_by(tensor, notes))
-    over_result = replaced_by(left[0], notes, unread=True) if left else None
     if over is not None:
         yield say("stored_over", tensor=tensor, kept=over[0], over=over[1].tensor, line=over[1].line, unread=not last)
     elif there is not None:
@@ -492,7 +476,6 @@ def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
     elif last.kind == "pass_to":
         yield say("not_received", tensor=tensor, call=last)
     elif left or (last.stream == "collective" and last.fetched is None):
-        facts = {"over": over_result and over_result[1].tensor, "line": over_result and over_result[1].line}
-        yield say("result_lost", tensor=tensor, call=last, flying=not left, **facts)
+        yield say("result_lost", tensor=tensor, call=last, flying=not left)
     else:
         yield say("read_last", tensor=tensor, call=last, kept=kept)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..record.figures.score import peak_event
-from ..recording.diary import STORED
+from ..recording.diary import REPLACED, STORED
 from .compare import Comparison, _key
 from .lineage import out_of
 from .notes import Call, Kept, Notes
@@ -18,19 +18,16 @@ MOST = 2  # sentences on what comes more often, and on what is held
 
 def slower(comparison: Comparison) -> Iterator[Statement]:
     """Yield what a run does more often than the right one, and what less often."""
-    own, right = comparison.both(lambda notes: [call for call in notes.all_calls() if call.stream])
+    own, right = comparison.both(lambda run: [one for one in run.all_calls() if one.stream and one.kind != "receive"])
     twins = {(call.rank, _key(call, {})): call for call in right}
     for call in [call for call in own if call.stream == "compute"]:
         twin = twins.get((call.rank, comparison.key(call)), call)
         if len(twin.operands) > len(call.operands):
             yield say("lacks_operand", call=call, right=twin.operands[len(call.operands)])
             break
-    extra = [
-        one for rank in comparison.notes.calls for one in comparison.beyond(comparison.notes, comparison.right, rank)
-    ]
     counts, others = Counter(map(_what, own)), Counter(map(_what, right))
     for what, count in (counts - others).most_common(MOST):
-        calls = [call for call in extra if _what(call) == what]
+        calls = [call for call in own if _what(call) == what]
         lines = [line for line, _ in Counter(call.line for call in calls).most_common(MOST)]
         yield say("more_often", call=calls[0], count=count, lines=tuple(lines))
     for what, count in (others - counts).most_common(MOST):
@@ -61,20 +58,21 @@ def _peak(notes: Notes) -> Call | None:
     if notes.outcome is None or (highest := peak_event(notes.outcome.device_events)) is None:
         return None
     entry = [one for one in notes.outcome.events if one.rank == highest.rank].index(highest)
-    calls = notes.work(highest.rank)
-    return next((call for call in calls if call.entry == entry), calls[-1] if calls else None)
+    calls = [call for call in notes.calls[highest.rank] if call.kind == highest.kind]
+    return next((call for call in calls if call.entry == entry), None)
 
 
 def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Call]]:
     """Return what a rank holds where a call of it begins: what is stored, and what is not awaited yet."""
-    before = [[kept for kept in some if kept.at <= call.at] for key, some in notes.kept.items() if key[0] == call.rank]
+    own = [some for key, some in notes.kept.items() if key[0] == call.rank]
+    before = [[kept for kept in some if kept.at <= call.at and kept.way != REPLACED] for some in own]
     flying = [one for one in notes.work(call.rank) if one.stream != "compute" and one.at < call.at]
     open_calls = [one for one in flying if one.fetched is None or one.fetched > call.at]
     return [history[-1] for history in before if history and history[-1].way == STORED], open_calls
 
 
 def _what(call: Call) -> tuple[str, tuple[str, ...]]:
-    return call.kind, tuple(sorted(set(call.carries))) if call.stream == "collective" else ()
+    return call.kind, tuple(sorted(set(call.carries))) if call.stream != "compute" else ()
 
 
 def _sort(kept: Kept) -> tuple[str, bool]:

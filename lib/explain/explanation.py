@@ -17,44 +17,39 @@ from ..machine.failure import Failure
 from ..recording.diary import LONGEST_KEY, STORED
 from .compare import Comparison, whereabouts
 from .costs import larger, slower
-from .lineage import out_of, stored_in
-from .notes import FINAL, STORE, Call, Notes, noted
+from .lineage import out_of
+from .notes import NO_LINE, STORE, Call, Line, Notes, noted
 from .reference import Reference, nearest
 from .spelling import spelled
-from .statement import LOOK_AT, Explanation, Statement, say
+from .statement import LOOK_AT, Explanation, Statement, fact, say
 
-PLACES = (
-    *(LOOK_AT, "other_peer", "other_axis", "goes_elsewhere", "lacks_operand", "departs", "again"),
-    *("stored_over", "takes_again"),
-)
+PLACES = {LOOK_AT, "other_peer", "other_axis", "goes_elsewhere", "lacks_operand", "departs", "again"}
+PLACES |= {"stored_over", "takes_again", "calls_differ"}
 """The statements on operands that name a line to look at."""
-KEPT = ("stored_over", "read_last", "is_in")
-"""Those that say where a tensor is, or goes from."""
 MOST = 4  # statements on operands, and on what a call needs
 
 
 class Wrong(NamedTuple):
-    """The facts of an error: the number of its line, or 0; ``store`` and ``key`` where a dictionary has nothing."""
+    """The facts of an error: the number of its line, or 0; those of its rule by name, as text; what it has got."""
 
     place: Place
     rule: str
     line: int
-    store: str = ""
-    key: str = ""
+    facts: Mapping[str, str]
+    got: str
 
 
 def facts_of(error: Any) -> Wrong:
     """Return the facts of an error. A learner may raise one with anything in it, or nothing."""
-    place, rule = getattr(error, "place", NOWHERE), getattr(error, "rule", "")
-    facts = getattr(error, "facts", {}) if rule == "not_stored" else {}
+    place, rule, facts = getattr(error, "place", NOWHERE), getattr(error, "rule", ""), getattr(error, "facts", {})
     known = getattr(getattr(error, "line", ""), "number", None)
     found = re.match(r"line (\d+)", str(getattr(error, "line", "")))
     return Wrong(
         place if isinstance(place, Place) else NOWHERE,
         rule,
         known if type(known) is int else int(found[1]) if found else 0,
-        str(facts.get("store", "")),
-        str(facts.get("key", ""))[:LONGEST_KEY],
+        {name: str(one)[:LONGEST_KEY] for name, one in facts.items()},
+        str(getattr(error, "got", "")),
     )
 
 
@@ -85,21 +80,21 @@ def explain(
 
 
 def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
-    if comparison is None:
-        return Explanation(NOWHERE)
-    own, right = comparison.notes.outcome, comparison.right.outcome
     looks: list[Statement] = []
     said: list[Statement] = []
-    if own is not None and right is not None and own.time > right.time:
-        found = [*slower(comparison)]
-        order = comparison.order(awaits=True)[:1]
-        looks += [one for one in found if one.name in PLACES] or order
-        said += [one for one in found if one not in looks]
+    if comparison is None or (own := comparison.notes.outcome) is None or (right := comparison.right.outcome) is None:
+        return Explanation(NOWHERE, reference=name)
+    if own.time > right.time:
+        found, order = [*slower(comparison)], comparison.order(awaits=True)[:1]
+        more = [one.facts["call"].kind for one in found if one.name == "more_often"]
+        seen = [one for one in order if not more or getattr(one.facts["call"], "kind", "") in more]
+        looks = [one for one in found if one.name in PLACES] or seen or found[:1]
+        said = [one for one in found if one not in looks]
         said += [turn for one in order for turn in comparison.turns(one.facts["rank"])]
-    if own is not None and right is not None and own.memory > right.memory:
+    if own.memory > right.memory:
         held = [*larger(comparison)]
+        said += held[not looks :]
         looks += held[: not looks]
-        said += [one for one in held if one not in looks]
     return Explanation(NOWHERE, look_at=tuple(looks), difference=tuple(said), reference=name)
 
 
@@ -115,42 +110,60 @@ class Explaining:
     def explanation(self) -> Explanation:
         """Return the explanation."""
         wrong = self.wrong
-        failed = self.notes.failed(wrong.place.rank)
+        failed = self.notes.failed(wrong.place.rank) or self._refused()
         if wrong.rule == "deadlock":
             self._deadlock()
         elif failed is not None:
             self._of_call(failed)
-        elif wrong.store:
+        elif wrong.rule == "not_stored":
             self._of_key()
         else:
             self._of_the_end()
         return Explanation(wrong.place, tuple(self.given), tuple(self.looks), tuple(self.said), self.name)
+
+    def _refused(self) -> Call | None:
+        """Return a call that has not come to the machine, since it was given a tensor that it does not take."""
+        place, calls = self.wrong.place, self.notes.calls.get(self.wrong.place.rank or 0, ())
+        given = [one for call in calls for one in call.results if str(one.labels) == self.wrong.got][-1:]
+        if not given or not place.operation or place.rank is None or place.rank in self.notes.finished:
+            return None
+        end, line, wants = self.notes.end, Line(self.wrong.line), self.wrong.facts.get("kind", "")
+        facts: dict[str, Any] = {"batches": given[0].labels.batches, "operands": given, "failed": True, "wants": wants}
+        return Call(end, place.rank, place.operation, place.layer, line, given[0].call.tick, end, **facts)
 
     def _of_call(self, failed: Call) -> None:
         """Explain a call that has failed."""
         if failed.kind == STORE:  # what is wrong with a tensor is found when it is stored
             failed = failed.operands[0].call
         else:
-            self.given += [*self._operands(failed)][:MOST]
+            given = sorted(failed.operands, key=lambda one: one.labels.layer == failed.layer)[:MOST]
+            self.given += [say("given", tensor=one, call=failed, out=out_of(one, failed)) for one in given]
         if (comparison := self.comparison) is None:
             return
-        self._tell([*comparison.twice(failed)] or comparison.operands(failed))
+        told = [*comparison.twice(failed)] or [*comparison.operands(failed)]
+        if self.wrong.rule == "calls_differ":  # it is the order of the calls that differs, and not what they bring
+            told = [one for one in told if one.name == "other_axis"] or [*self._differ(comparison, failed)]
+        self._tell(told)
         if self.said or self.looks:
             told = [said.facts["tensor"].labels for said in (*self.looks, *self.said) if said.facts.get("tensor")]
             self.given = [said for said in self.given if said.facts["tensor"].labels in told] or self.given[:1]
             return
         self.said += comparison.layers()
-        self._next(failed.rank)
+        self._next(comparison, failed.rank)
 
-    def _operands(self, failed: Call) -> Iterator[Statement]:
-        """Yield what a call was given, from where, and how that has gone if it is not there."""
-        for operand in sorted(failed.operands, key=lambda one: one.labels.layer == failed.layer):
-            out = out_of(operand, failed)
-            yield say("given", tensor=operand, call=failed, out=out)
-            since = operand.call.at if operand.call.fetched is None else operand.call.fetched
-            between = any(since < call.at < failed.at for call in self.notes.work(failed.rank))
-            if failed.kind != FINAL and between and out is None and stored_in(operand, failed.at) is None:
-                yield from whereabouts(operand, self.notes)
+    def _differ(self, comparison: Comparison, failed: Call) -> Iterator[Statement]:
+        """Yield which one of two ranks departs from the order of collectives in a right run, or what the two call."""
+        ranks = [int(one) for one in map(self.wrong.facts.get, ("one", "other")) if one and one.isdecimal()]
+        group = failed.stream, failed.axis
+        own = [[one for one in self.notes.work(rank) if (one.stream, one.axis) == group] for rank in ranks]
+        turns = [some.index(failed) for some in own if failed in some][:1]
+        pair = [some[turn] for turn in turns for some in own if turn < len(some)]
+        order = comparison.order(streams=("collective",))
+        departs = [one for one in order if one.facts["rank"] in ranks and one.facts["call"]]
+        if len(departs) == 1 and departs[0].facts["call"] in map(fact, pair):
+            yield departs[0]
+        elif len(pair) == 2:
+            yield say("calls_differ", call=pair[0], other=pair[1])
 
     def _tell(self, statements: Iterable[Statement]) -> None:
         """Take over what was found beside the right run, the first place to look at among it."""
@@ -160,25 +173,24 @@ class Explaining:
 
     def _of_key(self) -> None:
         """Explain that a dictionary was asked for what it has not."""
-        wrong, rank = self.wrong, self.wrong.place.rank or 0
-        kept = self.notes.kept.get((rank, wrong.store, wrong.key), [])
+        rank, (store, key) = self.wrong.place.rank or 0, (self.wrong.facts.get(name, "") for name in ("store", "key"))
+        kept = self.notes.kept.get((rank, store, key), [])
         if kept:
-            tensor = kept[-1].tensor
-            reader = next((call for call in tensor.readers if call.at > kept[-1].at), None)
-            self.given.append(say("key_gone", kept=kept[-1], tensor=tensor, reader=reader))
+            reader = next((call for call in kept[-1].tensor.readers if call.at > kept[-1].at), None)
+            self.given.append(say("key_gone", kept=kept[-1], tensor=kept[-1].tensor, reader=reader))
         else:
-            last = [one[-1] for key, one in self.notes.kept.items() if key[:2] == (rank, wrong.store)]
+            last = [one[-1] for where, one in self.notes.kept.items() if where[:2] == (rank, store)]
             left = [one for one in last if one.way == STORED and not one.tensor.looked_up]
             for one in sorted(left, key=lambda one: one.at)[-1:]:  # what was stored last, and nobody has read there
                 self.given += whereabouts(one.tensor, self.notes)
-        if self.comparison is None:
+        if (comparison := self.comparison) is None:
             return
-        self.said += [*self.comparison.layers(), *self.comparison.turns(rank)]
-        self._next(rank)
-        if kept and kept[-1].line.number != wrong.line:
+        self.said += [*comparison.layers(), *comparison.turns(rank)]
+        self._next(comparison, rank)
+        if kept and kept[-1].line.number != self.wrong.line:
             self.looks = self.given[:1]
         elif not kept:  # is it under another key, where nobody has looked for it?
-            stored = [said for said in self.said if said.name == "is_in" and said.facts["kept"].store == wrong.store]
+            stored = [said for said in self.said if said.name == "is_in" and said.facts["kept"].store == store]
             self.looks = [said for said in stored if not said.facts["read"]][:1] or self.looks
 
     def _of_the_end(self) -> None:
@@ -192,26 +204,20 @@ class Explaining:
                 self.looks += [say("unawaited", call=call) for call in near[-1:]]
             elif comparison is not None:
                 self.said += comparison.layers()
-                self._next(rank)
-                self.looks = [said for said in self.said if said.name in KEPT][: bool(place.operation)] or self.looks
-            return
-        if comparison is None:
-            return
-        self._tell(comparison.finals(rank, place.layer))
-        if not self.said:
-            self.said += comparison.layers()
-        if not self.said:
-            self._next(rank or 0)
+                self._next(comparison, rank)
+        elif comparison is not None:
+            self._tell(comparison.finals(rank, place.layer))
+            self.said = self.said or [*comparison.layers()]
+            if not self.said:
+                self._next(comparison, rank or 0)
 
-    def _next(self, rank: int) -> None:
+    def _next(self, comparison: Comparison, rank: int) -> None:
         """Say what comes next on a rank in the right run, and where this one first does something else."""
-        comparison = self.comparison
-        assert comparison is not None
-        self.said += [*comparison.next_on(rank, self.wrong.store, self.wrong.place)][: MOST + 1]
-        if self.looks:
-            return
-        first = [one for one in comparison.order() if one.facts["rank"] == rank][:1]
-        self.looks += [one for one in first if one.facts["call"] is not None or rank in self.notes.finished]
+        self.said += [*comparison.next_on(rank, self.wrong.facts.get("store", ""), self.wrong.place)][: MOST + 1]
+        for one in [one for one in comparison.order() if one.facts["rank"] == rank][: not self.looks]:
+            if one.facts["call"] is None and rank not in self.notes.finished:  # between two calls, at the error's line
+                one.facts["line"] = NO_LINE if self.notes.failed(rank) else Line(self.wrong.line)
+            self.looks += [one] if one.facts["line"] not in (None, NO_LINE) else []
 
     def _deadlock(self) -> None:
         """Explain that no rank can ever go on."""

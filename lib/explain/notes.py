@@ -73,6 +73,7 @@ class Call:
     handle: Any = None  # of a communication
     results: list[Tensor] = field(default_factory=list)
     failed: bool = False
+    wants: str = ""  # of one that was refused: the kind that it takes
     fetched: int | None = None  # where its result was fetched among the calls of the recording
     awaited: Line = NO_LINE
 
@@ -127,6 +128,7 @@ class Notes:
         self.kept: dict[tuple[int, str, str], list[Kept]] = defaultdict(list)  # by rank, dictionary and key
         self.waits: dict[int, tuple[Call, Wait]] = {}  # by rank what it waits for at the end
         self.finished: frozenset[int] = frozenset()
+        self.end = 0  # how many calls were recorded
         self.error: PuzzleError | None = None
         self.outcome: Outcome | None = None
         self.peak: Peak | None = None  # what was held when memory was highest, of a rank that was watched
@@ -161,6 +163,7 @@ def noted(
     with suppress(TimeoutError):  # then what is noted so far is explained
         replay.play({part: recording[part] for part in ("calls", "failed")}, time.monotonic() + seconds)
     replay.link()
+    notes.end = len(recording["calls"])
     notes.finished = frozenset(replay.finished)
     try:
         notes.outcome = replay.outcome("")

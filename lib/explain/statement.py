@@ -87,7 +87,7 @@ def fact(thing: Any, run: str = OWN) -> Any:
         return CallFact(run, *own)
     if isinstance(thing, Tensor):
         source = source_of(thing)
-        came = fact(source.call, run) if source is not None and source is not thing else None
+        came = fact(source.call, run) if source is not thing else None
         return TensorFact(run, thing.labels, fact(thing.call, run), came, len(leaves(thing)))
     if isinstance(thing, Kept):
         return KeptFact(thing.way, thing.store, thing.key, thing.line)

@@ -35,23 +35,23 @@ class Sentence(NamedTuple):
 
 SENTENCES: Mapping[str, Sentence] = {
     # -- what the run shows by itself
-    "given": Sentence("on rank {call:rank} {call} is given {tensor}, made by {tensor:made}[; it {out:how}]"),
+    "given": Sentence("on rank {call:rank} {call} is given {tensor}, {tensor:made}[; it {out:how}]"),
     "unawaited": Sentence(
         "{call} of {call:line} has not been awaited", "{call:line}, whose {call} has not been awaited",
         "A communication gives its result to `await`, and a call until then."),
     "is_in": Sentence(
-        "{tensor}, made by {tensor:made}, {kept:how}", "{kept:line}, which stores {tensor} in {kept:where}"),
+        "{tensor}, {tensor:made}, {kept:how}", "{kept:line}, which stores {tensor} in {kept:where}"),
     "stored_over": Sentence(
-        "{tensor}, made by {tensor:made}, was in {kept:where}; {line} has stored {over} over it"
+        "{tensor}, {tensor:made}, was in {kept:where}; {line} has stored {over} over it"
         "[{unread:}, before it was read]",
         "{line}, which stores {over} over {tensor}",
         "A key holds one tensor: what was there before is gone."),
-    "unread": Sentence("nothing has read {tensor}, made by {tensor:made}[; it {kept:how}]"),
+    "unread": Sentence("nothing has read {tensor}, {tensor:made}[; it {kept:how}]"),
     "result_lost": Sentence(
-        "{tensor} went into {call} of {call:line}[, and {line} has stored {over} over its result]"
-        "[!over: , and nothing has read its result][{flying:}: it was not awaited by then]"),
+        "{tensor} went into {call} of {call:line}[!flying: , and nothing has read its result]"
+        "[{flying:}, and it was not awaited by then]"),
     "read_last": Sentence(
-        "{tensor}, made by {tensor:made}, was read last by {call} of {call:line}[; it {kept:how}]",
+        "{tensor}, {tensor:made}, was read last by {call} of {call:line}[; it {kept:how}]",
         "[{kept:line}, where {tensor} goes from {kept:where}][!kept: {call:line}, reading that of {tensor:line} last]"),
     "not_received": Sentence("{tensor} went into {call:brief} of {call:line}, and was not received yet"),
     "key_gone": Sentence(
@@ -62,25 +62,23 @@ SENTENCES: Mapping[str, Sentence] = {
         note="Every rank of a group calls a collective, and all in one order; a receive needs a send."),
     "returned": Sentence("{ranks:ranks} returned"),
     "lacks_batch": Sentence(
-        "the part of micro-batch {batch} is lacking[: it was made by {tensor:made}]"
+        "the part of micro-batch {batch} is lacking[: it was {tensor:made}]"
         "[!tensor: : no rank has made the {labels:kind} of it]"),
     # -- beside a right run
     "look_at": Sentence(
         "{call} of {call:line} is given {tensor}",
-        "[{out:line}, where {call:brief} gets {tensor}][!out: {tensor:line}, which makes {tensor}]"),
+        "[{out:line}, where {call:brief} gets {tensor}, from {tensor:line}]"
+        "[!out: {tensor:line}, which {tensor:makes} {tensor}]"),
     "first_through": Sentence("in a right run {tensor}[, before {reader:brief},] goes through {right_steps:steps}"),
-    "not_through": Sentence(
-        "{tensor}[, before {reader:brief},] has gone through {steps:steps}; in a right run it has not"),
     "sum_lacks": Sentence(
         "{tensor}[, which goes into {reader:brief},] adds up {count:parts}; in a right run {right_count}, and what is "
-        "missing is made by {right:made}"),
+        "missing is {right:made}"),
     "sum_has": Sentence(
-        "{tensor}[, which goes into {reader:brief},] has in it what {part:made} has made[ {often:}too often]"
-        "[!often: , which in a right run it has not]"),
+        "{tensor}[, which goes into {reader:brief},] has in it {part}, {part:made}[{often:}, too often]"
+        "[!often: ; in a right run it has not]"),
     "comes_from": Sentence(
-        "on rank {reader:rank} {reader:brief} is given {tensor}, made by {tensor:made}; in a right run that is "
-        "{right}, made by {right:made}"),
-    "other_tensor": Sentence("on rank {call:rank} {call:brief} is given {tensor}; in a right run {right}"),
+        "on rank {call:rank} {call:brief} is given {tensor}, {tensor:made}[; it {out:how}]; in a right run that is "
+        "{right}, {right:made}"),
     "other_peer": Sentence(
         "{call} of {call:line}, on rank {call:rank}, is with rank {call:peer}; in a right run with rank {right:peer}",
         "{call:line}, where rank {call:rank} has {call}"),
@@ -104,32 +102,36 @@ SENTENCES: Mapping[str, Sentence] = {
         "what a right run has on rank {rank}, and this one has not come to: {right}[ once {more:}more]"),
     "arrives": Sentence("in a right run it is {right} that brings [what {right_reader} reads][!right_reader: it]"),
     "not_made": Sentence(
-        "{right}, in a right run made by {right:made}[ and read by {right_reader}], was not made by then"
-        "[; {tensor} was, by {tensor:made}]"),
+        "{right}, in a right run {right:made}[ and read by {right_reader}], was not made by then"
+        "[; there was {tensor}, {tensor:made}]"),
     "layers": Sentence(
         "rank {rank} calls {verb} for {layers:layers}[, at {line}]; in a right run for {right_layers:layers}"),
     "turns": Sentence(
         "by then rank {rank} has called {right:verb} {count:times}; in a right run it does so {right_count:times} "
         "before its first {right_next:verb}"),
-    "without_rank": Sentence("rank {call:rank} calls {call}, at {call:line}, and rank {rank} has not called it"),
     "no_final": Sentence("rank {rank} never calls set_final_weight for layer {layer}; a right run does"),
     "departs": Sentence(
-        "rank {rank}[, after {before} of {before:line}]: [{awaits:}the end of ][{call}][!call: nothing more] comes; in "
-        "a right run [{right_awaits:}the end of ][{right}][!right: nothing more] comes there",
-        "{line}, where rank {rank}[ comes to {call}][!call: ends]; a right run goes on otherwise there"),
+        "rank {rank}[, after {before} of {before:line}]: [{awaits:}the end of ][{call} comes][!call: it {ends}]; in a "
+        "right run [{right_awaits:}the end of ][{right} comes {when}][!right: it returns]",
+        "{line}, where rank {rank}[{call:} comes to ][{awaits:}the end of ][{call}][!call:  {ends}]; in a right run "
+        "[{right_awaits:}the end of ][{right} comes {when}][!right: it returns]"),
+    "calls_differ": Sentence(
+        "{call:line}, where rank {call:rank} comes to {call}, and {other:line}, where rank {other:rank} comes to "
+        "{other}"),
     # -- what the text shows
     "without_await": Sentence("{line} calls {call} without `await`", "{line}, which calls {call} without `await`"),
     "written_out": Sentence(
         "{line} has {number} written out: {size} is {number} at the puzzle's own size, and {here} at this one",
         "{line}, where {number} is written out: {size} is {here} at this size"),
     # -- what it costs
-    "more_often": Sentence("all ranks together have {count} more {call:kind} than in the target's run: {lines:lines}"),
+    "more_often": Sentence(
+        "{lines:lines}: all ranks together have {count} more {call:kind} than in the target's run"),
     "less_often": Sentence("all ranks together have {count} fewer {right:kind} than in the target's run"),
     "held": Sentence(
         "at the peak, {call} of {call:line} on rank {call:rank}, {count} more like {tensor} are stored than in the "
         "target's run at {right}: this one in {kept:where}, since {kept:line}[, was last read at {out:line}]"
         "[, is next read by {reader} of {reader:line}][!reader: , and is not read any more: `pop` takes it out]",
-        "{kept:line}, which stores {tensor}: it is there at the peak"),
+        "{kept:line}, which stores {tensor}: {count} more like it are there at the peak than in the target's run"),
     "flying": Sentence(
         "at the peak, {peak} of {peak:line}, {count} communications are not awaited yet, in the target's run at "
         "{right} {right_count}: the first is {call} of {call:line}",
@@ -199,12 +201,13 @@ def tensor_words(labels: Labels) -> str:
 
 
 def _made(tensor: TensorFact) -> str:
-    """Return what has made a tensor, and where it came from before."""
+    """Return what has made a tensor or brought it, and where it came from before."""
     maker, source = tensor.maker, tensor.source
     of = f", of {_at(source)}" if source is not None else ""
     if maker.kind == ADD and maker.run == "own":
-        return f"a sum of {tensor.summed} at {line_words(maker.line)}{of}{' and others' * bool(of)}"
-    return _at(maker) + (f"{of} on rank {source.rank}" if source is not None and maker.kind != ADD else "")
+        return f"made by a sum of {tensor.summed} at {line_words(maker.line)}{of}{' and others' * bool(of)}"
+    by = f"brought to rank {maker.rank} by" if tensor.maker.kind == "receive" else "made by"
+    return f"{by} {_at(maker)}" + (f"{of} on rank {source.rank}" if source is not None and maker.kind != ADD else "")
 
 
 def _at(call: CallFact) -> str:
@@ -232,6 +235,7 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
     (CallFact, "kind"): lambda call: call.kind + "".join(f" of {KINDS[kind].words}" for kind in call.carries[:1]),
     (TensorFact, None): lambda tensor: tensor_words(tensor.labels),
     (TensorFact, "line"): lambda tensor: line_words(tensor.maker.line),
+    "makes": lambda tensor: "receives" if tensor.maker.kind == "receive" else "makes",
     "made": _made,
     "how": _of_kept,
     "where": lambda kept: f"{kept.store}[{key_words(kept.key)}]",
@@ -269,19 +273,24 @@ def verdict(explanation: Explanation, problem: str) -> list[str]:
 
 def why(explanation: Explanation, level: int = 2) -> list[str]:
     """Return an explanation as sentences, up to a level."""
-    said = [*explanation.look_at, *explanation.given]
-    told = [f"look at {sentence(one, look=True)}" for one in explanation.look_at]
-    told += map(sentence, explanation.given)
-    if level > 1:
-        deeper = [one for one in explanation.look_at if SENTENCES[one.name].look and one.name != LOOK_AT]
-        told += map(sentence, [*deeper, *explanation.difference])
-        said += explanation.difference
-        if not explanation.reference:
-            told.append("there is no right run at hand to compare this with")
-    told += dict.fromkeys(SENTENCES[one.name].note for one in said if SENTENCES[one.name].note)
+    given, beside = explanation.given, explanation.difference if level > 1 else ()
+    again = [(one.facts["call"], one.facts["tensor"]) for one in beside if one.name == "comes_from"]
+    given = tuple(one for one in given if (one.facts.get("call"), one.facts.get("tensor")) not in again)
+    told = [_looked_at(one, level) for one in explanation.look_at]
+    told += map(sentence, [*given, *beside])
+    if level > 1 and not explanation.reference:
+        told.append("there is no right run at hand to compare this with")
+    told += (SENTENCES[one.name].note for one in (*explanation.look_at, *explanation.given, *beside))
     if level > 2:
-        told += [f"a right run has `{line}`" for line in dict.fromkeys(_right_lines(explanation))]
-    return [*dict.fromkeys(told)]
+        told += (f"a right run has `{line}`" for line in _right_lines(explanation))
+    return [*filter(None, dict.fromkeys(told))]
+
+
+def _looked_at(one: Statement, level: int) -> str:
+    """Return a place to look at; above level 1 with the whole sentence, if there is more to it."""
+    look = f"look at {sentence(one, look=True)}"
+    more = level > 1 and SENTENCES[one.name].look and one.name != LOOK_AT
+    return f"{re.split('[,:]', look)[0]}: {sentence(one)}" if more else look
 
 
 def _right_lines(explanation: Explanation) -> Iterator[str]:

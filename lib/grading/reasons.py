@@ -42,11 +42,12 @@ References = Callable[[Puzzle, Size], Sequence[Reference]]
 SOLUTION, SOLVED = "solution", "### BEGIN SOLUTION"
 SECONDS = 20.0
 LARGEST = 8_000
-"""Ranks times layers times micro-batches of a run that is explained: of a larger one the verdict tells the facts."""
+"""Ranks times layers times micro-batches of a run that is explained beside a right one. Of a larger one the error is
+explained by what the run shows by itself, and its costs are not."""
 
 
 def is_explained(size: Size) -> bool:
-    """Return whether runs of this size are explained."""
+    """Return whether runs of this size are explained beside a right one."""
     return int(size["ranks"] * size["layers"] * size["batches"]) <= LARGEST
 
 
@@ -102,8 +103,9 @@ class Reasons:
             if not begun:
                 seen = tuple(spelled(self.source, size, puzzle.size))
                 return Explanation(NOWHERE, given=seen, look_at=seen[:1])
-            if self.recording is not None and is_explained(size):
-                runs = self.references(puzzle, size)
+            small = is_explained(size)
+            if self.recording is not None and (small or error is not None):
+                runs = self.references(puzzle, size) if small else ()
                 return explain(self.recording, error, runs, size, puzzle.cost, self.source, puzzle.size)
         except ProtocolError:  # it is no recording
             pass
