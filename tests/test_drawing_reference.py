@@ -74,43 +74,6 @@ def test_it_shows_what_a_puzzle_needs_and_the_rest_is_one_click_away() -> None:
         reference("fsdq")
 
 
-OF = {
-    "ddp": ("all-reduce",),
-    "wsdp": ("shard=0",),
-    "replica_fsdp": ("axis=", "mesh=", "node_size", "between nodes", "_across"),
-    "checkpointing": ("keep=", "saved=", "recompute"),
-    "zero_bubble": ("backward_input", "backward_weight"),
-    "tensor_parallel": ("partial=", "partial sum of"),
-    "buckets": ("the list of their layers",),
-    "offload": ("hosts=", "a host", "host_update"),
-    "lora": ("adapter=", "train=", "adapters"),
-    "context_parallel": ("sliced=", "attend"),
-    "expert_parallel": ("experts=", "has 8 experts"),
-    "dualpipe": ("overlapped=",),
-}
-"""Words that are about a puzzle, and none before it."""
-
-
-@pytest.mark.parametrize("name", ["basic", "ddp", "fsdp", "prefetch", "tensor_parallel", "lora", "zbv", "repair_twice"])
-def test_it_shows_no_word_of_later_puzzles_and_each_of_them_one_click_away(name: str) -> None:
-    puzzle, page = puzzles()[name], reference(name)
-    reached = puzzle.comes_after if puzzle.repair else puzzle.number
-    shown, _, rest = page._repr_html_().partition("<details>")
-    own = page.entries(later=False)
-    running = own.pop("Running, grading, drawing")
-    text = str([*own.values(), running[0]])
-    assert running[0][0].startswith("run(fn, ranks=1")
-    for about, words in OF.items():
-        for word in words:
-            later = int(puzzles()[about].number) > int(reached or 0)
-            assert (word in text) != later, (name, about, word)
-            assert not later or word in rest, (name, about, word)
-    everything = {row for rows in reference("all").entries().values() for row in rows}
-    above = {row for rows in page.entries(later=False).values() for row in rows}
-    assert {row for rows in page.rest().values() for row in rows} == everything - above
-    assert shown.count("<figure") + rest.count("<figure") <= reference("all")._repr_html_().count("<figure")
-
-
 def test_it_shows_what_the_puzzle_after_the_last_solved_one_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
