@@ -24,8 +24,7 @@ LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 32.0, 72.0, 16.0
 rows, and around everything."""
 GROUP_ABOVE, FOLDED_FROM, FOLDED_NODES = FEW, 8, 4
 """Up to so many ranks, every rank has a row. With more, ranks that do the same share one; from so many ranks on they do
-in a picture that would be crowded, and where all do the same. Those of different nodes share none, if there are no more
-nodes than that."""
+in a picture that would be crowded, and where all do the same, or all of each node, of so many nodes at most."""
 ROOM_FOR_MORE, FOLDED, LANE = 2, 12.0, 0.55
 """Up to so many rows that stand for many ranks are higher, by so many pixels; and the height of a thin track below such
 a row, as a part of the row's."""
@@ -252,14 +251,14 @@ class Layout:
 
 def rows_of(trace: Trace, most: int = GROUP_ABOVE) -> list[Row]:
     """Return the rows. With more than ``most`` ranks, those that do the same share a row, unless they differ in
-    ``apart``, are in different ones of few nodes, or only some of them are hosts."""
+    ``apart``, are in different nodes of a small machine, or only some of them are hosts."""
     hosts = trace.hosts
     if trace.ranks + len(hosts) <= most:
         return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in trace.by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
     for rank, events in trace.by_rank.items():
         key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
-        node = rank // trace.node_size if trace.node_size and trace.ranks <= FOLDED_NODES * trace.node_size else None
+        node = rank // trace.node_size if trace.node_size and trace.ranks <= GROUP_ABOVE else None
         row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts, node), Row([], [events], of=trace.ranks))
         row.ranks += trace.same_ranks(rank)
         row.devices += hosts.get(rank, ())
