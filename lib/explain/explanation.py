@@ -216,7 +216,7 @@ class Explaining:
         self.said += [*comparison.next_on(rank, self.wrong.facts.get("store", ""), self.wrong.place)][: MOST + 1]
         for one in [one for one in comparison.order() if one.facts["rank"] == rank][: not self.looks]:
             if one.facts["call"] is None and rank not in self.notes.finished:  # between two calls, at the error's line
-                one.facts["line"] = NO_LINE if self.notes.failed(rank) else Line(self.wrong.line)
+                one.facts["line"] = Line(self.wrong.line) if self.wrong.rule == "not_stored" else NO_LINE
             self.looks += [one] if one.facts["line"] not in (None, NO_LINE) else []
 
     def _deadlock(self) -> None:
