@@ -78,7 +78,7 @@ MEMORY = {
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.
 RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
 
-ON, BACK = (247.8, 0.115, 0.566, 0.716), (47.7, 0.139, 0.546, 0.696)
+ON, BACK = (247.8, 0.115, 0.566, 0.716), (47.7, 0.139, 0.545, 0.7)
 """Blue of what goes forward, and orange of what goes backwards: hue in degrees and chroma, in OKLCH, and the lightness
 of the first micro-batch and of the last."""
 HALF_LATER = (195.2, 0.091, 0.652, 0.652)

@@ -44,7 +44,7 @@ from .study.plan import Plan, Plans, plan
 from .study.search import Search, search
 from .study.sweep import Sweep, sweep
 
-LLM_TRAINING_PUZZLES = True  # how a notebook in Colab tells this package from any other folder called lib
+LLM_TRAINING_PUZZLES = True  # how a notebook's first cell tells this package from any other module called lib
 
 __all__ = [
     "HIDDEN",

@@ -37,8 +37,8 @@ PUZZLE = {
     "star_hint": "Where is memory highest, and which of the tensors there would be a quarter as large "
     "if each micro-batch went all the way forward and backward before the next one began?",
     "hints": [
-        "The tour takes these very steps, one cell after the other. Put them into one function, and leave out "
-        "the made-up gradient: this time no micro-batch is missing.",
+        "The tour takes these very steps with a single layer. Here each of them is a loop: forward through the layers "
+        "from first to last, backward from last to first, then an update of each.",
         "Go once through the layers with `forward`, storing every activation. Then `loss`. Then go back once "
         "through the layers with `backward`, which needs the input of each layer a second time. All else that is "
         "computed takes time for nothing. At the moment of the peak, is there anything in memory that will never "

@@ -158,8 +158,6 @@ play(run(two_batch_overlap, ranks=4, layers=8, batches=8, experts=8, cost=far))
 # %% tags=["solution"]
 from drawing import Figure
 
-from solutions.p27_expert_parallel import expert_parallel
-
 
 async def updates_while_tokens_travel(model: Model) -> Model:
     """By turns, with an update after each layer's backward where a gradient is complete."""
@@ -218,6 +216,8 @@ async def updates_while_tokens_travel(model: Model) -> Model:
 
 def slow_links(static: bool = False) -> Figure:
     """Puzzle 27's answer, a micro-batch on each rank, at the prices of this puzzle."""
+    from solutions.p27_expert_parallel import expert_parallel
+
     slow = run(expert_parallel, ranks=4, layers=8, batches=4, experts=8, cost=far)
     return draw(slow, title="puzzle 27's answer, slow links", static=static)
 
@@ -270,7 +270,7 @@ from typing import Any
 from lib.course.bounds import bounds_of
 from lib.course.specs import COSTS, find
 
-from solutions.p27_expert_parallel import tokens_before_sums
+from solutions.p27_expert_parallel import expert_parallel, tokens_before_sums
 
 assert far == COSTS["far_experts"]
 size: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 8, "experts": 8}

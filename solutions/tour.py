@@ -6,8 +6,7 @@
 # you need no GPU and never wait.
 #
 # Three minutes: run each cell with Shift+Enter, then change it.
-
-# %% [markdown]
+#
 # ## One GPU, one layer
 #
 # A *rank* is one GPU. Its memory is five dictionaries, with any keys you like: `weights`, `opt_states` (what the

@@ -183,19 +183,13 @@ def _made_there(tensor: TensorFact, log: Log, named: bool) -> bool:
     return any((log.kind(at), log.calls[at][1]) == (tensor.maker.kind, tensor.maker.rank) for at in calls)
 
 
-def _comes_of(call: CallFact, log: Log) -> bool:
-    """Whether a run makes such a call as well."""
-    axis = call.axis if call.axis is None else [call.axis]
-    raws = [(at, log.calls[at]) for at in log.calls_of(call.rank, call.kind)]
-    return any([_layer(raw), raw[6] if raw[0] == "meet" else None] == [call.layer, axis and axis[0]] for _, raw in raws)
-
-
 def _layer(raw: list[Any]) -> Any:
     return raw[4] if raw[0] == "compute" else raw[5] if raw[0] in NAMED else None
 
 
-def _layers_loaded(log: Log, rank: int, kind: str) -> set[str]:
-    return {str(log.calls[at][3]) for at in log.calls_of(rank, kind) if at not in log.failed}
+def _layers(log: Log, facts: Mapping[str, Any]) -> set[str]:
+    calls = [at for at in log.calls_of(facts["rank"], facts["verb"]) if at not in log.failed]
+    return {str(_shown(log, at)[1]) for at in calls}
 
 
 def _summed(log: Log, number: int) -> list[int]:
@@ -286,9 +280,8 @@ TESTS: Mapping[str, Any] = {
         facts["rank"] in own.ended()
         and not [at for at in own.calls_of(facts["rank"], "set_final_weight") if own.calls[at][3] == facts["layer"]]
     ),
-    "loads": lambda facts, own, right: (
-        [_layers_loaded(log, facts["rank"], (facts["call"] or facts["right"]).kind) for log in (own, right)]
-        == [set(facts["layers"]), set(facts["right_layers"])]
+    "layers": lambda facts, own, right: (
+        [_layers(log, facts) for log in (own, right)] == [set(facts["layers"]), set(facts["right_layers"])]
     ),
     "stored_over": lambda facts, own, right: any(
         row[1] == "stored"
@@ -303,7 +296,6 @@ TESTS: Mapping[str, Any] = {
         and _shown(own, facts["reader"].at) != _shown(right, facts["right_steps"][0].at)
         and _given({"tensor": facts["tensor"], "call": facts["reader"]}, own, right)
     ),
-    "not_through": lambda facts, own, right: facts["steps"][-1].at == facts["tensor"].maker.at,
     "comes_from": lambda facts, own, right: (
         _given(facts, own, right)
         and (

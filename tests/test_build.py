@@ -409,15 +409,12 @@ def test_the_overview_leads_to_every_notebook() -> None:
 
 @pytest.mark.parametrize("path", [path for path in PUZZLES if path.stem != REPAIRS_SOURCE], ids=lambda path: path.stem)
 def test_each_puzzle_hides_its_solution(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    block = BLOCK.search(text)
-    assert block is not None
-    hidden = {line.strip() for line in block.group(0).splitlines() if len(line.strip()) > 12}
+    [source] = [cell.source for cell in read_cells(path) if BLOCK.search(cell.source)]
+    before, block, after = source.partition(BLOCK.search(source)[0])  # type: ignore[index]
     [learners] = [cell for cell in code(shipped(path)) if "# Your code here." in cell]
-    assert hidden
-    assert not hidden & {line.strip() for line in learners.splitlines()}
+    assert "# Your code here." not in block and len(block.splitlines()) > 2
+    assert [*map(str.strip, learners.split("# Your code here."))] == [before.strip(), after.strip()]
     ast.parse(learners)
-    assert len(blanked(block.group(0)).splitlines()) == 1
 
 
 # --- programs to be repaired ---------------------------------------------------------------------
@@ -645,17 +642,19 @@ def test_a_reset_on_a_full_disk_moves_nothing(
 
 
 def run_first_cell(folder: Path, *isolated: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the cell as a kernel would, twice, and print which lib it found."""
-    (folder / "cell.py").write_text(f"{before}\n{FIRST_CELL}\n{FIRST_CELL}\nimport lib\nprint(lib.__file__)")
+    """Run the cell as a kernel would, twice, and print which lib and which drawing it found."""
+    shown = "import drawing, lib\nprint(lib.__file__, drawing.__file__)"
+    (folder / "cell.py").write_text("\n".join([before, FIRST_CELL, FIRST_CELL, shown]))
     command = [sys.executable, *isolated, "cell.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.process
-def test_the_first_cell_finds_our_lib_and_not_one_beside_the_notebook(tmp_path: Path) -> None:
-    (tmp_path / "lib.py").write_text("", encoding="utf-8")
+def test_the_first_cell_finds_ours_and_not_what_is_called_so_beside_the_notebook(tmp_path: Path) -> None:
+    for name in ("lib", "drawing"):
+        (tmp_path / f"{name}.py").write_text("", encoding="utf-8")
     done = run_first_cell(tmp_path)
-    assert (done.stderr, Path(done.stdout.strip())) == ("", ROOT / "lib" / "__init__.py")
+    assert (done.stderr, done.stdout.split()) == ("", [str(ROOT / name / "__init__.py") for name in ("lib", "drawing")])
 
 
 @pytest.mark.process

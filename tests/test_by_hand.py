@@ -8,8 +8,41 @@ import sys
 
 import pytest
 
+from drawing import draw, draw_group
 from lib import Deadlock, Dist, Model, PuzzleError, Weight, WeightGrad, run
 from solutions.build.sources.files import ROOT
+
+
+def test_a_tour_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):  # cells are run again and again
+        model = Model(layers=2, batches=4, rank=0, dist=Dist(1))
+        model.weights[0], model.opt_states[0] = model.load_weights(0)
+        model.weights[1], model.opt_states[1] = model.load_weights(1)
+        model.weights[0], model.opt_states[0] = model.load_weights(0)
+        model.activations[0] = model.get_activation([0, 2, 3])
+        model.activations[1] = model.forward(layer=0, inp=model.activations[0], weight=model.weights[0])
+        model.activations[2] = model.forward(layer=1, inp=model.activations[1], weight=model.weights[1])
+        model.grad_activations[2] = model.loss(model.activations[2])
+        model.grad_weights[1], model.grad_activations[1] = model.backward(
+            1, model.activations[1], model.grad_activations[2], model.weights[1]
+        )
+        del model.grad_activations[2], model.activations[2]
+        model.grad_weights[0], model.grad_activations[0] = model.backward(
+            0, model.activations[0], model.grad_activations[1], model.weights[0]
+        )
+        model.status()
+        try:
+            model.update(0, weight_grad=model.grad_weights[0], weight=model.weights[0], opt_state=model.opt_states[0])
+        except AssertionError as error:
+            print(error)
+        for layer in range(2):
+            grad = model.grad_weights[layer] + model.fake_grad(layer, [1])
+            weight, state = model.update(layer, grad, model.weights[layer], model.opt_states[layer])
+            model.weights[layer], model.opt_states[layer] = weight, state
+            model.set_final_weight(layer, weight)
+        Model.check([model])
+        assert "Correct!" in capsys.readouterr().out
+        assert draw([model]).summary and draw_group(model.weights).summary
 
 
 def test_shards_in_a_list_are_joined() -> None:

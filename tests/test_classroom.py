@@ -21,6 +21,9 @@ from tests.corpus.forgeries import SOLUTION, WRONG
 
 KIT = ROOT / "tools" / "classroom"
 COMMAND = Path(sys.executable).parent / "training-puzzles"
+needs_command = pytest.mark.skipif(
+    not COMMAND.exists(), reason="NOT TRIED: the command training-puzzles is not installed (make setup)"
+)
 GPIPE = source_of("p06_gpipe")
 
 
@@ -60,9 +63,7 @@ def test_the_workflow_gives_no_rights_and_no_key_to_a_students_code() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.skipif(
-    not COMMAND.exists(), reason="NOT TRIED: the command training-puzzles is not installed (make setup)"
-)
+@needs_command
 @pytest.mark.parametrize("text", [SOLUTION, WRONG], ids=["right", "wrong"])
 def test_the_steps_of_the_workflow_grade_a_students_repository(text: str, student: Path) -> None:
     (student / "week 3" / "my answer.py").write_text(text)
@@ -78,9 +79,7 @@ def test_the_steps_of_the_workflow_grade_a_students_repository(text: str, studen
 
 
 @pytest.mark.process
-@pytest.mark.skipif(
-    not COMMAND.exists(), reason="NOT TRIED: the command training-puzzles is not installed (make setup)"
-)
+@needs_command
 def test_gradescopes_autograder_writes_its_results(student: Path, tmp_path: Path) -> None:
     place = tmp_path / "autograder"
     shutil.copytree(student, place / "submission")

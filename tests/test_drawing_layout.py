@@ -118,6 +118,12 @@ def test_text_on_a_layer_can_be_read(layers: int) -> None:
     assert min(theme.contrast(theme.text_on(color), color) for color in colors) >= 4.5
 
 
+@pytest.mark.parametrize("layers", [2, 3, 6, 8, 12])
+def test_the_ramp_of_layers_brightens_all_the_way(layers: int) -> None:
+    colors = [theme.luminance(theme.layer_color(layer, layers)) for layer in range(layers)]
+    assert colors == sorted(set(colors))
+
+
 def mixed(top: str, below: str, opacity: float) -> str:
     parts = ((int(top[at : at + 2], 16), int(below[at : at + 2], 16)) for at in (1, 3, 5))
     return "#" + "".join(f"{round(a * opacity + b * (1 - opacity)):02x}" for a, b in parts)

@@ -57,6 +57,10 @@ def test_a_measured_run_is_told_in_milliseconds_everywhere() -> None:
     assert '"moment":"{} ms"' in play(own).page and '"moment":"tick {}"' in play(staged_run()).page
 
 
+def test_without_a_tick_only_milliseconds_are_told() -> None:
+    assert "tick" not in words(draw(measured(tick=None)))
+
+
 def test_perfetto_has_the_milliseconds_that_were_measured() -> None:
     made = json.loads(perfetto(measured()))
     issued = {"issued": "at the start, if nothing is said"}

@@ -218,7 +218,7 @@ def test_nodes_of_ranks_are_framed_and_named() -> None:
 
 def test_a_frame_holds_ranks_of_its_own_node_only() -> None:
     odd = (0, 7, 8, 15)
-    ranks = [chain(rank, 4, offset=rank in odd and 1 + rank) for rank in range(40)]
+    ranks = [chain(rank, 4, offset=rank in odd and 1 + rank) for rank in range(32)]
     layout = Layout(trace(*ranks, node_size=8), 980, 74)
     frames = [title for title in titles(draw(trace(*ranks, node_size=8))) if title.startswith("node ")]
     assert len(layout.rows) == 5

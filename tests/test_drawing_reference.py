@@ -18,10 +18,10 @@ from lib import Cost, Model, PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.progress import VERSION
 from lib.record.table import in_stream
-from tests.browser import Browser
+from tests.browser import BROKEN, Browser
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import Page
 
 ROOT = Path(__file__).parent.parent
 
@@ -57,6 +57,12 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
     assert "``" not in text
 
 
+def test_a_group_of_later_puzzles_says_so() -> None:
+    later = {group for group in reference("all").entries() if "puzzle" in group}
+    numbered = {"Mesh, from puzzle 8 on", "Hosts, in puzzle 22", "Adapters, in puzzle 23"}
+    assert later == {*numbered, "Layers with experts, in puzzle 27"}
+
+
 def test_it_shows_what_a_puzzle_needs_and_the_rest_is_one_click_away() -> None:
     for name, here, later in (
         ("basic", "model.forward(", "model.allreduce("),
@@ -72,6 +78,43 @@ def test_it_shows_what_a_puzzle_needs_and_the_rest_is_one_click_away() -> None:
     assert "grad + other_grad" in str(reference("basic"))
     with pytest.raises(PuzzleError, match="no puzzle"):
         reference("fsdq")
+
+
+OF = {
+    "ddp": ("all-reduce",),
+    "wsdp": ("shard=0",),
+    "replica_fsdp": ("axis=", "mesh=", "node_size", "between nodes", "_across"),
+    "checkpointing": ("keep=", "saved=", "recompute"),
+    "zero_bubble": ("backward_input", "backward_weight"),
+    "tensor_parallel": ("partial=", "partial sum of"),
+    "buckets": ("the list of their layers",),
+    "offload": ("hosts=", "a host", "host_update"),
+    "lora": ("adapter=", "train=", "adapters"),
+    "context_parallel": ("sliced=", "attend"),
+    "expert_parallel": ("experts=", "has 8 experts"),
+    "dualpipe": ("overlapped=",),
+}
+"""Words that are about a puzzle, and none before it."""
+
+
+@pytest.mark.parametrize("name", ["basic", "ddp", "fsdp", "prefetch", "tensor_parallel", "lora", "zbv", "repair_twice"])
+def test_it_shows_no_word_of_later_puzzles_and_each_of_them_one_click_away(name: str) -> None:
+    puzzle, page = puzzles()[name], reference(name)
+    reached = puzzle.comes_after if puzzle.repair else puzzle.number
+    shown, _, rest = page._repr_html_().partition("<details>")
+    own = page.entries(later=False)
+    running = own.pop("Running, grading, drawing")
+    text = str([*own.values(), running[0]])
+    assert running[0][0].startswith("run(fn, ranks=1")
+    for about, words in OF.items():
+        for word in words:
+            later = int(puzzles()[about].number) > int(reached or 0)
+            assert (word in text) != later, (name, about, word)
+            assert not later or word in rest, (name, about, word)
+    everything = {row for rows in reference("all").entries().values() for row in rows}
+    above = {row for rows in page.entries(later=False).values() for row in rows}
+    assert {row for rows in page.rest().values() for row in rows} == everything - above
+    assert shown.count("<figure") + rest.count("<figure") <= reference("all")._repr_html_().count("<figure")
 
 
 def test_it_shows_what_the_puzzle_after_the_last_solved_one_needs(
@@ -113,3 +156,35 @@ def test_it_has_no_violation_in_a_browser(browser: Browser) -> None:
     sight = browser.show(reference("all")._repr_html_(), "() => document.documentElement.scrollWidth")
     assert sight.measured == 900
     assert sight.violations == {}
+
+
+COLUMNS = """() => [...document.querySelectorAll("dl")].map(list => [...list.children].map(row => {
+    const [call, says] = [...row.children].map(one => one.getBoundingClientRect());
+    return [call.left, says.left, says.top >= call.bottom];
+}))"""
+
+
+@pytest.mark.parametrize(("width", "below"), [(590, True), (640, False)])
+def test_its_columns_begin_at_the_same_place_and_are_one_on_a_narrow_page(
+    browser: Browser, width: int, below: bool
+) -> None:
+    *calls, prices = browser.show(reference("all")._repr_html_(), COLUMNS, width=width).measured
+    assert {under for rows in calls for _, _, under in rows} == {below}
+    assert len({left for rows in calls for left, _, _ in rows}) == 1
+    assert len({left for rows in calls for _, left, _ in rows}) == 1
+    assert len({left for left, _, _ in prices}) == max(1, (width + 28) // 268)  # they use the width
+
+
+def test_no_default_is_told_by_its_place_in_memory() -> None:
+    assert "sweep(programs, " in str(reference("all")) and " at 0x" not in str(reference("all"))
+
+
+def test_no_word_is_broken(browser: Browser, tmp_path: Path) -> None:
+    def work(page: Page) -> list[list[str]]:
+        found = [page.evaluate(BROKEN, "dt, dd, p")]
+        page.add_style_tag(content="dd { word-break: break-all }")
+        return [*found, page.evaluate(BROKEN, "dt, dd, p")]
+
+    reference("all").save(tmp_path / "reference.html")
+    found, squeezed = browser.visit((tmp_path / "reference.html").as_uri(), work, 360)
+    assert found == [] and squeezed

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from drawing import draw
+from drawing.layout import Layout
+from drawing.overlays import LEVELS, draw_within
+from drawing.trace import trace_of
 from lib import Run, run
 from lib.real import A100_MEGATRON, GPT_175B, H100_DGX, LLAMA_3_70B
 from solutions.p13_one_f_one_b import one_f_one_b
@@ -52,6 +55,15 @@ def test_the_lane_says_how_much_is_hidden() -> None:
         r"rank 0: traffic within forward\n(\S+ \S+) hidden by products, (\S+ \S+) exposed", svg(done(overlap=True))
     )
     assert len(found) == 8 and len(set(found)) == 1
+
+
+def test_a_lane_of_columns_is_drawn_in_as_few_marks_as_there_are_heights() -> None:
+    """It is pale below, above what is exposed, in each row, and lies within the picture's time."""
+    layout = Layout(trace_of(done(600, overlap=True)), 980, 100)
+    assert layout.within and not layout.fine
+    assert 2 <= len(draw_within(layout)) <= 2 * LEVELS
+    plain = Layout(trace_of(done(600)), 980, 100)
+    assert draw_within(plain) == [] and layout.row_height == plain.row_height + layout.thin
 
 
 def test_other_pictures_have_no_such_lane() -> None:

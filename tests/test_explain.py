@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -106,213 +107,74 @@ REDUCED = call("allreduce", carries=("WeightGrad",))
 GRAD, OTHER = tensor(), tensor("ActivationGrad")
 THEIRS = tensor(run=RIGHT)
 RIGHT_CALL = call("scatterreduce", RIGHT, line=20, carries=("WeightGrad",))
+TAKEN, FORWARD = call("get_activation", layer=None, batches=(0,)), call("forward", RIGHT)
+AT_PEAK = {"count": 2, "out": kept("read"), "right": RIGHT_CALL}
 DEPARTS = {"rank": 1, "line": Line(7), "call": REDUCED, "awaits": False, "before": call("backward", line=5)}
 DEPARTS |= {"right": RIGHT_CALL, "right_awaits": False, "ends": "returns", "when": "there"}
 
-TOLD: dict[str, tuple[dict[str, Any], str]] = {
-    "given": (
-        {"call": REDUCED, "tensor": GRAD, "out": kept("read")},
-        "on rank 1 allreduce(layer 2) is given the weight gradient of layer 2, micro-batch 0, made by backward(layer 2,"
-        " micro-batch 0) of line 5; it was read from grad_weights[2, 0] at line 6",
-    ),
-    "unawaited": (
-        {"call": REDUCED},
-        "allreduce(layer 2) of line 7 has not been awaited",
-    ),
-    "is_in": (
-        {"tensor": GRAD, "kept": kept(), "read": False},
-        "the weight gradient of layer 2, micro-batch 0, made by backward(layer 2, micro-batch 0) of line 5, "
-        "is in grad_weights[2, 0], stored at line 6",
-    ),
-    "stored_over": (
-        {"tensor": GRAD, "kept": kept(), "over": GRAD, "line": Line(8), "unread": True},
-        "the weight gradient of layer 2, micro-batch 0, made by backward(layer 2, micro-batch 0) of line 5, "
-        "was in grad_weights[2, 0]; line 8 has stored the weight gradient of layer 2, micro-batch 0 over it, "
-        "before it was read",
-    ),
-    "unread": (
-        {"tensor": GRAD, "kept": None},
-        "nothing has read the weight gradient of layer 2, micro-batch 0, made by backward(layer 2, micro-"
-        "batch 0) of line 5",
-    ),
-    "result_lost": (
-        {"tensor": GRAD, "call": REDUCED, "flying": False},
-        "the weight gradient of layer 2, micro-batch 0 went into allreduce(layer 2) of line 7, and nothing "
-        "has read its result",
-    ),
-    "read_last": (
-        {"tensor": GRAD, "call": REDUCED, "kept": kept("taken")},
-        "the weight gradient of layer 2, micro-batch 0, made by backward(layer 2, micro-batch 0) of line 5, "
-        "was read last by allreduce(layer 2) of line 7; it was taken out from grad_weights[2, 0] at line 6",
-    ),
-    "not_received": (
-        {"tensor": GRAD, "call": call("pass_to", peer=2)},
-        "the weight gradient of layer 2, micro-batch 0 went into pass_to(rank 2) of line 7, and was not received yet",
-    ),
-    "key_gone": (
-        {"tensor": GRAD, "kept": kept("taken"), "reader": REDUCED},
-        "the weight gradient of layer 2, micro-batch 0 was there: it was taken out from grad_weights[2, 0] at"
-        " line 6, before allreduce(layer 2) of line 7",
-    ),
-    "waits": (
-        {"rank": 1, "call": REDUCED, "ranks": (0, 2)},
-        "rank 1 waits at line 7 in allreduce(layer 2), for ranks 0, 2",
-    ),
-    "returned": (
-        {"ranks": (0, 1)},
-        "ranks 0, 1 returned",
-    ),
-    "lacks_batch": (
-        {"batch": 0, "tensor": None, "labels": GRAD.labels},
-        "the part of micro-batch 0 is lacking: no rank has made the weight gradient of layer 2 of it",
-    ),
-    "look_at": (
-        {"call": REDUCED, "tensor": GRAD, "out": None},
-        "allreduce(layer 2) of line 7 is given the weight gradient of layer 2, micro-batch 0",
-    ),
-    "first_through": (
-        {"tensor": GRAD, "reader": REDUCED, "right_steps": (RIGHT_CALL,)},
-        "in a right run the weight gradient of layer 2, micro-batch 0, before allreduce(layer 2), goes "
-        "through scatterreduce(layer 2)",
-    ),
-    "sum_lacks": (
-        {"tensor": GRAD, "reader": REDUCED, "right": THEIRS, "count": 1, "right_count": 2},
-        "the weight gradient of layer 2, micro-batch 0, which goes into allreduce(layer 2), adds up 1 tensor;"
-        " in a right run 2, and what is missing is made by backward(layer 2, micro-batch 0)",
-    ),
-    "sum_has": (
-        {"tensor": GRAD, "reader": None, "part": OTHER, "often": True, "right": THEIRS},
-        "the weight gradient of layer 2, micro-batch 0 has in it the activation gradient of layer 2, micro-batch 0, "
-        "made by backward(layer 2, micro-batch 0) of line 5, too often",
-    ),
-    "comes_from": (
-        {"tensor": GRAD, "call": REDUCED, "out": kept("read"), "right": tensor("ActivationGrad", RIGHT)},
-        "on rank 1 allreduce(layer 2) is given the weight gradient of layer 2, micro-batch 0, made by backward(layer 2,"
-        " micro-batch 0) of line 5; it was read from grad_weights[2, 0] at line 6; in a right run that is the "
-        "activation gradient of layer 2, micro-batch 0, made by backward(layer 2, micro-batch 0)",
-    ),
-    "other_peer": (
-        {"call": call("pass_to", peer=2), "right": call("pass_to", RIGHT, peer=3)},
-        "pass_to(rank 2) of line 7, on rank 1, is with rank 2; in a right run with rank 3",
-    ),
-    "other_axis": (
-        {"call": call("allreduce", axis="replica"), "right": RIGHT_CALL},
-        'allreduce(layer 2, axis="replica") of line 7 has axis="replica"; in a right run it has no axis',
-    ),
-    "goes_elsewhere": (
-        {"call": REDUCED, "tensor": GRAD, "right": THEIRS, "right_reader": RIGHT_CALL},
-        "in a right run the weight gradient of layer 2, micro-batch 0 goes into scatterreduce(layer 2), and not "
-        "into allreduce(layer 2)",
-    ),
-    "lacks_operand": (
-        {"call": call("forward"), "right": THEIRS},
-        "forward(layer 2) of line 7 is not given the weight gradient of layer 2, micro-batch 0; in a right run it is",
-    ),
-    "takes_again": (
-        {
-            "call": call("get_activation", layer=None, batches=(0,)),
-            "earlier": call("get_activation", line=3),
-            "batches": frozenset({0}),
-        },
-        "get_activation(micro-batch 0) of line 7, on rank 1, takes micro-batch 0, which rank 1 has taken at line 3",
-    ),
-    "again": (
-        {"call": REDUCED, "earlier": call("allreduce", line=3), "right_count": 1},
-        "allreduce(layer 2) of line 3 comes again at line 7; in a right run once",
-    ),
-    "comes_next": (
-        {"rank": 1, "right": RIGHT_CALL, "more": True},
-        "what a right run has on rank 1, and this one has not come to: scatterreduce(layer 2) once more",
-    ),
-    "arrives": (
-        {"right": call("receive", RIGHT, peer=0), "right_reader": RIGHT_CALL},
-        "in a right run it is receive(rank 0) that brings what scatterreduce(layer 2) reads",
-    ),
-    "not_made": (
-        {"right": THEIRS, "right_reader": RIGHT_CALL, "tensor": None},
-        "the weight gradient of layer 2, micro-batch 0, in a right run made by backward(layer 2, micro-batch "
-        "0) and read by scatterreduce(layer 2), was not made by then",
-    ),
-    "layers": (
-        {"rank": 1, "verb": "load_weights", "line": Line(7), "layers": ("0", "1"), "right_layers": ("2",)},
-        "rank 1 calls load_weights for layers 0, 1, at line 7; in a right run for layer 2",
-    ),
-    "turns": (
-        {"rank": 1, "right": call("forward", RIGHT), "count": 1, "right_count": 4, "right_next": call("loss", RIGHT)},
-        "by then rank 1 has called forward once; in a right run it does so 4 times before its first loss",
-    ),
-    "no_final": (
-        {"rank": 1, "layer": 0, "right": THEIRS},
-        "rank 1 never calls set_final_weight for layer 0; a right run does",
-    ),
-    "departs": (
-        DEPARTS,
-        "rank 1, after backward(layer 2) of line 5: allreduce(layer 2) comes; in a right run "
-        "scatterreduce(layer 2) comes there",
-    ),
-    "calls_differ": (
-        {"call": REDUCED, "other": call("scatterreduce", line=9, rank=2)},
-        "line 7, where rank 1 comes to allreduce(layer 2), and line 9, where rank 2 comes to scatterreduce(layer 2)",
-    ),
-    "without_await": (
-        {"line": Line(3), "call": "helper"},
-        "line 3 calls helper without `await`",
-    ),
-    "written_out": (
-        {"line": Line(3), "number": 4, "size": "model.RANKS", "here": 2},
-        "line 3 has 4 written out: model.RANKS is 4 at the puzzle's own size, and 2 at this one",
-    ),
-    "more_often": (
-        {"call": REDUCED, "count": 3, "lines": (Line(7), Line(8))},
-        "line 7 and line 8: all ranks together have 3 more allreduce of weight gradients than in the target's run",
-    ),
-    "less_often": (
-        {"right": RIGHT_CALL, "count": 2},
-        "all ranks together have 2 fewer scatterreduce of weight gradients than in the target's run",
-    ),
-    "held": (
-        {
-            "call": REDUCED,
-            "tensor": GRAD,
-            "kept": kept(),
-            "count": 2,
-            "reader": None,
-            "out": kept("read"),
-            "right": RIGHT_CALL,
-        },
-        "at the peak, allreduce(layer 2) of line 7 on rank 1, 2 more like the weight gradient of layer 2, "
-        "micro-batch 0 are stored than in the target's run at scatterreduce(layer 2): this one in grad_weights[2, 0], "
-        "since line 6, was last read at line 6, and is not read any more: `pop` takes it out",
-    ),
-    "flying": (
-        {"call": REDUCED, "count": 2, "right_count": 0, "peak": call("forward", line=4), "right": RIGHT_CALL},
-        "at the peak, forward(layer 2) of line 4, 2 communications are not awaited yet, in the target's run "
-        "at scatterreduce(layer 2) 0: the first is allreduce(layer 2) of line 7",
-    ),
+TEXTS: dict[str, str] = json.loads(Path(__file__).with_name("told.json").read_text(encoding="utf-8"))
+TOLD: dict[str, dict[str, Any]] = {
+    "given": {"call": REDUCED, "tensor": GRAD, "out": kept("read")},
+    "unawaited": {"call": REDUCED},
+    "is_in": {"tensor": GRAD, "kept": kept(), "read": False},
+    "stored_over": {"tensor": GRAD, "kept": kept(), "over": GRAD, "line": Line(8), "unread": True},
+    "unread": {"tensor": GRAD, "kept": None},
+    "result_lost": {"tensor": GRAD, "call": REDUCED, "flying": False},
+    "read_last": {"tensor": GRAD, "call": REDUCED, "kept": kept("taken")},
+    "not_received": {"tensor": GRAD, "call": call("pass_to", peer=2)},
+    "key_gone": {"tensor": GRAD, "kept": kept("taken"), "reader": REDUCED},
+    "waits": {"rank": 1, "call": REDUCED, "ranks": (0, 2)},
+    "returned": {"ranks": (0, 1)},
+    "lacks_batch": {"batch": 0, "tensor": None, "labels": GRAD.labels},
+    "look_at": {"call": REDUCED, "tensor": GRAD, "out": None},
+    "first_through": {"tensor": GRAD, "reader": REDUCED, "right_steps": (RIGHT_CALL,)},
+    "sum_lacks": {"tensor": GRAD, "reader": REDUCED, "right": THEIRS, "count": 1, "right_count": 2},
+    "sum_has": {"tensor": GRAD, "reader": None, "part": OTHER, "often": True, "right": THEIRS},
+    "comes_from": {"tensor": GRAD, "call": REDUCED, "out": kept("read"), "right": tensor("ActivationGrad", RIGHT)},
+    "other_peer": {"call": call("pass_to", peer=2), "right": call("pass_to", RIGHT, peer=3)},
+    "other_axis": {"call": call("allreduce", axis="replica"), "right": RIGHT_CALL},
+    "goes_elsewhere": {"call": REDUCED, "tensor": GRAD, "right": THEIRS, "right_reader": RIGHT_CALL},
+    "lacks_operand": {"call": call("forward"), "right": THEIRS},
+    "takes_again": {"call": TAKEN, "earlier": call("get_activation", line=3), "batches": frozenset({0})},
+    "again": {"call": REDUCED, "earlier": call("allreduce", line=3), "right_count": 1},
+    "comes_next": {"rank": 1, "right": RIGHT_CALL, "more": True},
+    "arrives": {"right": call("receive", RIGHT, peer=0), "right_reader": RIGHT_CALL},
+    "not_made": {"right": THEIRS, "right_reader": RIGHT_CALL, "tensor": None},
+    "layers": {"rank": 1, "verb": "load_weights", "line": Line(7), "layers": ("0", "1"), "right_layers": ("2",)},
+    "turns": {"rank": 1, "right": FORWARD, "count": 1, "right_count": 4, "right_next": call("loss", RIGHT)},
+    "no_final": {"rank": 1, "layer": 0, "right": THEIRS},
+    "departs": DEPARTS,
+    "calls_differ": {"call": REDUCED, "other": call("scatterreduce", line=9, rank=2)},
+    "without_await": {"line": Line(3), "call": "helper"},
+    "written_out": {"line": Line(3), "number": 4, "size": "model.RANKS", "here": 2},
+    "more_often": {"call": REDUCED, "count": 3, "lines": (Line(7), Line(8))},
+    "less_often": {"right": RIGHT_CALL, "count": 2},
+    "held": {"call": REDUCED, "tensor": GRAD, "kept": kept(), "reader": None, **AT_PEAK},
+    "flying": {"call": REDUCED, "count": 2, "right_count": 0, "peak": call("forward", line=4), "right": RIGHT_CALL},
 }
 
 
 @pytest.mark.parametrize("name", SENTENCES)
 def test_a_sentence_tells_its_facts(name: str) -> None:
-    facts, told = TOLD[name]
-    assert sentence(Statement(name, facts)) == told
+    facts = TOLD[name]
+    assert sentence(Statement(name, facts)) == TEXTS[name]
     if SENTENCES[name].look:
         assert sentence(Statement(name, facts), look=True).startswith("line ")
 
 
 def test_an_explanation_has_three_levels() -> None:
-    said = Statement("sum_lacks", TOLD["sum_lacks"][0])
+    said = Statement("sum_lacks", TOLD["sum_lacks"])
     whole = Explanation(
         Place(1),
-        (Statement("given", TOLD["given"][0]),),
-        (Statement("look_at", {**TOLD["look_at"][0], "out": kept("read")}),),
+        (Statement("given", TOLD["given"]),),
+        (Statement("look_at", {**TOLD["look_at"], "out": kept("read")}),),
         (said,),
         "solution",
     )
     first, second, third = (why(whole, level) for level in (1, 2, 3))
     where = "look at line 6, where allreduce(layer 2) gets the weight gradient of layer 2, micro-batch 0, from line 5"
-    assert first == [where, TOLD["given"][1]]
-    assert second == [*first, TOLD["sum_lacks"][1]]
+    assert first == [where, TEXTS["given"]]
+    assert second == [*first, TEXTS["sum_lacks"]]
     assert third == [*second, "a right run has `backward()`"]
     assert why(whole._replace(reference=""))[-1] == "there is no right run at hand to compare this with"
     assert json.loads(json.dumps(as_json(whole)))["look_at"][0]["call"]["line"] == 7
@@ -449,64 +311,13 @@ def test_nothing_is_said_of_a_text_that_shows_nothing(text: str) -> None:
 
 # -- mechanisms: a mistake, and what is said of it -----------------------------------------------------------------
 
-TOTAL = (
-    'model.grad_weights["all", layer] = grad + model.grad_weights["all", layer] if mb % share else grad\n'
-    '            grad = await model.scatterreduce(model.grad_weights["all", layer], layer, axis="shard")'
-)
-EACH_OF_THEM = (
-    "sum((model.grad_weights.pop((layer, mb)) for mb in range(1, model.BATCHES)), model.grad_weights.pop((layer, 0)))"
-)
-IN_ANOTHER_ORDER = """        model.grad_weights[layer] = grad
-    for layer in range(model.LAYERS) if model.rank == 2 else reversed(range(model.LAYERS)):
-        grad = await model.allreduce(model.grad_weights.pop(layer), layer)
-"""
-AT_THE_END = """    for layer in range(model.LAYERS):
-        grad = await model.scatterreduce(model.grad_weights.pop(layer), layer)
-        piece"""
-MECHANISMS: dict[str, tuple[str, list[tuple[str, str]], dict[str, Any]]] = {
-    "of what is stored over, the last is held": (
-        "grad_accum",
-        [("[layer] = grad if mb == 0 else model.grad_weights[layer] + grad", "[layer, mb] = grad"),
-         ("model.grad_weights.pop(layer)", EACH_OF_THEM)],
-        {"name": "held"},
-    ),
-    "what was refused is explained as a call that has failed": (
-        "ddp", [("allreduce(grad,", "allreduce(model.weights[layer],")], {"name": "goes_elsewhere"},
-    ),
-    "the part of a sum that is there besides": (
-        "replica_fsdp", [("grad = await model.scatterreduce(grad, layer, axis='shard')", TOTAL)], {"name": "sum_has"},
-    ),
-    "what is in a sum is not lost": (
-        "zero1",
-        [("grad = model.grad_weights.pop(layer) + grad",
-          "grad = model.grad_weights[layer] = model.grad_weights[layer] + grad"),
-         ("await model.scatterreduce(grad, layer)", "grad.shard(model.rank, model.RANKS)")],
-        {"name": "lacks_batch"},
-    ),
-    "memory may be highest where a micro-batch is taken": (
-        "zero2",
-        [("model.activations.pop(layer)", "model.activations[layer]"),
-         ("model.activations.pop(model.LAYERS)", "model.activations[model.LAYERS]"),
-         ("model.grad_activations.pop(layer + 1)", "model.grad_activations[layer + 1]"),
-         ("        del model.grad_activations[0]\n", ""),
-         ("            grad = await model.scatterreduce(grad, layer)\n", ""),
-         ("    for layer in range(model.LAYERS):\n        piece", AT_THE_END),
-         ("update(layer, model.grad_weights.pop(layer),", "update(layer, grad,")],
-        {"name": "held"},
-    ),
-    "which of two ranks has another order": (
-        "ddp",
-        [("        grad = await model.allreduce(grad, layer)\n", IN_ANOTHER_ORDER)],
-        {"name": "departs", "rank": 2},
-    ),
-    "messages are counted by what they carry": ("gpipe", [("def gpipe", "def interleaved")], {"name": "less_often"}),
-    "a step that is left out at another size": ("buckets", [(" or layer == 0", "")], {"name": "no_final"}),
-}  # fmt: skip
+MECHANISMS: dict[str, Any] = json.loads(Path(__file__).with_name("mechanisms.json").read_text(encoding="utf-8"))
+"""Changes of solutions, and what one of the statements on them says."""
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_what_a_mechanism_says_is_so(name: str) -> None:
-    solution, changes, told = MECHANISMS[name]
+    solution, changes, told = (MECHANISMS[name][part] for part in ("solution", "changes", "says"))
     text = dict(sources())[solution]
     for before, after in changes:
         assert text.count(before) == 1

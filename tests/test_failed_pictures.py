@@ -69,6 +69,20 @@ def test_ranks_that_wait_do_so_from_when_they_began_to() -> None:
     assert str(caught.value.run).splitlines()[1:4] == ["tick    0   1", "rank 0  ~   ~", "rank 1  0F0 !"]
 
 
+def test_time_that_is_up_ends_one_rank_and_the_others_go_on_to_where_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def busy(model: Model) -> None:
+        while model.rank == 1:
+            all(map(type(model).rank.fget, [model] * 1000))  # the alarm comes while code of ours runs
+        for _ in range(300_000):
+            pass
+        await model.allreduce(model.fake_grad(0, []), 0)
+
+    monkeypatch.setattr("lib.running.limits.SOON", (0.001, 0.001))
+    with pytest.raises(PuzzleError) as caught:
+        run(busy, ranks=4, timeout=0.3)
+    assert [wait.rank for wait in caught.value.run.failure.waits] == [0, 2, 3]
+
+
 def test_a_call_behind_others_of_its_rank_says_so() -> None:
     async def queued(model: Model) -> None:
         other = 1 - model.rank

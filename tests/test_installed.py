@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import nbformat
 import pytest
 
 from lib.course.specs import puzzles
@@ -26,7 +28,8 @@ from lib.lab import shell as front
 from lib.lab.commands import COMMANDS, PROGRAMS
 from solutions.build.notebooks.notebook import notebook_of
 from solutions.build.sources.files import ROOT, as_text
-from tests.kernels import SHORT
+from tests.kernels import SHORT, complaints, kernel_in, run_cells, text
+from tests.marks import MISSING
 from tests.test_lab import address_of, end
 
 pytestmark = pytest.mark.process
@@ -242,6 +245,36 @@ def test_without_arguments_it_says_what_there_is_and_how_to_begin(installed: Ins
     assert done.stdout.startswith("LLM training puzzles") and done.stderr == ""
 
 
+def test_a_course_in_an_editor(installed: Installed, desk: Path) -> None:
+    def call(*arguments: str, code: int = 0, name: str = "llm-training-puzzles") -> str:
+        done = installed(desk, name, *arguments)
+        assert done.returncode == code and "Traceback" not in done.stderr, (arguments, done.stdout, done.stderr)
+        return done.stdout
+
+    call("start", "0", "basic.py")
+    assert "Your code here" in (desk / "basic.py").read_text(encoding="utf-8")
+    (desk / "random.py").unlink()  # a script beside it would not even start, whatever it imports
+    assert installed(desk, "python", "basic.py").returncode == 0
+    (desk / "random.py").write_text("raise SystemExit", encoding="utf-8")
+    assert "TODO" in call("grade", "basic.py", code=1)
+    assert "Hint 1 of 3 for basic" in call("hint", "basic")
+    assert "solution basic --sure" in call("solution", "basic", code=1)
+    assert "### " not in call("solution", "0", "--sure")
+    assert f"0 of {COURSE} puzzles solved" in call("progress")
+    assert "PASS" in call("-m", "llm_training_puzzles", "grade", "solved.py", name="python")
+    assert f"1 of {COURSE} puzzles solved" in call("progress")
+    call("draw", "solved.py:basic", "-o", "basic.svg")
+    assert (desk / "basic.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert "17 ticks" in call("run", "solved.py:basic")
+    call("gallery", "gallery.html")
+    assert (desk / "gallery.html").read_bytes() == (ROOT / "puzzles" / "gallery.html").read_bytes()
+    assert "stays as it is" in installed(desk, "training-puzzles", "gallery", "gallery.html").stderr
+    assert str(installed.packages) in call("gallery", "--no-browser")
+    assert {path.name for path in desk.iterdir()} == {
+        *FOREIGN, "solved.py", "basic.py", "progress.json", "basic.svg", "gallery.html",
+    }  # fmt: skip
+
+
 def test_notebooks_of_ones_own(installed: Installed, desk: Path) -> None:
     folder = desk / "llm-training-puzzles"
     lab = ("llm-training-puzzles", "lab", "--copy-only")
@@ -273,6 +306,41 @@ import drawing
 print("lib is", lib.__file__, "drawing is", drawing.__file__)
 """
 PROCESSES = "print('in processes:', len(run(basic, ranks=1, layers=2, batches=4, engine='processes').events))"
+
+
+@pytest.mark.slow
+def test_a_notebook_in_a_kernel_beside_modules_of_our_names(
+    installed: Installed, desk: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk / "random.py").unlink()  # Python's own names are not to be had in the folder of a kernel
+    home = tmp_path_factory.mktemp("home")
+    kernels = home / "kernels" / "installed"
+    kernels.mkdir(parents=True)
+    argv = [installed.program("python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (kernels / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "It", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(home))
+    environment = {**installed.environment(), "HOME": str(home), "IPYTHONDIR": str(home / "ipython")}
+    assert installed(desk, "training-puzzles", "lab", str(desk / "mine"), "--copy-only").returncode == 0
+    copied = nbformat.read(desk / "mine" / "p00_basic.ipynb", 4)
+    blank = [cell.source for cell in copied.cells if cell.cell_type == "code"][:3]
+    made = json.dumps(notebook_of(ROOT / "solutions" / "p00_basic.py", solved=True))
+    solved = nbformat.reads(made, 4)
+    cells = [*map(nbformat.v4.new_code_cell, blank), *solved.cells, nbformat.v4.new_code_cell(WHERE)]
+    if not MISSING:
+        cells.append(nbformat.v4.new_code_cell(PROCESSES))
+
+    async def outputs() -> Any:
+        async with kernel_in(desk, "installed", env=environment) as kernel:
+            return await run_cells(nbformat.v4.new_notebook(cells=cells), kernel, desk)
+
+    found = asyncio.run(outputs())
+    assert complaints(found) == []
+    said = text(found)
+    package = installed.packages / "llm_training_puzzles"
+    assert f"lib is {package / 'lib' / '__init__.py'} drawing is {package / 'drawing' / '__init__.py'}" in said
+    assert "PASS" in "".join(str(output.get("data", "")) for output in found)
+    assert MISSING or "in processes: 1" in said, said
+    assert f"1 of {COURSE} puzzles solved" in installed(desk, "training-puzzles", "progress").stdout
 
 
 class Labs:

@@ -74,7 +74,7 @@ MEANT = {
         "puzzle 12 shows on data parallel how chains overlap": "one_chain_after_the_other",
         AS_RANKS: "ddp_twice, repair_skip, repair_quiet, repair_straggler",
     },
-    "expert_parallel": {COMPARED: "updates_while_tokens_travel"},
+    "expert_parallel": {COMPARED: "updates_while_tokens_travel", "its sums are awaited at once": "repair_experts"},
     "repair_twice": {
         REPAIRED: "sums_in_the_last_backward, sums_under_updates, ddp_twice",
         ALIKE: "repair_straggler",
@@ -117,8 +117,8 @@ MEANT = {
     "tensor_parallel": {COMPARED: "tensor_parallel_long"},
     "repair_experts": {REPAIRED: "expert_parallel, tokens_before_sums, updates_while_tokens_travel"},
     "repair_zigzag": {
-        REPAIRED: "plain_zigzag, zigzag_overlapped, zigzag_with_sums_behind, context_parallel_overlapped",
-        "keys and values that go round are as right": "ring_attention, ring_attention_overlapped",
+        REPAIRED: "plain_zigzag, zigzag_with_sums_behind, context_parallel_overlapped",
+        "keys and values that go round are as right": "ring_attention, ring_attention_overlapped, ring_in_order",
     },
     "repair_book": {REPAIRED: "hybrid_overlapped"},
     "context_parallel": {REPAIRED: "repair_zigzag"},

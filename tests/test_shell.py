@@ -690,10 +690,8 @@ def test_advice_names_a_command_that_works_here(
 @pytest.mark.parametrize(
     ("environment", "typed"),
     [
-        (
-            {"UV": "uv"},
-            'uvx --from "llm-training-puzzles[lab]" llm-training-puzzles',
-        ),  # it is on the path of this process only
+        # It is on the path of this process only.
+        ({"UV": "uv"}, 'uvx --from "llm-training-puzzles[lab]" llm-training-puzzles'),
         ({"UV": "uv", "VIRTUAL_ENV": sys.prefix}, "llm-training-puzzles"),  # uv run
         ({}, "llm-training-puzzles"),
     ],

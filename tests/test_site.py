@@ -100,10 +100,8 @@ def test_the_front_page_is_the_gallery_with_a_button(made: Path) -> None:
 
 def test_pages_say_what_their_texts_say(made: Path) -> None:
     page = Links(made / "docs" / "install.html")
-    assert (
-        "Ways to begin" in page.words
-        and 'uvx --from "llm-training-puzzles[lab]" llm-training-puzzles lab' in page.words
-    )
+    command = 'uvx --from "llm-training-puzzles[lab]" llm-training-puzzles lab'
+    assert "Ways to begin" in page.words and command in page.words
     assert {"without-a-clone", "progress"} <= page.places
     assert "../play/lab/index.html?path=p00_basic.ipynb" not in page.to
     assert "play/lab/index.html?path=p00_basic.ipynb" in Links(made / "README.html").to

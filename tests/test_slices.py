@@ -340,7 +340,7 @@ def test_gradients_of_heads_are_right_once_all_are_home() -> None:
         (gathering(mistake="keys not sent home"), ("backward_project", "inp and kv_grad are of different slices")),
         (ring(mistake="not sent home"), ("backward_project", "inp and kv_grad are of different slices")),
         (ring(mistake="added twice"), ("+", "would be counted more than once", "once")),
-        (gathering(mistake="weights not summed"), ("update", "slices {1-3} of 4 are missing")),
+        (gathering(mistake="weights not summed"), ("update", "the gradient is missing slice {1-3} of 4")),
         (gathering(mistake="a slice of nobody"), ("rest", "have not attended to slice")),
         (
             heads(mistake="queries not turned"),

@@ -29,6 +29,13 @@ def test_two_pictures_of_a_run_check_it_once(asked: list[str]) -> None:
     assert asked == ["check_finals", "check"]
 
 
+def test_what_is_proved_is_not_proved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = solved("fsdp")
+    assert done.fault == ""
+    monkeypatch.setattr("lib.grading.judge.check_finals", None)
+    assert trace_of(done).fault == "" and trace_of(done).time_target == puzzles()["fsdp"].target["time"]
+
+
 def test_a_run_that_does_not_train_the_model_is_not_asked_further(asked: list[str]) -> None:
     def fsdp(model: Model) -> None:
         model.forward(0, model.get_activation([model.rank]), model.load_weights(0)[0])

@@ -87,7 +87,7 @@ def _plain(price: Any, factor: Fraction) -> int | float:
 
 def sizes(puzzle: Puzzle) -> list[Json]:
     """Return the sizes of a variant: those that the text allows, of about as much work, with more than one of all that
-    the puzzle has more than one of."""
+    the puzzle has more than one of; where there is none its own, of which the prices change."""
     own = puzzle.size
 
     def work(size: Json) -> int:
@@ -98,14 +98,14 @@ def sizes(puzzle: Puzzle) -> list[Json]:
         axes = all(count > 1 or own["mesh"][axis] == 1 for axis, count in (size.get("mesh") or {}).items())
         return several and axes and SMALLER <= work(size) / work(own) <= LARGER
 
-    return [size for size in other_sizes(puzzle.other_sizes, own) if alike(size)]
+    return [size for size in other_sizes(puzzle.other_sizes, own) if alike(size)] or [own]
 
 
 def varied(puzzle: Puzzle, seed: str) -> Json:
     """Return the spec of a variant. Raise NotVaried if none is found."""
     chance = random.Random(f"{seed} {puzzle.name}")
     choices = sizes(puzzle)
-    for _ in range(DRAWS if choices else 0):
+    for _ in range(DRAWS):
         spec = kept("specs.json")[puzzle.name] | {"variant": seed, "size": chance.choice(choices)}
         spec["cost"] = prices(puzzle.cost, spec["size"], chance)
         if (spec["size"], spec["cost"]) != (puzzle.size, puzzle.cost) and (found := _with_targets(puzzle, spec)):

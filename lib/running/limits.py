@@ -81,10 +81,12 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         strike(frame, (OFTEN, OFTEN))
 
     def again(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal struck
         if event == "line" and is_learners(frame.f_code):
             # Python ends a trace that raises. Where one `try` is inside another, the next alarm has to come before the
             # outer loop begins anew, that is within a microsecond or so: at some moment or other it does.
-            strike(frame, (uniform(*SOON), OFTEN))
+            soon, struck = uniform(*SOON) if struck else OFTEN, True
+            strike(frame, (soon, OFTEN))
         return again
 
     def strike(frame: FrameType, next_alarms: tuple[float, float]) -> NoReturn:

@@ -7,17 +7,16 @@ import os
 import sys
 from pathlib import Path
 
-ROOT = next(folder for folder in Path(__file__).resolve().parents if (folder / "lib" / "specs.json").is_file())
+before = sys.modules.get("lib")
+if before is not None and not hasattr(before, "LLM_TRAINING_PUZZLES"):
+    raise ImportError(f"{before} was imported before ours: restart the kernel, run this cell first")
+here = Path(getattr(before, "__file__", __file__)).resolve()
+ROOT = next(folder for folder in here.parents if (folder / "lib" / "specs.json").is_file())
 DRIVE = Path("/content/drive/MyDrive")
 
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     del sys.path[0]  # python -m llm_training_puzzles: the current folder, with a learner's random.py in it, say
 sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry != str(ROOT))]
-for taken in (sys.modules[name] for name in ("lib", "drawing") if name in sys.modules):
-    if not str(taken.__file__).startswith(str(ROOT)):
-        raise ImportError(
-            f"{taken.__file__} was imported before, under our name: restart the kernel, run this cell first"
-        )
 
 if "google.colab" in sys.modules and DRIVE.is_dir():  # which Colab keeps, and not the machine
     (DRIVE / "llm-training-puzzles").mkdir(exist_ok=True)
