@@ -224,7 +224,8 @@ def _held(call: CallFact, labels: Labels, log: Log) -> int:
             there.pop((store, key), None)
             there |= {(store, key): number} if way == "stored" else {}
     like = [log.labels[one] for one in there.values()]
-    return [(one.kind, one.is_whole()) for one in like].count((labels.kind, labels.is_whole()))
+    sorts = [(one.kind, one.is_whole(), one.adapter) for one in like]
+    return sorts.count((labels.kind, labels.is_whole(), labels.adapter))
 
 
 def _told(call: CallFact | None, awaits: bool) -> str:
@@ -257,6 +258,8 @@ TESTS: Mapping[str, Any] = {
     "not_made": lambda facts, own, right: not _made_there(facts["right"], own, facts["tensor"] is not None),
     "sum_has": _sum_has,
     "comes_next": lambda facts, own, right: not [at for at in own.failed if _is_done(own, at, facts["right"])],
+    "gone": lambda facts, own, right: _given(facts, own, right) and not _is_kept(facts, own),
+    "dead": lambda facts, own, right: all(at < facts["call"].at for at in _read(facts, own)),
     "held": lambda facts, own, right: (
         facts["count"]
         == _held(facts["call"], facts["tensor"].labels, own) - _held(facts["right"], facts["tensor"].labels, right)
@@ -307,7 +310,6 @@ TESTS: Mapping[str, Any] = {
         _told(facts["call"], facts["awaits"]) != _told(facts["right"], facts["right_awaits"])
     ),
     "more_often": lambda facts, own, right: facts["count"] == _more(facts["call"], own, right),
-    "less_often": lambda facts, own, right: facts["count"] == _more(facts["right"], right, own),
     "calls_differ": lambda facts, own, right: (
         facts["call"].rank != facts["other"].rank and _shown(own, facts["call"].at) != _shown(own, facts["other"].at)
     ),

@@ -213,7 +213,7 @@ def test_labels_say_adapter_only_where_it_is_true() -> None:
 def test_adapters_and_weights_are_not_parts_of_one_thing() -> None:
     model = Model()
     weight, adapter = model.load_weights(0, 0, 2)[0], model.load_adapter(0, 1, 2)[0]
-    with refuses("not parts of one thing"):
+    with refuses("not parts of one tensor"):
         weight.combine(adapter)
     with refuses("adapter and that of a weight do not add up"):
         WeightGrad(0, 2, [0], 2) + WeightGrad(0, 2, [1], 2, adapter=True)
@@ -403,7 +403,7 @@ def test_frozen_weights_begin_and_end_where_the_layout_says() -> None:
 def test_other_puzzles_refuse_the_word() -> None:
     assert ADAPTER in grantable()
     verdict = grade(alone(), puzzle="basic")
-    assert not verdict.right and "is solved without `adapter`" in verdict.message
+    assert not verdict.right and "must be solved without `adapter`" in verdict.message
     words = {event.kind: event.words for event in run(alone(), **ALONE).events}
     assert words == dict.fromkeys(("load_adapter", "forward", "backward", "update"), (ADAPTER,)) | dict.fromkeys(
         ("load_weights", "get_activation", "loss", "end"), ()

@@ -262,7 +262,7 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "home over the other axis": (
         'home=("expert",) -> home=("replica",)',
         COPIES,
-        "tokens go home over the ranks over which they came",
+        "tokens must go home over the same ranks over which they came",
     ),
     "not home": (
         "home: Sequence[str | None] = (None,) -> home: Sequence[str | None] = ()",

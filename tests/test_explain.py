@@ -115,8 +115,9 @@ DEPARTS |= {"right": RIGHT_CALL, "right_awaits": False, "ends": "returns", "when
 TEXTS: dict[str, str] = json.loads(Path(__file__).with_name("told.json").read_text(encoding="utf-8"))
 TOLD: dict[str, dict[str, Any]] = {
     "given": {"call": REDUCED, "tensor": GRAD, "out": kept("read")},
+    "gone": {"call": REDUCED, "tensor": GRAD, "out": None},
     "unawaited": {"call": REDUCED},
-    "is_in": {"tensor": GRAD, "kept": kept(), "read": False},
+    "is_in": {"tensor": GRAD, "kept": kept(), "rank": 1},
     "stored_over": {"tensor": GRAD, "kept": kept(), "over": GRAD, "line": Line(8), "unread": True},
     "unread": {"tensor": GRAD, "kept": None},
     "result_lost": {"tensor": GRAD, "call": REDUCED, "flying": False},
@@ -141,15 +142,14 @@ TOLD: dict[str, dict[str, Any]] = {
     "arrives": {"right": call("receive", RIGHT, peer=0), "right_reader": RIGHT_CALL},
     "not_made": {"right": THEIRS, "right_reader": RIGHT_CALL, "tensor": None},
     "layers": {"rank": 1, "verb": "load_weights", "line": Line(7), "layers": ("0", "1"), "right_layers": ("2",)},
-    "turns": {"rank": 1, "right": FORWARD, "count": 1, "right_count": 4, "right_next": call("loss", RIGHT)},
     "no_final": {"rank": 1, "layer": 0, "right": THEIRS},
     "departs": DEPARTS,
     "calls_differ": {"call": REDUCED, "other": call("scatterreduce", line=9, rank=2)},
     "without_await": {"line": Line(3), "call": "helper"},
     "written_out": {"line": Line(3), "number": 4, "size": "model.RANKS", "here": 2},
     "more_often": {"call": REDUCED, "count": 3, "lines": (Line(7), Line(8))},
-    "less_often": {"right": RIGHT_CALL, "count": 2},
     "held": {"call": REDUCED, "tensor": GRAD, "kept": kept(), "reader": None, **AT_PEAK},
+    "dead": {"call": REDUCED, "tensor": GRAD, "kept": kept(), "reader": None, **AT_PEAK},
     "flying": {"call": REDUCED, "count": 2, "right_count": 0, "peak": call("forward", line=4), "right": RIGHT_CALL},
 }
 
@@ -176,7 +176,7 @@ def test_an_explanation_has_three_levels() -> None:
     assert first == [where, TEXTS["given"]]
     assert second == [*first, TEXTS["sum_lacks"]]
     assert third == [*second, "a right run has `backward()`"]
-    assert why(whole._replace(reference=""))[-1] == "there is no right run at hand to compare this with"
+    assert why(whole._replace(reference=""))[-1] == "this was not compared with a right run"
     assert json.loads(json.dumps(as_json(whole)))["look_at"][0]["call"]["line"] == 7
 
 

@@ -367,7 +367,7 @@ def test_a_host_has_no_states_of_another_host_s_devices() -> None:
 
 def test_a_puzzle_without_hosts_refuses_what_has_to_do_with_them() -> None:
     done = one_host(layers=2, batches=4)
-    with pytest.raises(PuzzleError, match="puzzle 0 is solved without hosts, which is the subject of puzzle 22"):
+    with pytest.raises(PuzzleError, match="puzzle 0 must be solved without hosts, which is the subject of puzzle 22"):
         judge.check_features(done, puzzles()["basic"])
     judge.check_features(done, puzzles()["offload"])
 

@@ -370,7 +370,7 @@ def test_puzzles_that_do_not_grant_lists_refuse_them(program: Any) -> None:
     spec, fn = puzzles()[program.puzzle], load("attempt.py", program.source)[0][program.puzzle]
     verdict = judge(spec, lambda size: run(fn, **size))
     assert verdict.status == FAIL and verdict.error is not None and verdict.time is not None
-    assert f"puzzle {spec.number} is solved without lists of tensors in one call" in verdict.message
+    assert f"puzzle {spec.number} must be solved without lists of tensors in one call" in verdict.message
     assert verdict.error.place.operation in ("allreduce", "allgather", "scatterreduce")
     granting = spec._replace(words=("lists",))
     run(fn, **spec.size).check()

@@ -372,7 +372,7 @@ def refusals() -> list[Any]:
     add("a piece, no word, backward", incomplete, lambda m: m.backward(0, act(), grad(), QUARTER))
     add("another layer's piece", "that of layer 1", lambda m: m.forward(0, act(), other, partial=True))
     one, two = act(1, **SLICE, parts={0}, of=2), act(1, shards={2}, total=4, parts={1}, of=2)
-    add("slices of two partial sums", "not parts of one thing", lambda m: one.combine(two))
+    add("slices of two partial sums", "not parts of one tensor", lambda m: one.combine(two))
     add("a slice twice", "a shard would be counted more than once", lambda m: one.combine(one))
     of_piece, state = WeightGrad(0, 2, {0}, 1, {1}, 4), OptState(0, 2, 0)
     add("the gradient of a piece", "piece|shard", lambda m: m.update(0, of_piece, WHOLE_WEIGHT, state))
@@ -428,8 +428,8 @@ MET = [
     ("allreduce", (own, lambda m: own(m, batch=1)), "partial sums of different things do not add up"),
     ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "of different things do not add up"),
     ("allreduce", (lambda m: complete(m).shard(0, 2),) * 2, "that slice is added up already"),
-    ("allgather", (own, own), "these are not parts of one thing"),
-    ("allgather", (lambda m: own(m, lambda out: out.shard(m.rank, 2)),) * 2, "these are not parts of one thing"),
+    ("allgather", (own, own), "these are not parts of one tensor"),
+    ("allgather", (lambda m: own(m, lambda out: out.shard(m.rank, 2)),) * 2, "these are not parts of one tensor"),
     ("allgather", (complete, complete), "a shard would be counted more than once"),
     ("allgather", (lambda m: complete(m).shard(0, 2),) * 2, "a shard would be counted more than once"),
     ("allreduce", (own, of_the_input), "tensors of several kinds do not add up"),
@@ -494,9 +494,11 @@ def test_a_record_says_what_was_used() -> None:
 def test_most_puzzles_do_not_grant_it() -> None:
     verdict = grade(pieces(even), "fsdp")
     assert verdict.status == FAIL
-    assert "puzzle 4 is solved without `partial=True`, which is the subject of puzzle 17" in verdict.message
+    assert "puzzle 4 must be solved without `partial=True`, which is the subject of puzzle 17" in verdict.message
     verdict = grade(program("p18_sequence_parallel", "sequence_parallel"), "tensor_parallel")
-    assert "puzzle 17 is solved without slices of activations, which is the subject of puzzle 18" in verdict.message
+    assert (
+        "puzzle 17 must be solved without slices of activations, which is the subject of puzzle 18" in verdict.message
+    )
 
 
 # -- real tensors ----------------------------------------------------------------------------------------------------

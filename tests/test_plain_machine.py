@@ -31,7 +31,7 @@ COUNTS: Counter[str] = Counter()
 WORDS = {
     "gaps": "gaps",
     "shard twice": "a shard would be counted more than once",
-    "not one thing": "not parts of one thing",
+    "not one thing": "not parts of one tensor",
     "different layers": "different layers do not add up",
     "micro-batch twice": "would be counted more than once",
     "different shards": "different shards do not add up",

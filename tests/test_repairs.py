@@ -25,7 +25,7 @@ from tests.programs import COURSE, QUIET, REPAIRS, TOO_MUCH
 
 SOURCE = ROOT / "solutions" / "repairs.py"
 SAYS = {
-    "repair_local": r"WeightGrad\(layer=1.*was not stored when rank 0 issued backward\(layer 0\)",
+    "repair_local": r"the weight gradient of layer 1, .*was not stored when rank 0 issued backward\(layer 0\)",
     "repair_skip": r"deadlock.*allreduce\(layer 1\) of all ranks, since.*; missing: rank 3.*rank 3 has finished",
     "repair_twice": r"micro-batches 0-3 would be counted more than once",
     "repair_deadlock": r"deadlock.*rank 0 waits for receive.*rank 1 waits for receive",

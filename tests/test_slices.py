@@ -347,7 +347,7 @@ def test_gradients_of_heads_are_right_once_all_are_home() -> None:
             ("attend", "att and kv are of different heads", "keys and values of all heads"),
         ),
         (heads(mistake="keys not turned"), ("attend", "different heads", "got:      all heads")),
-        (heads(mistake="attends first"), ("alltoall", "not parts of one thing")),
+        (heads(mistake="attends first"), ("alltoall", "not parts of one tensor")),
         (heads(mistake="keys of the next rank"), ("attend", "different heads", "got:      part {3} of 4 of the heads")),
         (heads(mistake="not brought home"), ("rest", "att is of some heads only")),
         (heads(mistake="gradient not turned"), ("backward_attend", "different heads", "keys and values of all heads")),

@@ -233,6 +233,7 @@ class Comparison:
         done = [one for one in self.notes.all_calls() if batch in one.batches and one.stream == "compute"]
         of = own.labels.kind, own.labels.layer
         made = [one for call in done for one in call.results if (one.labels.kind, one.labels.layer) == of]
+        made = [one for one in made if one.labels.shards == own.labels.shards] or made
         yield say("lacks_batch", batch=batch, tensor=made[-1] if made else None, labels=own.labels)
         yield from whereabouts(made[-1], self.notes) if made else self.taken_again()
 
@@ -325,12 +326,8 @@ class Comparison:
         step, other = ([*some, NOTHING][at] for some in (own, right))
         wait = self.notes.waits.get(rank, (None,))[0]
         there = next((place for place, one in enumerate(own) if one[2] is wait), 0)
-        first = (
-            there > at
-            and other[2]
-            and step[1] in [key for _, key, _ in right]
-            and other[1] not in [key for _, key, _ in own]
-        )
+        own_keys, right_keys = ([key for _, key, _ in some] for some in (own, right))
+        first = there > at and other[2] and step[1] in right_keys and other[1] not in own_keys
         at, step = (there, own[there]) if first else (at, step)
         before = own[at - 1] if at else NOTHING
         call, awaits = (step if step[2] else before)[2], (step if step[2] else before)[1][0] == AWAIT
@@ -356,18 +353,6 @@ class Comparison:
                 yield say("not_made", right=right, right_reader=call, tensor=next(reversed(near), None))
             elif wanted or (stored_in(mine) is None and not (mine.kept and mine.kept[-1].at > last)):
                 yield from whereabouts(mine, self.notes)
-
-    def turns(self, rank: int) -> Iterator[Statement]:
-        """Yield that a rank has done something less often than the right run, where it first does something else."""
-        own, right = self.both(lambda notes: [one for one in notes.work(rank) if one.stream == "compute"])
-        pairs = enumerate(zip(own, right, strict=False))
-        at = next((at for at, pair in pairs if self.key(pair[0]) != _key(pair[1], {})), len(own))
-        following = [one for one in right[at:] if one.kind != right[at].kind][:1]
-        kinds = [one.kind for one in right[:at]]
-        for end in [one for one in following if one.kind not in kinds and right[at].kind in kinds]:
-            parts = own[:at], right[: right.index(end)]
-            done, due = ([one.kind for one in some].count(right[at].kind) for some in parts)
-            yield say("turns", rank=rank, right=right[at], count=done, right_count=due, right_next=end)
 
 
 def difference(own: Tensor, right: Tensor, seen: set[Any] | None = None, depth: int = DEEPEST) -> Found | None:
@@ -466,11 +451,11 @@ def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
     kept = there or next(reversed(tensor.kept), None)
     kind = tensor.labels.kind
     left = [one for one in last.results if one.labels.kind == kind and not one.readers] if last else []
-    over = replaced_by(tensor, notes, unread=True) or (None if there or left else replaced_by(tensor, notes))
+    over = replaced_by(tensor, notes)
     if over is not None:
         yield say("stored_over", tensor=tensor, kept=over[0], over=over[1].tensor, line=over[1].line, unread=not last)
     elif there is not None:
-        yield say("is_in", tensor=tensor, kept=there, read=bool(tensor.looked_up))
+        yield say("is_in", tensor=tensor, kept=there, rank=tensor.call.rank)
     elif last is None:  # or the call that has failed reads it
         yield from () if tensor.readers else (say("unread", tensor=tensor, kept=kept),)
     elif last.kind == "pass_to":

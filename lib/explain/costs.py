@@ -17,7 +17,7 @@ MOST = 2  # sentences on what comes more often, and on what is held
 
 
 def slower(comparison: Comparison) -> Iterator[Statement]:
-    """Yield what a run does more often than the right one, and what less often."""
+    """Yield what a run does more often than the right one."""
     own, right = comparison.both(lambda run: [one for one in run.all_calls() if one.stream and one.kind != "receive"])
     twins = {(call.rank, _key(call, {})): call for call in right}
     for call in [call for call in own if call.stream == "compute"]:
@@ -30,9 +30,6 @@ def slower(comparison: Comparison) -> Iterator[Statement]:
         calls = [call for call in own if _what(call) == what]
         lines = [line for line, _ in Counter(call.line for call in calls).most_common(MOST)]
         yield say("more_often", call=calls[0], count=count, lines=tuple(lines))
-    for what, count in (others - counts).most_common(MOST):
-        first = next(call for call in right if _what(call) == what)
-        yield say("less_often", right=first, count=count)
 
 
 def larger(comparison: Comparison) -> Iterator[Statement]:
@@ -41,14 +38,19 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
     if peak is None or other is None:
         return
     other = comparison.counterpart(peak) or other
-    (stored, flying), (theirs, right_flying) = _held(comparison.notes, peak), _held(comparison.right, other)
-    for sort, count in (Counter(map(_sort, stored)) - Counter(map(_sort, theirs))).most_common(MOST):
-        one = next(kept for kept in stored if _sort(kept) == sort)
-        before = [call for call in one.tensor.readers if call.at <= peak.at]
-        following = next((call for call in one.tensor.readers if call.at > peak.at), None)
-        out = out_of(one.tensor, before[-1]) if before else None
-        facts = {"tensor": one.tensor, "kept": one, "count": count, "reader": following, "out": out}
-        yield say("held", call=peak, right=other, **facts)
+    told: set[tuple[object, ...]] = set()
+    stored, dead, flying = _held(comparison.notes, peak)
+    theirs, right_dead, right_flying = _held(comparison.right, other)
+    for name, own, right in (("dead", dead, right_dead), ("held", stored, theirs)):
+        for sort, count in (Counter(map(_sort, own)) - Counter(map(_sort, right))).most_common(MOST):
+            one = next(kept for kept in [*_surplus(own, right), *own] if _sort(kept) == sort)
+            before = [call for call in one.tensor.readers if call.at <= peak.at]
+            following = next((call for call in one.tensor.readers if call.at > peak.at), None)
+            out = out_of(one.tensor, before[-1]) if before else None
+            facts = {"tensor": one.tensor, "kept": one, "count": count, "reader": following, "out": out}
+            if sort not in told:
+                yield say(name, call=peak, right=other, **facts)
+            told.add(sort)
     if len(flying) > len(right_flying):
         yield say("flying", call=flying[0], count=len(flying), right_count=len(right_flying), peak=peak, right=other)
 
@@ -62,18 +64,30 @@ def _peak(notes: Notes) -> Call | None:
     return next((call for call in calls if call.entry == entry), None)
 
 
-def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Call]]:
-    """Return what a rank holds where a call of it begins: what is stored, and what is not awaited yet."""
+def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Kept], list[Call]]:
+    """Return what a rank holds where a call of it begins: what is stored, of that what nothing reads any more, and what
+    is not awaited yet."""
     own = [some for key, some in notes.kept.items() if key[0] == call.rank]
     before = [[kept for kept in some if kept.at <= call.at and kept.way != REPLACED] for some in own]
     flying = [one for one in notes.work(call.rank) if one.stream != "compute" and one.at < call.at]
     open_calls = [one for one in flying if one.fetched is None or one.fetched > call.at]
-    return [history[-1] for history in before if history and history[-1].way == STORED], open_calls
+    stored = [history[-1] for history in before if history and history[-1].way == STORED]
+    return stored, [one for one in stored if all(by.at < call.at for by in one.tensor.readers)], open_calls
+
+
+def _sort(kept: Kept) -> tuple[object, ...]:
+    return kept.tensor.labels.kind, kept.tensor.labels.is_whole(), kept.tensor.labels.adapter
+
+
+def _surplus(own: list[Kept], right: list[Kept]) -> list[Kept]:
+    """Return of what one run holds what the other does not, layer by layer."""
+    left, more = Counter((_sort(one), one.tensor.labels.layer) for one in right), []
+    for one in own:
+        sort = _sort(one), one.tensor.labels.layer
+        more += [] if left[sort] else [one]
+        left[sort] -= left[sort] > 0
+    return more
 
 
 def _what(call: Call) -> tuple[str, tuple[str, ...]]:
     return call.kind, tuple(sorted(set(call.carries))) if call.stream != "compute" else ()
-
-
-def _sort(kept: Kept) -> tuple[str, bool]:
-    return kept.tensor.labels.kind, kept.tensor.labels.is_whole()

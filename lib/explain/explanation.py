@@ -18,7 +18,7 @@ from ..recording.diary import LONGEST_KEY, STORED
 from .compare import Comparison, whereabouts
 from .costs import larger, slower
 from .lineage import out_of
-from .notes import NO_LINE, STORE, Call, Line, Notes, noted
+from .notes import ADD, NO_LINE, STORE, Call, Line, Notes, noted
 from .reference import Reference, nearest
 from .spelling import spelled
 from .statement import LOOK_AT, Explanation, Statement, fact, say
@@ -26,6 +26,8 @@ from .statement import LOOK_AT, Explanation, Statement, fact, say
 PLACES = {LOOK_AT, "other_peer", "other_axis", "goes_elsewhere", "lacks_operand", "departs", "again"}
 PLACES |= {"stored_over", "takes_again", "calls_differ"}
 """The statements on operands that name a line to look at."""
+VALUES = {"no_final_weight", "not_updated", "wrong_value", "frozen_changed"}
+"""The rules of what a run ends with, which are broken where the values of its final weights come from."""
 MOST = 4  # statements on operands, and on what a call needs
 
 
@@ -37,6 +39,7 @@ class Wrong(NamedTuple):
     line: int
     facts: Mapping[str, str]
     got: str
+    operands: frozenset[str]
 
 
 def facts_of(error: Any) -> Wrong:
@@ -50,6 +53,7 @@ def facts_of(error: Any) -> Wrong:
         known if type(known) is int else int(found[1]) if found else 0,
         {name: str(one)[:LONGEST_KEY] for name, one in facts.items()},
         str(getattr(error, "got", "")),
+        frozenset(map(str, getattr(error, "operands", ()))),
     )
 
 
@@ -80,22 +84,18 @@ def explain(
 
 
 def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
-    looks: list[Statement] = []
-    said: list[Statement] = []
     if comparison is None or (own := comparison.notes.outcome) is None or (right := comparison.right.outcome) is None:
         return Explanation(NOWHERE, reference=name)
+    told: list[tuple[Any, list[Statement]]] = []
     if own.time > right.time:
         found, order = [*slower(comparison)], comparison.order(awaits=True)[:1]
         more = [one.facts["call"].kind for one in found if one.name == "more_often"]
         seen = [one for one in order if not more or getattr(one.facts["call"], "kind", "") in more]
-        looks = [one for one in found if one.name in PLACES] or seen or found[:1]
-        said = [one for one in found if one not in looks]
-        said += [turn for one in order for turn in comparison.turns(one.facts["rank"])]
+        told.append((own.time / right.time, sorted([*seen, *found], key=lambda one: one.name not in PLACES)))
     if own.memory > right.memory:
-        held = [*larger(comparison)]
-        said += held[not looks :]
-        looks += held[: not looks]
-    return Explanation(NOWHERE, look_at=tuple(looks), difference=tuple(said), reference=name)
+        told.append((own.memory / right.memory, [*larger(comparison)]))
+    said = [one for _, part in sorted(told, key=lambda part: -float(part[0])) for one in part]
+    return Explanation(NOWHERE, (), tuple(said[:1]), tuple(said[1:]), name, "the target's run")
 
 
 class Explaining:
@@ -110,7 +110,7 @@ class Explaining:
     def explanation(self) -> Explanation:
         """Return the explanation."""
         wrong = self.wrong
-        failed = self.notes.failed(wrong.place.rank) or self._refused()
+        failed = self.notes.failed(wrong.place.rank, wrong.operands) or self._refused()
         if wrong.rule == "deadlock":
             self._deadlock()
         elif failed is not None:
@@ -138,9 +138,17 @@ class Explaining:
         else:
             given = sorted(failed.operands, key=lambda one: one.labels.layer == failed.layer)[:MOST]
             self.given += [say("given", tensor=one, call=failed, out=out_of(one, failed)) for one in given]
-        if (comparison := self.comparison) is None:
+        comparison = self.comparison
+        told = [*comparison.twice(failed)] if comparison is not None else []
+        if self.wrong.rule == "not_kept" and not told:
+            gone = self.wrong.facts.get("tensor")
+            lost = [one for one in self.given if one.facts["tensor"].labels.in_words() == gone][:1]
+            self.looks, self.given = [one._replace(name="gone") for one in lost], []
             return
-        told = [*comparison.twice(failed)] or [*comparison.operands(failed)]
+        if comparison is None:
+            return
+        if failed.kind != ADD or self.wrong.rule == "counted_twice":  # otherwise either operand may be the wrong one
+            told = told or [*comparison.operands(failed)]
         if self.wrong.rule == "calls_differ":  # it is the order of the calls that differs, and not what they bring
             told = [one for one in told if one.name == "other_axis"] or [*self._differ(comparison, failed)]
         self._tell(told)
@@ -156,8 +164,8 @@ class Explaining:
         ranks = [int(one) for one in map(self.wrong.facts.get, ("one", "other")) if one and one.isdecimal()]
         group = failed.stream, failed.axis
         own = [[one for one in self.notes.work(rank) if (one.stream, one.axis) == group] for rank in ranks]
-        turns = [some.index(failed) for some in own if failed in some][:1]
-        pair = [some[turn] for turn in turns for some in own if turn < len(some)]
+        pairs = zip(*own, strict=False) if len(own) == 2 else ()
+        pair = next(([*some] for some in pairs if len({(one.kind, one.layer, one.carries) for one in some}) > 1), [])
         order = comparison.order(streams=("collective",))
         departs = [one for one in order if one.facts["rank"] in ranks and one.facts["call"]]
         if len(departs) == 1 and departs[0].facts["call"] in map(fact, pair):
@@ -185,13 +193,10 @@ class Explaining:
                 self.given += whereabouts(one.tensor, self.notes)
         if (comparison := self.comparison) is None:
             return
-        self.said += [*comparison.layers(), *comparison.turns(rank)]
+        self.said += comparison.layers()
         self._next(comparison, rank)
         if kept and kept[-1].line.number != self.wrong.line:
-            self.looks = self.given[:1]
-        elif not kept:  # is it under another key, where nobody has looked for it?
-            stored = [said for said in self.said if said.name == "is_in" and said.facts["kept"].store == store]
-            self.looks = [said for said in stored if not said.facts["read"]][:1] or self.looks
+            self.looks, self.given = self.given, []
 
     def _of_the_end(self) -> None:
         """Explain what was found after the run, or before a call has come to the machine, or was raised between two."""
@@ -206,18 +211,20 @@ class Explaining:
                 self.said += comparison.layers()
                 self._next(comparison, rank)
         elif comparison is not None:
-            self._tell(comparison.finals(rank, place.layer))
+            if self.wrong.rule in VALUES:
+                self._tell(comparison.finals(rank, place.layer))
             self.said = self.said or [*comparison.layers()]
-            if not self.said:
+            if not self.said and self.wrong.rule in VALUES:
                 self._next(comparison, rank or 0)
 
     def _next(self, comparison: Comparison, rank: int) -> None:
-        """Say what comes next on a rank in the right run, and where this one first does something else."""
+        """Say what a rank comes to next in the right run; of a key, and at the end, where this run departs from it."""
         self.said += [*comparison.next_on(rank, self.wrong.facts.get("store", ""), self.wrong.place)][: MOST + 1]
-        for one in [one for one in comparison.order() if one.facts["rank"] == rank][: not self.looks]:
-            if one.facts["call"] is None and rank not in self.notes.finished:  # between two calls, at the error's line
-                one.facts["line"] = Line(self.wrong.line) if self.wrong.rule == "not_stored" else NO_LINE
-            self.looks += [one] if one.facts["line"] not in (None, NO_LINE) else []
+        if self.wrong.rule == "not_stored" or rank in self.notes.finished:
+            departs = [one for one in comparison.order() if one.facts["rank"] == rank][: not self.looks]
+            if departs and departs[0].facts["call"] is None and rank not in self.notes.finished:
+                departs[0].facts["line"] = Line(self.wrong.line)  # between two calls, at the error's line
+            self.looks += [one for one in departs if one.facts["line"] not in (None, NO_LINE)]
 
     def _deadlock(self) -> None:
         """Explain that no rank can ever go on."""
@@ -227,7 +234,6 @@ class Explaining:
         order = comparison.order()
         self.looks += order[:1]
         self.said += comparison.layers()
-        self.said += [turn for one in order[:1] for turn in comparison.turns(one.facts["rank"])]
         self.said += [one for one in order[1:] if one.facts["call"] or one.facts["rank"] in self.notes.finished][:1]
 
     def _waits(self) -> Iterator[Statement]:

@@ -91,11 +91,10 @@ def ancestors(tensor: Tensor, steps: int) -> Iterator[Tensor]:
         yield one
 
 
-def replaced_by(tensor: Tensor, notes: Notes, unread: bool = False) -> tuple[Kept, Kept] | None:
-    """Return where a tensor was until another one was stored over it, and that one: if that was the last that a
-    dictionary has done with it, or before anybody has read it."""
-    for kept in tensor.kept if unread else tensor.kept[-1:]:
-        if kept.way == REPLACED and not (unread and any(call.at < kept.at for call in tensor.readers)):
+def replaced_by(tensor: Tensor, notes: Notes) -> tuple[Kept, Kept] | None:
+    """Return where a tensor was until another one was stored over it before anybody has read it, and that one."""
+    for kept in tensor.kept:
+        if kept.way == REPLACED and not any(call.at < kept.at for call in tensor.readers):
             history = notes.kept[tensor.call.rank, kept.store, kept.key]
             before = history.index(kept) - 1
             if before >= 0 and history[before].way == STORED:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -146,10 +146,12 @@ class Notes:
         """Return the learner's lines of a rank by their places in its log."""
         return {call.entry: str(call.line) for call in self.calls.get(rank, ()) if call.line.number}
 
-    def failed(self, rank: int | None) -> Call | None:
-        """Return the first call that has failed, of a rank if one is given."""
+    def failed(self, rank: int | None, operands: Collection[str]) -> Call | None:
+        """Return the first call that has failed, of a rank if one is given; if it can be, one that was given these."""
         calls = self.all_calls() if rank is None else self.calls.get(rank, ())
-        return min((call for call in calls if call.failed), key=lambda call: (call.tick, call.rank), default=None)
+        given = {id(call): any(str(one.labels) in operands for one in call.operands) for call in calls}
+        failed = [call for call in calls if call.failed]
+        return min(failed, key=lambda call: (not given[id(call)], call.tick, call.rank), default=None)
 
 
 def noted(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ..course.layouts import Size
 from ..record.table import stream_of
@@ -24,18 +23,12 @@ def spelled(source: str, size: Size, own: Size) -> Iterator[Statement]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return
-    lines = source.splitlines()
-
-    def at(node: ast.AST) -> Line:
-        number: int = getattr(node, "lineno", 0)
-        return Line(number, lines[number - 1].strip())
-
-    yield from _never_awaited(tree, at)
+    yield from _never_awaited(tree)
     if size != own:
-        yield from _written_out(tree, size, own, at)
+        yield from _written_out(tree, size, own)
 
 
-def _never_awaited(tree: ast.Module, at: Any) -> Iterator[Statement]:
+def _never_awaited(tree: ast.Module) -> Iterator[Statement]:
     """Yield calls of coroutines, and of communications, that stand by themselves without `await`."""
     coroutines = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
     for node in ast.walk(tree):
@@ -44,14 +37,14 @@ def _never_awaited(tree: ast.Module, at: Any) -> Iterator[Statement]:
             name = getattr(called, "id", getattr(called, "attr", ""))
             verb = isinstance(called, ast.Attribute) and stream_of(name) in ("collective", "message")
             if verb or (name in coroutines and isinstance(called, ast.Name)):
-                yield say("without_await", line=at(node), call=name)
+                yield say("without_await", line=Line(node.lineno), call=name)
 
 
-def _written_out(tree: ast.Module, size: Size, own: Size, at: Any) -> Iterator[Statement]:
+def _written_out(tree: ast.Module, size: Size, own: Size) -> Iterator[Statement]:
     """Yield numbers that are those of the puzzle's own size, and not of this one."""
     known = {own[name]: name for name in SIZES if own.get(name, 0) >= SMALLEST and own[name] != size.get(name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) is int and node.value in known:
             name = known[node.value]
-            yield say("written_out", line=at(node), number=node.value, size=SIZES[name], here=size.get(name))
+            yield say("written_out", line=Line(node.lineno), number=node.value, size=SIZES[name], here=size.get(name))
             return

@@ -11,6 +11,7 @@ from .notes import Call, Kept, Line, Tensor
 
 LOOK_AT = "look_at"
 """The name of a statement that only says where to look."""
+A_RIGHT_RUN = "a right run"
 OWN, RIGHT = "own", "right"
 """Of which run a call or a tensor is: of the one that is explained, or of a right one."""
 
@@ -59,13 +60,14 @@ class Statement(NamedTuple):
 
 class Explanation(NamedTuple):
     """Why a run is wrong, slow or large, as data. ``place``: where it has failed. ``given``: what is wrong with which
-    operand. ``look_at``: the line to look at, if one is left. ``difference``: what right runs do there."""
+    operand. ``look_at``: the line to look at. ``difference``: what right runs do there, or the run it is ``beside``."""
 
     place: Place
     given: tuple[Statement, ...] = ()
     look_at: tuple[Statement, ...] = ()
     difference: tuple[Statement, ...] = ()
     reference: str = ""
+    beside: str = A_RIGHT_RUN
 
     def statements(self) -> tuple[Statement, ...]:
         """Return all that is said, the most important first."""

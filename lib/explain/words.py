@@ -12,13 +12,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..basics.errors import numbered, show_call, show_set
+from ..basics.errors import numbered, show_call
 from ..record.kinds import KINDS
-from ..record.labels import Labels
 from ..record.table import stream_of
 from ..recording.diary import READ, STORED, TAKEN
 from .notes import ADD, COMBINE, NO_LINE, PARTS, SHARD, Line
-from .statement import LOOK_AT, CallFact, Explanation, KeptFact, Statement, TensorFact
+from .statement import A_RIGHT_RUN, LOOK_AT, CallFact, Explanation, KeptFact, Statement, TensorFact
 
 MOST_WORDS = 45
 """Words of a verdict before its figures."""
@@ -36,11 +35,16 @@ class Sentence(NamedTuple):
 SENTENCES: Mapping[str, Sentence] = {
     # -- what the run shows by itself
     "given": Sentence("on rank {call:rank} {call} is given {tensor}, {tensor:made}[; it {out:how}]"),
+    "gone": Sentence(
+        "on rank {call:rank} {call} is given {tensor}, {tensor:made}[; it {out:how}][!out: , kept in no dictionary]",
+        "[{out:line}, where {tensor} leaves {out:where}][!out: {tensor:line}, which {tensor:makes} {tensor}: no "
+        "dictionary holds it]",
+        "A tensor that is in none of the model's dictionaries is gone after the next operation: store it in one."),
     "unawaited": Sentence(
         "{call} of {call:line} has not been awaited", "{call:line}, whose {call} has not been awaited",
-        "A communication gives its result to `await`, and a call until then."),
+        "A communication gives you its result only when you `await` it."),
     "is_in": Sentence(
-        "{tensor}, {tensor:made}, {kept:how}", "{kept:line}, which stores {tensor} in {kept:where}"),
+        "{tensor}, {tensor:made}, {kept:how} on rank {rank}", "{kept:line}, which stores {tensor} in {kept:where}"),
     "stored_over": Sentence(
         "{tensor}, {tensor:made}, was in {kept:where}; {line} has stored {over} over it"
         "[{unread:}, before it was read]",
@@ -52,17 +56,17 @@ SENTENCES: Mapping[str, Sentence] = {
         "[{flying:}, and it was not awaited by then]"),
     "read_last": Sentence(
         "{tensor}, {tensor:made}, was read last by {call} of {call:line}[; it {kept:how}]",
-        "[{kept:line}, where {tensor} goes from {kept:where}][!kept: {call:line}, reading that of {tensor:line} last]"),
+        "[{kept:line}, where {tensor} leaves {kept:where}][!kept: {call:line}, last to read that of {tensor:line}]"),
     "not_received": Sentence("{tensor} went into {call:brief} of {call:line}, and was not received yet"),
     "key_gone": Sentence(
         "{tensor} was there: it {kept:how}[, before {reader} of {reader:line}]",
-        "{kept:line}, where {tensor} goes from {kept:where}"),
+        "{kept:line}, where {tensor} leaves {kept:where}"),
     "waits": Sentence(
         "rank {rank} waits at {call:line} in {call}[, for {ranks:ranks}]",
-        note="Every rank of a group calls a collective, and all in one order; a receive needs a send."),
+        note="All ranks of a group make the same collective calls in the same order; a receive needs a send."),
     "returned": Sentence("{ranks:ranks} returned"),
     "lacks_batch": Sentence(
-        "the part of micro-batch {batch} is lacking[: it was {tensor:made}]"
+        "the part of micro-batch {batch} is missing[: it was {tensor:made}]"
         "[!tensor: : no rank has made the {labels:kind} of it]"),
     # -- beside a right run
     "look_at": Sentence(
@@ -71,11 +75,10 @@ SENTENCES: Mapping[str, Sentence] = {
         "[!out: {tensor:line}, which {tensor:makes} {tensor}]"),
     "first_through": Sentence("in a right run {tensor}[, before {reader:brief},] goes through {right_steps:steps}"),
     "sum_lacks": Sentence(
-        "{tensor}[, which goes into {reader:brief},] adds up {count:parts}; in a right run {right_count}, and what is "
-        "missing is {right:made}"),
+        "{tensor}[, which goes into {reader:brief},] adds up {count:parts}; a right run adds up {right_count}, and "
+        "the missing one is {right:made}"),
     "sum_has": Sentence(
-        "{tensor}[, which goes into {reader:brief},] has in it {part}, {part:made}[{often:}, too often]"
-        "[!often: ; in a right run it has not]"),
+        "{tensor}[, which goes into {reader:brief},] has in it {part}, {part:made}[{often:}, too often]"),
     "comes_from": Sentence(
         "on rank {call:rank} {call:brief} is given {tensor}, {tensor:made}[; it {out:how}]; in a right run that is "
         "{right}, {right:made}"),
@@ -99,20 +102,17 @@ SENTENCES: Mapping[str, Sentence] = {
         "{call} of {earlier:line} comes again at {call:line}; in a right run {right_count:times}",
         "{call:line}, which makes {call} again, after {earlier:line}"),
     "comes_next": Sentence(
-        "what a right run has on rank {rank}, and this one has not come to: {right}[ once {more:}more]"),
+        "on rank {rank} a right run goes on to {right}[ once {more:}more]; this run does not get there"),
     "arrives": Sentence("in a right run it is {right} that brings [what {right_reader} reads][!right_reader: it]"),
     "not_made": Sentence(
-        "{right}, in a right run {right:made}[ and read by {right_reader}], was not made by then"
+        "{right} was not made by then; in a right run it is {right:made}[ and read by {right_reader}]"
         "[; there was {tensor}, {tensor:made}]"),
     "layers": Sentence(
         "rank {rank} calls {verb} for {layers:layers}[, at {line}]; in a right run for {right_layers:layers}"),
-    "turns": Sentence(
-        "by then rank {rank} has called {right:verb} {count:times}; in a right run it does so {right_count:times} "
-        "before its first {right_next:verb}"),
     "no_final": Sentence("rank {rank} never calls set_final_weight for layer {layer}; a right run does"),
     "departs": Sentence(
-        "rank {rank}[, after {before} of {before:line}]: [{awaits:}the end of ][{call} comes][!call: it {ends}]; in a "
-        "right run [{right_awaits:}the end of ][{right} comes {when}][!right: it returns]",
+        "[after {before} of {before:line} ]rank {rank}[{call:} comes to ][{awaits:}the end of ][{call}][!call:  {ends}]"
+        "; in a right run [{right_awaits:}the end of ][{right} comes {when}][!right: it returns]",
         "{line}, where rank {rank}[{call:} comes to ][{awaits:}the end of ][{call}][!call:  {ends}]; in a right run "
         "[{right_awaits:}the end of ][{right} comes {when}][!right: it returns]"),
     "calls_differ": Sentence(
@@ -126,15 +126,18 @@ SENTENCES: Mapping[str, Sentence] = {
     # -- what it costs
     "more_often": Sentence(
         "{lines:lines}: all ranks together have {count} more {call:kind} than in the target's run"),
-    "less_often": Sentence("all ranks together have {count} fewer {right:kind} than in the target's run"),
     "held": Sentence(
-        "at the peak, {call} of {call:line} on rank {call:rank}, {count} more like {tensor} are stored than in the "
-        "target's run at {right}: this one in {kept:where}, since {kept:line}[, was last read at {out:line}]"
-        "[, is next read by {reader} of {reader:line}][!reader: , and is not read any more: `pop` takes it out]",
-        "{kept:line}, which stores {tensor}: {count} more like it are there at the peak than in the target's run"),
+        "at the peak ({call} of {call:line} on rank {call:rank}) {count:more} like {tensor} than at {right} in the "
+        "target's run: this one in {kept:where}, since {kept:line}[, was last read at {out:line}]"
+        "[, is next read by {reader} of {reader:line}]",
+        "{kept:line}, which stores {tensor}: {count:more} like it at the peak than in the target's run"),
+    "dead": Sentence(
+        "{tensor} is in {kept:where} at the peak ({call} of {call:line} on rank {call:rank})[, was last read at "
+        "{out:line}], and nothing reads it any more: `pop` takes it out",
+        "{kept:line}, which stores {tensor}: it is still there at the peak, and nothing reads it any more"),
     "flying": Sentence(
-        "at the peak, {peak} of {peak:line}, {count} communications are not awaited yet, in the target's run at "
-        "{right} {right_count}: the first is {call} of {call:line}",
+        "at the peak ({peak} of {peak:line}) {count:calls} not awaited yet (at {right} in the target's run "
+        "{right_count}); the first is {call} of {call:line}",
         "{call:line}, whose {call} is not awaited yet at the peak",
         "What a communication carries is in memory until it is awaited."),
 }  # fmt: skip
@@ -189,17 +192,6 @@ def call_words(call: CallFact) -> str:
     return f"{call.kind}({', '.join(filter(None, [inside, batches * (call.kind != 'update'), axis]))})"
 
 
-def tensor_words(labels: Labels) -> str:
-    """Return a tensor by what it is: ``the weight gradient of layer 3, micro-batch 0``."""
-    row = KINDS[labels.kind]
-    word = row.of_adapter if labels.adapter and row.of_adapter else row.word
-    batches = f", {numbered('micro-batch', labels.batches)}" if labels.batches else ""
-    piece = ""
-    if labels.total > 1 and len(labels.shards) < labels.total:
-        piece = f", {row.piece} {show_set(labels.shards)} of {labels.total}"
-    return f"the {word} of layer {labels.layer}{batches}{piece}"
-
-
 def _made(tensor: TensorFact) -> str:
     """Return what has made a tensor or brought it, and where it came from before."""
     maker, source = tensor.maker, tensor.source
@@ -233,7 +225,7 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
     (Line, None): line_words,
     (CallFact, None): call_words,
     (CallFact, "kind"): lambda call: call.kind + "".join(f" of {KINDS[kind].words}" for kind in call.carries[:1]),
-    (TensorFact, None): lambda tensor: tensor_words(tensor.labels),
+    (TensorFact, None): lambda tensor: tensor.labels.in_words(),
     (TensorFact, "line"): lambda tensor: line_words(tensor.maker.line),
     "makes": lambda tensor: "receives" if tensor.maker.kind == "receive" else "makes",
     "made": _made,
@@ -248,11 +240,13 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
     "layers": lambda layers: numbered("layer", map(int, layers)) if layers else "no layers",
     "lines": lambda lines: " and ".join(map(line_words, lines)),
     "steps": lambda steps: " and then ".join(map(call_words, steps)),
+    "more": lambda count: f"{count} more tensor{'s are' if count > 1 else ' is'} stored",
+    "calls": lambda count: f"{count} communication{'s are' if count > 1 else ' is'}",
     "parts": lambda count: f"{count} tensor{'s' * (count != 1)}",
     "brief": lambda call: call_words(call._replace(carries=())),
     "axis": lambda call: f"axis={_show_axis(call.axis)}" if call.axis is not None else "no axis",
     "times": lambda count: "once" if count == 1 else "never" if not count else f"{count} times",
-    "kind": lambda labels: tensor_words(labels._replace(batches=frozenset())).removeprefix("the "),
+    "kind": lambda labels: labels.changed(batches=frozenset()).in_words().removeprefix("the "),
 }
 """How facts are told, by the way that a sentence asks for, and where it matters by their type."""
 
@@ -266,7 +260,7 @@ def verdict(explanation: Explanation, problem: str) -> list[str]:
     said = f"deadlock: {'; '.join(waits[:2])}" if waits else problem.partition("\n")[0]
     look = next((sentence(one, look=True) for one in explanation.look_at), "")
     if look:
-        look = f"look at:  {_shortened(look, MOST_WORDS - SHORT)}"
+        look = f"look at:  {_shortened(look.replace(A_RIGHT_RUN, explanation.beside), MOST_WORDS - SHORT)}"
         said = _shortened(said, MOST_WORDS - len(look.split()))
     return [one for one in (_shortened(said, MOST_WORDS), look) if one]
 
@@ -279,11 +273,11 @@ def why(explanation: Explanation, level: int = 2) -> list[str]:
     told = [_looked_at(one, level) for one in explanation.look_at]
     told += map(sentence, [*given, *beside])
     if level > 1 and not explanation.reference:
-        told.append("there is no right run at hand to compare this with")
+        told.append("this was not compared with a right run")
     told += (SENTENCES[one.name].note for one in (*explanation.look_at, *explanation.given, *beside))
     if level > 2:
         told += (f"a right run has `{line}`" for line in _right_lines(explanation))
-    return [*filter(None, dict.fromkeys(told))]
+    return [one.replace(A_RIGHT_RUN, explanation.beside) for one in dict.fromkeys(told) if one]
 
 
 def _looked_at(one: Statement, level: int) -> str:

@@ -232,7 +232,7 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     rank = tensor.rank if tensor.since < 0 or holder is None else holder()
     assert rank is not None
     kind, layer = rank.ended_by(tensor)
-    what, call = str(tensor.labels), show_call(kind, layer)
+    what, call = tensor.labels.in_words(), show_call(kind, layer)
     error = PuzzleError("not_kept", where=where, operands=[tensor.labels], tensor=what, rank=rank.rank, call=call)
     made = rank.log[tensor.since - 1] if where.operation == STORING and tensor.since > 0 else None
     if made is not None and made.kind == RECEIVE.kind and made.labels == tensor.labels:
@@ -338,7 +338,7 @@ class RankState:
         """Note that a dictionary of this rank has let the tensor go, once. Raise PuzzleError if none held it."""
         if not tensor.stored:
             where, expected = self.place("taking it out"), "a tensor that a dictionary of this rank holds"
-            raise PuzzleError("never_stored", where=where, expected=expected, tensor=str(tensor.labels))
+            raise PuzzleError("never_stored", where=where, expected=expected, tensor=tensor.labels.in_words())
         tensor.stored -= 1
         self.held[tensor.slot] -= tensor.memory
         if not tensor.stored:
@@ -377,10 +377,10 @@ class RankState:
             where, expected = self.place(operation, layer), "a tensor that came out of load_weights, get_activation or "
             expected += "an operation"
             raise PuzzleError(
-                "made_up", where=where, expected=expected, operands=[tensor.labels], tensor=str(tensor.labels)
+                "made_up", where=where, expected=expected, operands=[tensor.labels], tensor=tensor.labels.in_words()
             )
         if tensor.rank is not self:
-            owner, what = f"rank {tensor.rank.rank}" if tensor.rank else "no rank", str(tensor.labels)
+            owner, what = f"rank {tensor.rank.rank}" if tensor.rank else "no rank", tensor.labels.in_words()
             where = self.place(operation, layer)
             raise PuzzleError(
                 "other_rank", where=where, operands=[tensor.labels], tensor=what, owner=owner, rank=self.rank

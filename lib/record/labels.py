@@ -104,6 +104,15 @@ class Labels(NamedTuple):
         named = [f"{name}={show_set(label) if isinstance(label, frozenset) else repr(label)}" for name, label in fields]
         return f"{self.kind}({', '.join(named)})"
 
+    def in_words(self) -> str:
+        """Return the tensor by what it is: ``the weight gradient of layer 3, micro-batch 0``."""
+        row = KINDS[self.kind]
+        word = row.of_adapter if self.adapter and row.of_adapter else row.word
+        of = f"layer {self.layer}" if self.layer >= 0 else "the input"
+        batches = f", {numbered('micro-batch', self.batches)}" if self.batches else ""
+        is_part = self.total > 1 and len(self.shards) < self.total
+        return f"the {word} of {of}{batches}" + is_part * f", {row.piece} {show_set(self.shards)} of {self.total}"
+
     def changed(self, **labels: object) -> Labels:
         """Return these labels with others in the places of that name. (``_replace`` takes twice the time.)"""
         fields: list[object] = list(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import Program, changed, function
 from .forged import raw
 
-SAYS = "is solved without lists of tensors in one call"
+SAYS = "must be solved without lists of tensors in one call"
 
 # Data parallel: all sums at once.
 SUM = "        grad = await model.allreduce(grad, layer)\n"
