@@ -43,17 +43,17 @@ PUZZLE = {
     "star_hint": "Could the last stage do a backward before all forwards are done? And what does the "
     "network do while the other micro-batches of a layer are computed?",
     "hints": [
-        "Look at the times at which a rank works with layer 0 when it takes one forward and one backward by "
-        "turns. How often does it drop the whole weight and gather it again, and how much time does that take? "
-        "In which order of the same work would it be done with a layer before it begins another?",
+        "Look at the times at which a rank works with layer 0 when it takes one forward and one backward by turns. "
+        "How often does it drop the whole weight and gather it again, and how much time does that take? In which "
+        "order of the work would a rank finish one layer before it begins another?",
         "Two loops, one in the other: over the layers of this rank, and in it over the micro-batches of this "
         "pipeline. Gather the weight before the inner loop and drop it after: so only one whole weight is in "
         "memory at a time. First all forwards in this order, then all backwards, from the last layer to the "
         "first. Gradients add up in the inner loop, and are reduced after it.",
         "For the forwards, in the loop over the micro-batches of a layer: `receive(src=(model.rank - shards) % "
         'model.RANKS)`, `forward` with `model.weights["whole"]`, `pass_to((model.rank + shards) % model.RANKS, '
-        'out)`, where `shards = model.axis_size("shard")`. For the backwards the other way round, and after that '
-        'loop: `grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")`, and '
+        'out)`, where `shards = model.axis_size("shard")`. For the backwards it is the other way round, and after '
+        'that loop: `grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")`, and '
         "`update` of your piece.",
     ],
 }
@@ -294,9 +294,10 @@ compare(
 #
 # In the forward pass there is room for the next weight beside this one, so it can be gathered meanwhile. The last
 # weight of the forward pass is the first of the backward pass, and stays. On the last stage a micro-batch can go back
-# as soon as it has come through the last layer, so that its output is never kept. The sum of one layer can be awaited
-# after the next. In the backward pass a second whole weight beside the first would be too much. But when the first
-# has been used, the next can come before the sum. That makes {{early.time}} ticks and {{early.memory}} elements.
+# as soon as it has come through the last layer, so that its output is never kept. A layer's sum can be awaited after
+# the next layer's backward. In the backward pass there is no room for a second whole weight. But once a weight has been
+# used, the next one can be gathered before the gradient is summed. That makes {{early.time}} ticks and {{early.memory}}
+# elements.
 
 # %% tags=["solution"]
 from lib import Weight, WeightGrad
@@ -404,8 +405,8 @@ draw(run(breadth_first_in_42_2, **machine, cost=prices))
 # have any size.
 #
 # Not everybody needs it. Where a GPU has room for its whole stage, the weights can stay for a step. torchtitan keeps
-# them when FSDP meets a pipeline. The optimizer of Megatron-LM shards states only, as in puzzle 9, and Megatron-FSDP,
-# its other way, shards weights and gradients, too.
+# them when FSDP meets a pipeline. Megatron-LM's optimizer shards only states, as in puzzle 9. Its Megatron-FSDP shards
+# weights and gradients, too.
 
 # %% [markdown]
 # ### On real GPUs

@@ -6,7 +6,7 @@
 #
 # ![1F1B with one layer on each rank](picture:whole_backwards)
 #
-# `backward` computes two gradients: that of the input and that of the weight. Now you can have them one by one. Each
+# `backward` computes two gradients: one of the input and one of the weight. Now you can have them one by one. Each
 # takes half of the time:
 #
 # ```python
@@ -47,15 +47,15 @@ PUZZLE = {
     "star_hint": "Which ranks wait for the first gradient, and for how long? How many weight halves "
     "could each rank put off, so that it has something to do while it waits at the end?",
     "hints": [
-        "In a backward, two gradients are computed. Who waits for the one of the input, and who for the one of the "
-        "weight?",
+        "A backward computes the gradient of the input and the gradient of the weight. Who waits for the first, and "
+        "who for the second?",
         "One forward, one backward as in puzzle 13, with `backward_input` in place of `backward`: pass its "
         "gradient on at once. The `backward_weight` of that micro-batch may come later, but until then an input "
         "and a gradient are kept in memory for it. If it comes right after, you are at {{at_once.time}} ticks. "
         "Where does a rank wait, and what could it do there?",
-        "At the start of the backward pass the first ranks wait for gradients from the last one. So the last rank is "
-        "to send them as soon as it can, and do its weight halves later. Let it do the weight half "
-        "of micro-batch `mb - 1` after the input half of micro-batch `mb`, and the one that is left at the end. For "
+        "At the start of the backward pass the first ranks wait for gradients from the last one. So the last rank "
+        "should send them as soon as it can, and do its weight halves later. Let it do the weight half of "
+        "micro-batch `mb - 1` after the input half of micro-batch `mb`, and the last weight half at the end. For "
         "the star, ask which other ranks have time at the end.",
     ],
 }
@@ -177,27 +177,28 @@ play(run(zero_bubble, ranks=4, layers=4, batches=8, cost=free_links))
 # star leaves a third of the bubble.
 #
 # The price is memory. The last rank keeps the inputs and gradients of {{kept(halves):word}} micro-batches in the
-# picture, and of {{kept(whole):word}} with whole backwards. For the bubble of the star it keeps {{kept(zb):word}}.
+# picture, and of {{kept(whole):word}} with whole backwards. In the schedule of the star it keeps {{kept(zb):word}}.
 #
 # ### How fast can it be?
 #
-# A rank computes for {{batches * (F + B + W) + cost.update:=}} ticks. The last rank cannot begin before three
-# forwards of others are done. So no schedule takes less than {{work + 3 * F}} ticks. That is the time of the star,
-# and the bound that the verdict names.
+# A rank computes for {{batches * (F + B + W) + cost.update:=}} ticks. The last rank cannot begin before three forwards
+# of others are done. So no schedule takes less than {{work + 3 * F}} ticks. That is the time of the star, and the bound
+# that the verdict shows.
 
 # %% [markdown] tags=["solution"]
 # ### As fast as can be, and as small
 #
 # In the solution only the last rank does its weight halves later, and only one micro-batch later. That is enough to
-# pass, with {{halves.time}} ticks in the memory of whole backwards. If every rank `r` is late by `r` micro-batches,
-# it is {{zb.time}} ticks, and no schedule takes less. If each rank is late by one micro-batch less, it is
-# {{less_late.time}} ticks in {{less_late.memory}} elements.
+# pass, with {{halves.time}} ticks in the memory of whole backwards. If every rank `r` does its weight halves `r`
+# micro-batches later, a step takes {{zb.time}} ticks, and no schedule takes less. If every rank but rank 0 does them
+# one micro-batch sooner, it takes {{less_late.time}} ticks and {{less_late.memory}} elements.
 #
-# In {{zb.time}} ticks nothing smaller is possible, either. Three input halves and rank 0's last work have to follow
-# the last input half of rank 3, so that has to be done by tick {{zb.time - 3 * B - W - cost.update}}. Rank 3 begins
-# at tick {{3 * F}}. Until then it has time for its eight forwards, its eight input halves, and {{early_halves}}
-# weight halves. So {{late_halves}} inputs and as many gradients are still in memory when the last gradient of an
-# input joins them. Beside the layer's weight, state and gradient, these are the {{zb.memory}} elements.
+# In {{zb.time}} ticks nothing smaller is possible, either. After the last input half of rank 3, the other ranks do
+# three more, and rank 0 a weight half and its update. So rank 3 must be done with its input halves by tick
+# {{zb.time - 3 * B - W - cost.update}}. It begins at tick {{3 * F}}. In between it has time for its eight forwards, its
+# eight input halves, and {{early_halves}} weight halves. So {{late_halves}} inputs and as many gradients are still in
+# memory when the last input gradient is made. With the layer's weight, state and gradient, these are the {{zb.memory}}
+# elements.
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -207,7 +208,7 @@ from lib import Run, WeightGrad
 
 
 async def one_by_one(model: Model, halves: bool, late: Callable[[Model], int]) -> Model:
-    """One forward, one backward; the weight's halves so many micro-batches later."""
+    """One forward, one backward; weight halves come ``late`` micro-batches later."""
     share = model.LAYERS // model.RANKS
     mine = range(model.rank * share, (model.rank + 1) * share)
     first, end = mine.start, mine.stop
@@ -342,8 +343,8 @@ compare(*map(at_no_price, (never_split, split_at_once, zero_bubble, zb_h1)))
 # ### On real GPUs
 #
 # Llama 3 70B on {{gpus}} GPUs: a stage is a node of {{node}} GPUs, and its {{model.layers // priced.layers:word}}
-# layers are one layer of this run. Everything is kept, and nothing computed again, so that the two halves of a
-# backward share its work.
+# layers are one layer of this run. Everything is kept, and nothing is computed again, so a backward is just its two
+# halves.
 #
 # ![What a step takes](picture:priced)
 #

@@ -16,10 +16,9 @@
 #
 # ![Partial sums before an all-reduce, and the sum after it](picture:sum_of_all)
 #
-# What the first two give, the output and the gradient of the input, are partial sums, as large as the whole. An input
-# is always whole: `model.forward`, `model.backward` and `model.loss` refuse a partial sum. The `layer` of an
-# all-reduce is the tensor's own: `forward(3, ...)` gives an activation of layer 4, and `backward(3, ...)` a gradient
-# of layer 2.
+# The output and the gradient of the input are then partial sums, as large as the full ones. An input is always whole:
+# `model.forward`, `model.backward` and `model.loss` refuse a partial sum. The `layer` of an all-reduce is the layer of
+# the tensor: `forward(3, ...)` gives an activation of layer 4, and `backward(3, ...)` a gradient of layer 2.
 
 # %%
 from drawing import beside_target, compare, draw, draw_primitive, play
@@ -45,15 +44,15 @@ PUZZLE = {
     "hints_for": {"slow": 3, "large": 2},
     "difficulty": "medium",
     "minutes": 30,
-    "star_hint": "While the sum of an output, or of a gradient, is on its way, nothing is computed. "
-    "Into which parts could the work of a layer be divided, so that the one is computed "
-    "while the sum of the other is on its way?",
+    "star_hint": "While the sum of an output, or of a gradient, is on its way, nothing is computed. Into which two "
+    "parts could you divide the work of a layer, so that one part is computed while the sum of the other is on its "
+    "way?",
     "hints": [
         "Start from plain training, puzzle 0. Every rank does all of it, with its own piece of each weight. What does "
         "a forward give then, and what does the next layer need?",
         "`out = model.forward(layer, inp, weight, partial=True)`, then `model.activations[layer + 1] = await "
         "model.allreduce(out, layer + 1)`. In the backward pass the gradient of the input is a partial sum, too. "
-        "The gradient of the weight is not: it is that of your piece, and goes into `update` as it is. Take "
+        "The gradient of the weight is not: it is the gradient of your piece, and goes into `update` as it is. Take "
         "activations and gradients out of their dictionaries once they are used, so that they take up no memory.",
         "The next backward waits for the all-reduce of the gradient, but an update does not. So start the all-reduce, "
         "`call = model.allreduce(grad, layer - 1)`, update the layer, and then "
@@ -169,7 +168,8 @@ from lib import Cost, Run
 
 
 async def in_pieces(model: Model, late: int) -> Model:
-    """Updates while gradients are added up: of the same layer, or of the one before it, with ``late=1``."""
+    """While the gradient of a layer's input is added up, that layer is updated, or with ``late=1`` the layer above
+    it."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(
             layer, model.rank, model.RANKS
@@ -236,7 +236,7 @@ draw(run(tensor_parallel_overlap, ranks=4, layers=8, batches=1))
 # ### A third axis
 #
 # Puzzle 8 divided the ranks by two axes: replicas, and shards within each of them. Here is the third. The mesh is
-# `(replica, shard, tensor)`, and rank by rank:
+# `(replica, shard, tensor)`, and this is what each rank does:
 #
 # - A weight is cut into pieces along `tensor`, and each of these into shards along `shard`. A rank gathers the shards
 #   of *its piece* before it computes, as in FSDP, and never more than the piece.
@@ -319,7 +319,7 @@ draw(three_axes, memory=False)
 #
 # ![What a step takes](picture:priced)
 #
-# Each rank computes the loss as a whole here. Megatron-LM divides it as well, by the words of the vocabulary.
+# Here each rank computes the whole loss. Megatron-LM divides it as well, by the words of the vocabulary.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, MEGATRON_22B, report

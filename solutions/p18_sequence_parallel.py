@@ -44,9 +44,8 @@ PUZZLE = {
     "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 40,
-    "star_hint": "A gather and a reduce-scatter stand between any two layers. Which of them could "
-    "begin before it is needed: under an update, or under the backward of the layer "
-    "above?",
+    "star_hint": "A gather and a reduce-scatter stand between any two layers. Which of them could begin before it "
+    "is needed: during an update, or during the backward of the layer above?",
     "hints": [
         "Start from tensor parallel, and take each all-reduce of the forward pass apart: a reduce-scatter after the "
         "layer, an all-gather before the next one. What do you have to keep in between?",
@@ -56,10 +55,10 @@ PUZZLE = {
         "store `inp`, which takes up four times the memory of a slice: gather it once more right before the "
         "backward. The first input comes whole, so cut it like the others: `model.activations[0] = "
         "model.get_activation([0]).shard(model.rank, model.RANKS)`.",
-        "First the sums: start one, update the layer meanwhile, and take it afterwards. "
-        "`model.allreduce` is both halves in one call. Then the gathers: start that of the input below before a "
-        "backward. A whole input takes the place of four slices, so do it where there is room, for the lowest "
-        "layers. And is the input of the last layer ever to be gathered twice?",
+        "First the sums: start one, update the layer meanwhile, and await the sum afterwards. `model.allreduce` is "
+        "both halves in one call. Then the gathers: before a backward, start to gather the input of the layer "
+        "below. A whole input takes the place of four slices, so do it where there is room, for the lowest layers. "
+        "And is the input of the last layer ever to be gathered twice?",
     ],
 }
 
@@ -122,9 +121,9 @@ grade(sequence_parallel)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants collectives that are on their way while a rank
-# computes, as in [puzzle 12](p12_prefetch.ipynb), where there is room for them. To watch your own run, with the line
-# that each rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Where memory has room, it wants collectives that are on
+# their way while a rank computes, as in [puzzle 12](p12_prefetch.ipynb). To watch your own run, with the line that each
+# rank is at:
 
 # %%
 play(run(sequence_parallel, ranks=4, layers=8, batches=1, cost=long_sequences))
@@ -167,8 +166,8 @@ from lib import Run
 
 
 async def sequence_parallel_overlapped(model: Model, ahead: float, late: int) -> Model:
-    """Inputs of the lowest layers, this share of all of them, are gathered during the backward above them; layers are
-    updated while gradients are added up, ``late`` layers later."""
+    """The inputs of the lowest layers (``ahead`` is their share) are gathered during the backward of the layer above;
+    layers are updated while gradients are added up, ``late`` layers later."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(
             layer, model.rank, model.RANKS
@@ -204,7 +203,7 @@ async def sequence_parallel_overlapped(model: Model, ahead: float, late: int) ->
         model.grad_weights[layer], model.grad_activations["partial"] = model.backward(
             layer, inp, grad_out, model.weights[layer], partial=True
         )
-        if early:  # it is there by now: taken before the sum is started, it gives back the slice that it came from
+        if early:  # before the sum starts: then the slice that was gathered is freed
             model.activations["whole"] = await early
         grad = model.grad_activations.pop("partial")
         call = model.allreduce(grad, layer - 1) if layer else None
@@ -317,9 +316,9 @@ draw(run(sequence_parallel_in_14_85, ranks=4, layers=8, batches=1, cost=long_seq
 # Megatron, too, gathers the input again in the backward pass, while the gradient of the input is computed. PyTorch
 # has `SequenceParallel` for `parallelize_module`.
 #
-# Take sequence length s, batch b, hidden size h, and matrices of attention that are not kept. Then a layer of a
-# Transformer leaves {{whole + divided}} sbh bytes behind. Tensor parallel makes that ({{whole}} + {{divided}}/t) sbh,
-# sequence parallel {{whole + divided}} sbh/t. With GPT-3's {{GPT_LAYERS}} layers and t = {{t}}, that is
+# Take sequence length s, batch b and hidden size h, and keep no matrices of attention. Then a layer of a Transformer
+# leaves {{whole + divided}} sbh bytes behind. Tensor parallel makes that ({{whole}} + {{divided}}/t) sbh, sequence
+# parallel {{whole + divided}} sbh/t. With GPT-3's {{GPT_LAYERS}} layers and t = {{t}}, that is
 # {{left(whole + divided / t):.0f}} GB and {{left((whole + divided) / t):.0f}} GB.
 #
 # The name is used for other things as well. *Context parallel* keeps slices of the sequence inside the layers, too,
@@ -332,8 +331,8 @@ draw(run(sequence_parallel_in_14_85, ranks=4, layers=8, batches=1, cost=long_seq
 # ![What a step takes](picture:priced)
 #
 # Norms and residuals are divided now, and so is what they leave behind. Megatron-LM took {{measured:.2f}} s for this
-# (arXiv 2205.05198, table 5). It divides the loss as well, which each rank computes as a whole here, and while it
-# gathers an input again for the backward pass it computes something else.
+# (arXiv 2205.05198, table 5). It also divides the loss, which here each rank computes in full. And it computes
+# something else while an input is gathered again for the backward pass.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, MEGATRON_22B, report

@@ -136,9 +136,9 @@ play(done.models[0])
 # %% [markdown]
 # ### How many buckets?
 #
-# With a call for each layer, at the top of this page, the network is busy from the second backward on, and more than
-# half of the time with hops. Here are two other answers, of rank 0. One call for all: no hop too many, but nothing is
-# hidden. Four buckets: in between.
+# With a call for each layer, at the top of this page, the network is busy from the second backward on, and spends more
+# than half of the time on hops. Here is rank 0 with two other answers. One call for all layers has the fewest hops, but
+# nothing is hidden. Four buckets are in between.
 #
 # ![One call at the end](picture:all_at_the_end)
 #
@@ -157,8 +157,8 @@ play(done.models[0])
 # and {{layers / k * cost.update}} for the updates of the last bucket. The other updates are made while the network
 # works. Near its lowest point such a sum changes little: three buckets or six are nearly as good.
 #
-# The formula has a latency in it, a speed and a size, so there is no best bucket for everybody. Here is the time of
-# your step on three networks, with the hops of ours in the middle:
+# The formula contains a latency, a speed and a size, so there is no best bucket for everybody. Here is the time of your
+# step on three networks; ours is the middle row:
 #
 # | buckets | {{of[0]}} | {{of[1]}} | {{of[2]}} | {{of[3]}} | {{of[4]}} | {{of[5]}} | {{of[6]}} | {{of[7]}} | √(L t/h) |
 # |---|---|---|---|---|---|---|---|---|---|
@@ -173,8 +173,8 @@ play(done.models[0])
 # ### The programs in the pictures
 #
 # The same program with buckets of other sizes: each takes the next size of a list, from the last layers to the first.
-# With `ahead`, a rank does not keep all sums for later. When so many calls are on their way, it waits for the oldest
-# and updates with it, in the middle of the backward pass.
+# With `ahead`, a rank does not keep all sums for later. When more than `ahead` calls are on their way, it waits for the
+# oldest and updates with it, in the middle of the backward pass.
 
 # %% tags=["solution"]
 from collections.abc import Sequence
@@ -185,7 +185,7 @@ from lib import Run
 
 
 async def buckets_of(model: Model, sizes: Sequence[int], ahead: int = 24) -> Model:
-    """Buckets of these sizes; whatever layers are left after them are one more."""
+    """Buckets of these sizes; all layers that are left over form one more."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
@@ -225,7 +225,7 @@ async def buckets_of(model: Model, sizes: Sequence[int], ahead: int = 24) -> Mod
 
 
 def with_buckets(sizes: Sequence[int], latency: float = 0.1) -> Run:
-    """A run at the puzzle's size, with buckets of these sizes and a hop that takes so long."""
+    """A run at the puzzle's size, with buckets of these sizes and this latency of a hop between nodes."""
     cost = RingCost(backward=2, latency_across=latency, bandwidth_across=245_760)
     fn = partial(buckets_of, sizes=sizes)
     return run(fn, ranks=16, layers=24, batches=16, node_size=8, cost=cost)
@@ -260,16 +260,16 @@ compare(
 # ### Faster: growing buckets
 #
 # The network begins when the first bucket is full, so the first one should be small. While its sum is on its way, the
-# GPU goes on. By the time the network is free, more layers have gathered than before: with each call the GPU gains
-# the time of the hops, {{h}} ticks, which are one and a half layers. So each bucket may be one and a half layers
+# GPU goes on. By the time the network is free, more gradients are waiting than before: with each call the GPU gets
+# ahead by the time of the hops, {{h}} ticks, or one and a half layers. So each bucket may be one and a half layers
 # larger than the one before, and the network never waits. With {{listed(growing)}} layers it begins after
 # {{growing[0] * t}} ticks, and pays for the hops of {{len(growing):word}} calls, {{len(growing) * h}} ticks. So it is
 # {{growing[0] * t + len(growing) * h}} behind instead of {{left}}: {{grows.time}} ticks.
 #
-# A last bucket of one layer leaves one update for the end, instead of those of eight: {{fastest.time}} ticks, with
+# If the last bucket has one layer, one update is left for the end instead of eight: {{fastest.time}} ticks, with
 # {{listed(buckets_in_94_5.keywords["sizes"])}} layers. And while the network is behind anyway, a rank can use the
 # gradients that are summed early. With `ahead` a step takes less memory, and with smaller buckets much less. Of all
-# that we have tried, nothing is as fast in less.
+# that we have tried, nothing as fast takes less memory.
 
 # %% tags=["solution"]
 buckets_growing = partial(buckets_of, sizes=(2, 3, 5, 6, 8))
@@ -306,9 +306,9 @@ draw(with_buckets([2, 3, 5, 6, 8]).models[0])
 #
 # Here buckets matter less than in the puzzle. One call for each layer takes {{each_ahead.seconds:.3f}} s if no rank
 # waits for it before the end, against {{priced.seconds:.3f}} s, and {{each_awaited.seconds:.3f}} s if each is awaited
-# at once. These layers are {{12 * GPT_2_XL.hidden**2 / MILLION:.0f}} times as large as those of the puzzle. So the
-# bytes of a sum take far longer than its hops, and a layer is a good bucket by itself. What counts is to overlap. Try
-# it with your puzzle 2: with `from lib import attempt`, `ddp = attempt("ddp")` takes it out of its notebook.
+# at once. These layers are {{12 * GPT_2_XL.hidden**2 / MILLION:.0f}} times as large as the puzzle's. So the bytes of a
+# sum take far longer than its hops, and a layer is a good bucket by itself. What counts is to overlap. Try it with your
+# puzzle 2: with `from lib import attempt`, `ddp = attempt("ddp")` takes it out of its notebook.
 
 # %% tags=["priced"]
 from lib.real import A100_40_P4D, GPT_2_XL, report

@@ -44,26 +44,27 @@ PUZZLE = {
     "While one of them works on the sum of a layer, what could the other one do for "
     "another layer, and what could be computed?",
     "hints": [
-        'A collective takes an axis, as in puzzle 8: `axis="shard"` are the ranks of your node, and `axis="replica"` '
-        "those at your place in all nodes. Which of them are fast? To sum in the node and then between nodes is right, "
-        "but all of the gradient then crosses the slow links. How little of it must a single rank send there?",
+        'A collective takes an axis, as in puzzle 8: `axis="shard"` joins the ranks of your node, and '
+        '`axis="replica"` those with the same place in each node. Which of them are fast? To sum in the node and '
+        "then between nodes is right, but all of the gradient then crosses the slow links. How little of it must a "
+        "single rank send there?",
         "Three calls take less time than one here, since little goes over the slow links: a reduce-scatter in "
         "the node, after which each rank has a quarter of the node's sum; an all-reduce of this quarter with the "
         "same quarter of the other nodes; and an all-gather in the node.",
         'After backward: `grad = await model.scatterreduce(grad, layer, axis="shard")`, `grad = await '
-        'model.allreduce(grad, layer, axis="replica")`, `grad = await model.allgather(grad, layer, '
-        'axis="shard")`. Take activations and gradients out of their dictionaries once they are used, so that '
-        "they take up no memory. For the star, start the first of these for a layer, compute the next backward, "
-        "and only then await it and start the second. And leave some updates for the end, when there is no "
-        "backward under which the last calls could go on.",
+        'model.allreduce(grad, layer, axis="replica")`, `grad = await model.allgather(grad, layer, axis="shard")`. '
+        "Take activations and gradients out of their dictionaries once they are used, so that they take up no "
+        "memory. For the star, start the first of these for a layer, compute the next backward, and only then await "
+        "it and start the second. And leave some updates for the end, when there is no backward left to hide the "
+        "last calls.",
     ],
 }
 
 # %% [markdown]
 # ## Your task
 #
-# Train with data parallel on 4 nodes of 4 ranks, a micro-batch on each. As in puzzle 8, `axis="shard"` is the ranks
-# of your node, and `axis="replica"` the ranks at your place in all nodes. Layers are those of puzzle 19: a forward
+# Train with data parallel on 4 nodes of 4 ranks, a micro-batch on each. As in puzzle 8, `axis="shard"` joins the ranks
+# of your node, and `axis="replica"` those with the same place in each node. Layers are those of puzzle 19: a forward
 # takes {{cost.forward}} tick, a backward {{cost.backward}}.
 #
 # | | a hop takes | elements in a tick |
@@ -149,11 +150,11 @@ play(done.models[0])
 # are four rings across at the same time, one for each place in the node. Each carries a quarter, over a card of its
 # own.
 #
-# **Half of this comes from the way our machine counts, so be careful with it.** Our one ring through all nodes uses
-# one card of each node. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each card*, and then
-# no card is idle. Your program is faster than that in its latency alone, and large sums hardly care about latency.
-# For the {{gpus}} GPUs of the first lines, with hops of {{far * MILLION:.0f}} µs between nodes, cards of
-# {{card / BILLION}} GB/s and links of {{inside / BILLION}} GB/s inside:
+# **Half of this comes from the way our machine counts, so be careful with it.** Our one ring through all nodes uses one
+# card of each node. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each card*, and then no
+# card is idle. Compared with that, your program only saves latency, and large sums hardly care about latency. For the
+# {{gpus}} GPUs of the first lines, with hops of {{far * MILLION:.0f}} µs between nodes, cards of {{card / BILLION}}
+# GB/s and links of {{inside / BILLION}} GB/s inside:
 #
 # | | {{small / MILLION}} MB | {{large / BILLION}} GB |
 # |---|---|---|
@@ -162,13 +163,14 @@ play(done.models[0])
 # | in the node, across, in the node | {{in_levels(small):.2f}} ms | {{in_levels(large):.1f}} ms |
 #
 # For {{large / BILLION}} GB the eight flat rings win. They use the links in the nodes and the cards at the same time,
-# while of your three calls each waits for the one before. For small sums, for many nodes, and where eight GPUs share
-# a card, the hierarchy wins.
+# while each of your three calls waits for the one before. For small sums, for many nodes, and where eight GPUs share a
+# card, the hierarchy wins.
 
 # %% [markdown] tags=["solution"]
 # ### The programs of the table
 #
-# Puzzle 2 on this machine, and the program between the two: it sums in the node and then sums everything across.
+# Puzzle 2 on this machine, and the program of the table's second row: it sums in the node, and then everything between
+# nodes.
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -304,19 +306,19 @@ draw(in_nodes(hierarchical_overlap).models[0])
 # %% [markdown] tags=["solution"]
 # ### The star: updates fill the gaps
 #
-# Computing alone takes {{computing}} ticks, since every rank updates all layers itself. What is left above that are
-# the three calls of the lowest layer, which have no backward to hide behind. But updates can wait, and a rank that
-# has some left does them meanwhile. What waits need not be large, either: until a layer is updated, a quarter of its
-# gradient is enough, and the gather is started just before. That takes {{filled.time}} ticks, with no wait at all,
-# and less memory: {{filled.memory}} elements.
+# Computing alone takes {{computing}} ticks, since every rank updates all layers itself. The program above takes longer,
+# since the last calls have no backward to hide behind. But updates can wait, and a rank that has some left does them
+# meanwhile. Nor does a layer that waits need much memory: until shortly before its update, when the gather is started,
+# a quarter of its gradient is enough. That takes {{filled.time}} ticks, with no wait at all, and less memory:
+# {{filled.memory}} elements.
 #
-# From layer 3 down there is an update after each backward. By its end the sum in the node is there, so the one across
-# runs under the next backward. Four updates are left for the end: one for each of the sums in the node, and two for
-# the one across.
+# From layer 3 down, an update follows each backward. When the update ends, the sum in the node is done, so the sum
+# between nodes can run during the next backward. Four updates are left to hide the calls of layer 0: one during each
+# call in the node, and two during the call between nodes.
 #
-# The second program below does with the memory of the answer, and takes {{tight.time}} ticks. At the top there is no
-# room for a gradient that is on its way beside the next one. So its sum in the node is awaited at once. So are the
-# last three, since the gathers need them.
+# The second program below needs no more memory than the first answer, and takes {{tight.time}} ticks. When the backward
+# pass begins, there is no room for two gradients, one on its way and the next. So the top layer's sum in the node is
+# awaited at once. So are the sums of the three lowest layers, since the gathers need them.
 
 
 # %% tags=["solution"]
@@ -377,7 +379,7 @@ async def hierarchical_in_28(model: Model) -> Model:
 
 
 async def hierarchical_in_29_02(model: Model) -> Model:
-    """In the memory of the answer above: the first sum in the node, and the last three, are awaited at once."""
+    """With no more memory than the first answer: the first sum in the node, and the last three, are awaited at once."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
@@ -436,12 +438,12 @@ draw(in_nodes(hierarchical_in_28).models[0])
 # %% [markdown]
 # ### Where real systems do this
 #
-# Horovod has these three steps, as `HOROVOD_HIERARCHICAL_ALLREDUCE`. NCCL decides by itself. For small sums it has
-# trees, since version 2.4, whose hops grow with the logarithm of the ranks, and for large ones its many rings. Where
-# the switch of a node can add (NVLS, on an H100), it does so for the part in the node, since version 2.18 with a tree
-# between the nodes. Hybrid sharding (puzzle 8) has the same three steps by its nature: a reduce-scatter in the node,
-# an all-reduce of each piece across, and an all-gather in the node, of weights instead of gradients. ZeRO++ (arXiv
-# 2306.10209) reduces its gradients in two levels, too.
+# Horovod has these three steps, as `HOROVOD_HIERARCHICAL_ALLREDUCE`. NCCL decides by itself. For small sums it uses
+# trees (since version 2.4), in which the number of hops grows with the logarithm of the ranks, and for large ones its
+# many rings. Where the switch of a node can add (NVLS, on an H100), NCCL lets it sum inside the node, and since version
+# 2.18 combines this with a tree between the nodes. Hybrid sharding (puzzle 8) has the same three steps by its nature: a
+# reduce-scatter in the node, an all-reduce of each piece across, and an all-gather in the node, of weights instead of
+# gradients. ZeRO++ (arXiv 2306.10209) reduces its gradients in two levels, too.
 #
 # ### On real GPUs
 #

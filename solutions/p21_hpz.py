@@ -7,8 +7,8 @@
 #
 # ![Puzzle 4's answer on four nodes, rank 0](picture:all_across)
 #
-# Rank 0 with puzzle 4's answer: three calls across for each layer, of {{across}} ticks each. A forward takes
-# {{cost.forward}}.
+# With puzzle 4's answer, rank 0 makes three calls between nodes for each layer, of {{across}} ticks each. A forward
+# takes {{cost.forward}}.
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -51,9 +51,9 @@ PUZZLE = {
         "second time, and what crosses the nodes takes most of the time. What would it have to keep instead, so "
         'that the four ranks of a node can put the weight together by themselves? `axis="shard"` are the ranks '
         "of your node.",
-        "After the gather across, each rank of a node keeps another quarter of the weight, beside its sixteenth of "
-        "all. The gather before backward is then one in the node. The gradient goes across to all ranks as in FSDP, since "
-        "their sixteenths of the states are updated.",
+        "After the gather across, each rank of a node keeps a different quarter of the weight, beside its own "
+        "sixteenth. The gather before backward is then one in the node. The gradient goes across to all ranks as in "
+        "FSDP, since their sixteenths of the states are updated.",
         'Forward: `model.weights["node", layer] = weight.shard(model.axis_index("shard"), '
         'model.axis_size("shard"))`. Backward: `await model.allgather(model.weights.pop(("node", layer)), layer, '
         'axis="shard")`. Take activations and gradients out of their dictionaries once they are used, so that '
@@ -70,8 +70,8 @@ PUZZLE = {
 #
 # - {{ideas}}
 # - `axis="shard"` joins the four ranks of a node; `axis="replica"` joins those with the same place in each node.
-# - A collective takes {{cost.collective_across}} ticks if it leaves a node, and {{cost.collective}} inside one. A
-#   shard costs as much as a whole weight: the four ranks of a node share one card.
+# - A collective takes {{cost.collective_across}} ticks if it leaves a node, and {{cost.collective}} inside one. Between
+#   nodes, shards take as long as whole weights: the four ranks of a node send theirs through one card.
 # - Other sizes are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
@@ -136,7 +136,7 @@ play(run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes).models[0])
 # %% [markdown]
 # ### What the second copy costs
 #
-# After its forward, the answer keeps a quarter of the weight on each rank of a node: together a second copy, which
+# After a layer's forward, each rank of a node keeps a quarter of its weight. Together these are a second copy, which
 # the backward gathers inside the node. Here is rank 0.
 #
 # ![hpZ](picture:copy_in_the_node)
@@ -272,14 +272,14 @@ compare(
 #
 # The card has {{2 * layers}} trips of {{across}} ticks to make, {{2 * layers * across}} ticks in all, and a rank
 # computes for {{computing}}. So start to gather the next layer before you compute this one, and start the sum of a
-# layer before the backward of the next. The gathers in the node need care. All collectives of a rank wait in one
-# line, and one that is started behind a sum comes {{across}} ticks later. So start each of them before the sum of the
+# layer before the backward of the next. The gathers in the node need care. All collectives of a rank wait in one line,
+# and a gather that is started after a sum comes {{across}} ticks later. So start each of them before the sum of the
 # layer above. The last layer is not dropped at all between forward and backward. That makes {{star_s.time}} ticks.
 #
-# What is on its way takes memory, and memory is fullest where forward ends and backward begins. So the copy for the
+# What is on its way takes memory, and memory is highest where forward ends and backward begins. So the copy for the
 # node is cut out after the forward, not before: {{star_s.memory}} elements. Overlapped only in the lower half of the
 # layers, where there is room, it takes {{roomy.time}} ticks and {{roomy.memory}} elements, fewer than the first
-# program. The functions with their ticks in their names are in between.
+# program. Between these two are the functions with their ticks in their names.
 #
 # FSDP can overlap, too: {{ahead.time}} ticks, which is still more than the first program took. With
 # {{three * layers - 1}} trips of {{across}} ticks it cannot take less than {{(three * layers - 1) * across}}. No
@@ -353,7 +353,7 @@ async def hpz_where_there_is_room(model: Model) -> Model:
 
 
 async def hpz_less_overlapped(model: Model, forwards: int, backwards: int) -> Model:
-    """In between: all but so many forwards have a gather beside them, all but so many backwards a sum."""
+    """No gather runs beside ``forwards`` of the forwards, and no sum beside ``backwards`` of the backwards."""
     ahead, beside = model.LAYERS - forwards, model.LAYERS - backwards
     return await overlapped(model, in_node=True, ahead=ahead, beside=beside)
 
@@ -376,8 +376,8 @@ draw(with_one_card(hpz_overlapped).models[0])
 #
 # hpZ, *hierarchical partitioning*, is one of the three parts of ZeRO++ (arXiv 2306.10209). In DeepSpeed you set
 # `zero_hpz_partition_size` to the number of GPUs in a node. The other two parts send fewer bits: weights go in 8 bits
-# instead of 16 bits, and gradients in 4 bits. ZeRO-3 makes {{three}} trips with 16 bits each. hpZ takes one away, and
-# of the other two one becomes a half and one a quarter. Altogether ZeRO++ sends
+# instead of 16 bits, and gradients in 4 bits. ZeRO-3 makes {{three}} trips with 16 bits each. hpZ saves one of them.
+# With fewer bits, one of the other two is half as large, and one a quarter. Altogether ZeRO++ sends
 # {{Fraction(weight_bits + gradient_bits, three * bits):word}} of what ZeRO-3 sends between nodes.
 #
 # In PyTorch it is an argument of FSDP2: `fully_shard(module, reshard_after_forward=8)`. After forward, a weight is

@@ -42,9 +42,8 @@ PUZZLE = {
     "ideas": ["one_micro_batch", "only_updated_weights", "updates_on_hosts"],
     "difficulty": "hard",
     "minutes": 40,
-    "star_hint": "The host updates one layer after the other, and most of that comes after the device "
-    "is done. Which gradient could be complete sooner, if the last micro-batch's came "
-    "first, or if layers took turns? And what is beside all the weights when memory is "
+    "star_hint": "The host updates one layer after the other, mostly when the device is done. In which order of the "
+    "work would the first gradients be complete sooner? And what is in memory besides the weights when memory is "
     "highest?",
     "hints": [
         "Two programs in one function: `if model.is_host:` begins the host's. Write the device's as in puzzle 1, but "
@@ -152,8 +151,8 @@ play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
 # after another goes down, is updated and comes back. The device waits for {{plain.time - busy}} ticks. It also keeps
 # all gradients, which are as large as the weights: {{WEIGHT * gb}} GB more on a card of {{room}}.
 #
-# In the next program gradients leave as they are made. The host adds up those of both micro-batches. It begins to
-# update while the device is still in its last backward pass.
+# In the next program gradients leave as they are made. The host adds up the gradients of both micro-batches. It begins
+# to update while the device is still in its last backward pass.
 #
 # ![Overlapped](picture:as_they_are_made)
 #
@@ -182,8 +181,8 @@ play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
 # | layer by layer | {{row(layer_wise)}} |
 #
 # If an update takes up to {{cost.backward}} ticks, the backward of one micro-batch, the order makes no difference. Up
-# to {{batches * cost.backward}}, the backward of both, layer by layer hides all updates but the last. If it takes
-# more, the device waits for the host in any order.
+# to {{batches * cost.backward}}, the backward of both, the order "layer by layer" hides all updates but the last. If it
+# takes more, the device waits for the host in any order.
 
 # %% [markdown]
 # ### Where the prices come from
@@ -198,13 +197,13 @@ play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
 # {{WEIGHT}} of a new weight, {{moved}} in all. The processor's memory has two channels and brings {{slow}} GB a
 # second, so that takes {{adam:.1f}} s. One after the other, all this takes **{{together:.1f}} s**.
 #
-# There are {{deep}} layers. A layer takes {{1000 * tick:.0f}} ms forward for {{tokens // 2}} tokens: this is a tick.
-# A transfer of {{1000 * WEIGHT * gb / deep}} MB takes {{1000 * down / deep:.0f}} ms, and an update
+# There are {{deep}} layers. A layer takes {{1000 * tick:.0f}} ms forward for {{tokens // 2}} tokens: this is a tick. A
+# transfer of {{1000 * WEIGHT * gb / deep}} MB takes {{1000 * down / deep:.0f}} ms, and an update
 # {{1000 * adam / deep:.0f}} ms, or {{adam / deep / tick:.1f}} ticks. The input of a layer, {{tokens // 2}} tokens of
 # {{hidden}} numbers, is {{Fraction(1, round(gb * BILLION / deep / (tokens // 2 * hidden))):word}} of its weight. The
-# target's memory is {{Fraction(target.memory, layers * cost.weight_elements) - 1:word}} more than the weights take,
-# as {{room}} GB are {{Fraction(room, 2 * gb) - 1:word}} more than {{WEIGHT * gb}}. On a real machine the host's own
-# copy of the weights has 32 bits, and is counted among the states.
+# weights take {{Fraction(layers * cost.weight_elements, target.memory):word}} of the target's memory, just as
+# {{WEIGHT * gb}} GB are {{Fraction(2 * gb, room):word}} of {{room}} GB. On a real machine the host's own copy of the
+# weights has 32 bits, and is counted among the states.
 
 # %% [markdown] tags=["solution"]
 # ### The programs of the pictures
@@ -495,9 +494,8 @@ draw(run(offload_weights_too, ranks=1, hosts=1, layers=6, batches=2, cost=prices
 #
 # ![What a step takes](picture:priced)
 #
-# The host works until the end, and the device waits for it, as when gradients leave as they are made. So a good part
-# of the {{together - computing:.0f}} seconds is not hidden. Layer by layer the same step takes
-# {{in_order.seconds:.2f}} s.
+# Here, too, the host works until the end, and the device waits for it. So a good part of the
+# {{together - computing:.0f}} seconds is not hidden. Layer by layer the same step takes {{in_order.seconds:.2f}} s.
 #
 # These prices leave one thing out: to add two gradients costs the host nothing. It would have to read both and write
 # their sum, {{priced.batches - 1:word}} times for all layers, which takes about

@@ -12,7 +12,7 @@
 #
 # ```python
 # adapter, opt_state = model.load_adapter(layer)  # the weight has no state of its own
-# out = model.forward(layer, inp, weight, adapter=adapter)  # both complete
+# out = model.forward(layer, inp, weight, adapter=adapter)  # both whole
 # of_adapter, of_inp = model.backward(layer, inp, grad, weight, adapter=adapter)  # half as long as before
 # ```
 
@@ -51,10 +51,10 @@ PUZZLE = {
         "adapter. All ranks have the whole adapter, as in data parallel, so the gradients are summed by an "
         "all-reduce. Take activations and gradients out of their dictionaries once they are used, so that they "
         "take up no memory.",
-        "In the forward pass, gather the next weight while a layer is computed. In the backward pass that would take "
-        "one more weight in memory where it is highest. But there is something to do while a weight is on its way: "
-        "the update of a layer can wait for as long as you like. Start the gather first and the all-reduce after it, "
-        "since the gather is what the next backward waits for.",
+        "In the forward pass, gather the next weight while a layer is computed. In the backward pass that would put "
+        "one more weight into memory just when memory is highest. But there is something to do while a weight is on "
+        "its way: the update of a layer can wait for as long as you like. Start the gather first and the all-reduce "
+        "after it, since the gather is what the next backward waits for.",
     ],
 }
 
@@ -128,8 +128,8 @@ play(run(lora, ranks=4, layers=6, batches=4, train="adapters"))
 #
 # ![Adapters](picture:adapters_only)
 #
-# A forward takes as long as before, and a backward half as long: the gradient of the weight was the other half. At
-# the peak, {{parts[0]:%}} of the memory are activations and the gradient of one, whose size does not depend on what
+# A forward takes as long as before, and a backward half as long: the gradient of the weight was the other half. At the
+# peak, {{parts[0]:%}} of the memory is activations and the gradient of one of them, whose sizes do not depend on what
 # is trained. Frozen weights are {{parts[1]:%}}, and adapters with their states the other {{parts[2]:%}}. What would
 # each idea of the course still save?
 #
@@ -146,9 +146,9 @@ play(run(lora, ranks=4, layers=6, batches=4, train="adapters"))
 # - A backward in two halves (puzzle 16): there is no second half.
 #
 # Nobody updates the frozen weights, so they need not be precise. With 4 bits instead of 16 bits a weight takes a
-# quarter of its memory, and a gather carries a quarter. That is *QLoRA*. Try it with your function: `run(lora,
-# ranks=4, layers=6, batches=4, train="adapters", cost=Cost(weight_elements=HIDDEN**2 // 4))` takes {{small.memory}}
-# elements. Then {{small_parts[0]:%}} of the peak are activations and the gradient of one.
+# quarter of its memory, and a gather carries a quarter. That is *QLoRA*. Try it with your function: `run(lora, ranks=4,
+# layers=6, batches=4, train="adapters", cost=Cost(weight_elements=HIDDEN**2 // 4))` takes {{small.memory}} elements.
+# Then {{small_parts[0]:%}} of the peak is activations and the gradient of one of them.
 
 # %% [markdown] tags=["solution"]
 # ### The program in which all weights are trained
@@ -202,24 +202,24 @@ compare(
 )
 
 # %% [markdown] tags=["solution"]
-# ### Faster: a gather under an update
+# ### Faster: gather while you update
 #
 # A backward takes {{cost.backward / 2:word}} a tick now, and a gather and an all-reduce together take
 # {{2 * cost.collective}}. So the links are busy longer than the rank, and a prefetch alone does not hide them. But an
 # update takes half a tick, too, and nothing waits for it. So a layer's update can be made whenever a weight is on its
-# way. Then every gather but the first of each pass runs under something else: {{computing}} ticks of computing and 2
-# gathers are {{overlap.time}} ticks, in the memory of the plain program.
+# way. Then every gather but the first of each pass is hidden: {{computing}} ticks of computing and 2 gathers are
+# {{overlap.time}} ticks, with no more memory than the plain program.
 #
 # With `early`, the second weight of the backward pass is gathered while the first backward runs, where memory is
-# highest. That takes {{early.time}} ticks, and one more whole weight. Or the rank keeps the inputs of some layers
-# only, and makes the rest again, as in puzzle 11. With every third, it takes {{third.time}} ticks and
+# highest. That takes {{early.time}} ticks, and one more whole weight. Or the rank keeps the inputs of some layers only,
+# and makes the rest again, as in puzzle 11. With every third input kept, it takes {{third.time}} ticks and
 # {{third.memory}} elements. A plan, made before, says in which order layers are computed.
 
 
 # %% tags=["solution"]
 async def by_plan(model: Model, every: int, early: bool = False) -> Model:
-    """The inputs of every so many layers are kept, and the others are made again; the gather of the next weight runs
-    under a forward or an update, and with ``early`` once under a backward."""
+    """The input of every ``every``-th layer is kept, and the others are made again; the next weight is gathered during
+    a forward or an update, and with ``early`` once during a backward."""
     for layer in range(model.LAYERS):
         model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)
         model.weights["adapter", layer], model.opt_states[layer] = model.load_adapter(layer)
@@ -283,17 +283,17 @@ async def by_plan(model: Model, every: int, early: bool = False) -> Model:
 
 
 async def lora_overlap(model: Model) -> Model:
-    """Gathers run under forwards and under updates."""
+    """Gathers run during forwards and updates."""
     return await by_plan(model, every=model.LAYERS)
 
 
 async def lora_early(model: Model) -> Model:
-    """And one gather more, under the first backward."""
+    """One more gather runs during the first backward."""
     return await by_plan(model, every=model.LAYERS, early=True)
 
 
 async def lora_checkpointed(model: Model) -> Model:
-    """Of the inputs of layers only every third is kept."""
+    """Only every third layer's input is kept."""
     return await by_plan(model, every=3)
 
 
@@ -304,11 +304,11 @@ draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
 #
 # LoRA is by Hu et al. (arXiv 2106.09685): of the {{GPT / BILLION}} billion parameters of GPT-3 they trained one in
 # {{tenth}}. Hugging Face's PEFT and NeMo do it with many models, and so did torchtune, whose development stopped in
-# July 2025. The {{beside / MILLION:.0f}} million above are those of Llama 7B with rank {{rank}} beside all seven
-# matrices of each layer. NeMo (version 24.12, in 8 bits) reports for Llama 2 7B on H100 {{with_lora}} tokens a second
-# on each GPU with LoRA and {{without}} without: {{with_lora / without:.2f}} times as many. If a forward and each half
-# of a backward take the same time, LoRA does two parts of three, which would make it
-# {{3 / (cost.forward + cost.backward)}} times as fast.
+# July 2025. The {{beside / MILLION:.0f}} million above are for Llama 7B with rank {{rank}} beside all seven matrices of
+# each layer. NeMo (version 24.12, in 8 bits) reports for Llama 2 7B on H100 {{with_lora}} tokens a second on each GPU
+# with LoRA and {{without}} without: {{with_lora / without:.2f}} times as many. If a forward and each half of a backward
+# take the same time, LoRA does two parts of three, which would make it {{3 / (cost.forward + cost.backward)}} times as
+# fast.
 #
 # QLoRA (arXiv 2305.14314) brought the memory to fine-tune {{large / BILLION}} billion parameters from more than
 # {{STATE * large / BILLION}} GB to less than {{one_gpu}} GB, which is one GPU. Weights in 4 bits take

@@ -2,13 +2,13 @@
 # # Puzzle 24: Compose
 #
 # You have {{ranks * node}} A100, in {{ranks}} nodes of {{node:word}}, for GPT-3 with its {{GPT / BILLION}} billion
-# parameters. Data parallel does not fit. FSDP fits, and waits for the network. A pipeline of {{ranks}} stages has too
-# many for {{GPT_LAYERS}} layers. What do you put together?
+# parameters. Data parallel does not fit. FSDP fits, and waits for the network. {{GPT_LAYERS}} layers do not make
+# {{ranks}} equal stages. What do you put together?
 #
 # ![FSDP, one micro-batch after the other, rank 0](picture:only_fsdp)
 #
 # Rank 0 with FSDP. **A rank is a node** here: its GPUs share each layer (puzzles 17 and 18), and what they send each
-# other is in the price of a layer. Time is in seconds, and memory is that of one GPU, in bytes.
+# other is in the price of a layer. Time is in seconds, and memory is one GPU's, in bytes.
 #
 # You decide what the three axes of the mesh are for. Some ways:
 #
@@ -61,11 +61,11 @@ PUZZLE = {
         "node as they are. What does not fit in memory are whole optimizer states: each replica needs only a "
         "part of them (puzzle 9).",
         'Take puzzle 14\'s answer. `replica, replicas = model.axis_index("x"), model.axis_size("x")`, and `stages = '
-        "model.RANKS // replicas` instead of `model.RANKS`. Keep `state.shard(replica, replicas)`, and at the end, for each "
-        'layer: `scatterreduce(..., axis="x")`, `update` with `model.weights[layer].shard(replica, replicas)`, and '
-        '`allgather(..., axis="x")`. For the star: four stages, a reduce-scatter after each round (puzzle 10), and the '
-        "updates of a layer while others still go backward. Its replicas lie on `x` and `y`: scatter the sum over "
-        "one of them, and what is left over the other (puzzle 20).",
+        "model.RANKS // replicas` instead of `model.RANKS`. Keep `state.shard(replica, replicas)`, and at the end, "
+        'for each layer: `scatterreduce(..., axis="x")`, `update` with `model.weights[layer].shard(replica, '
+        'replicas)`, and `allgather(..., axis="x")`. For the star: four stages, a reduce-scatter after each round '
+        "(puzzle 10), and the updates of a layer while others still go backward. Its replicas lie on `x` and `y`: "
+        "scatter the sum over one of them, and your piece of it over the other (puzzle 20).",
     ],
 }
 
@@ -78,7 +78,7 @@ PUZZLE = {
 # - {{ideas}}
 # - One kind of parallelism is not enough: FSDP over all ranks is refused.
 # - A collective goes over one axis, over several (`axis=("x", "y")`), or over all ranks.
-# - Time and memory count in two digits, which is how exact the prices are.
+# - Time and memory are rounded to two digits, since the prices are no more exact.
 # - Other meshes are tried, too.
 #
 # Target: **{{target.time}}** seconds, peak memory **{{target.memory / BILLION}} GB**. A run takes some seconds of
@@ -191,16 +191,16 @@ print(report(run(compose, cost=prices, **nodes)))
 #
 # ![FSDP, and pipelines of sixteen stages, of eight thin ones and of four](picture:four_ways)
 #
-# The ranks compute for {{computing:.1f}} seconds, so there is not much left to win. But look at what each way asks
-# for. FSDP is the fastest if there are enough tokens to hide its links behind, and then these tokens take all memory.
-# With half of them at a time it fits, and its links hold it up. A pipeline hardly needs links, and pays with its
-# bubble: with m micro-batches in each pipeline, p stages and v thin pieces of each, the bubble is (p - 1)/(v m) of
-# the time. Sharded states cost nothing at all, since a reduce-scatter and an all-gather are an all-reduce. And tensor
-# parallelism makes everything eight times smaller, as long as it stays in the node.
+# The ranks compute for {{computing:.1f}} seconds, so there is not much left to win. But look at what each way asks for.
+# FSDP is the fastest if there are enough tokens to hide its communication, but then these tokens take all memory. With
+# half of the tokens at a time it fits, but then it has to wait for its links. A pipeline hardly needs links, and pays
+# with its bubble: with m micro-batches in each pipeline, p stages and v thin pieces of each, the bubble is (p - 1)/(v
+# m) of the time. Sharded states cost nothing at all, since a reduce-scatter and an all-gather are an all-reduce. And
+# tensor parallelism makes everything eight times smaller, as long as it stays in the node.
 #
-# All replicas do the same. With `run(compose, represent="x", cost=prices, **nodes)` only four of the eight are run,
-# and they stand for all. The others run your function without a machine, and have to make the same calls. So what all
-# of them do is proved, also where there are many more. `grade` runs all {{ranks}} ranks.
+# All replicas do the same. With `run(compose, represent="x", cost=prices, **nodes)` only four of the eight are
+# simulated, and they stand for all. For the others your function is run just to compare its calls, which have to be the
+# same. So it is proved what all of them do, however many there are. `grade` runs all {{ranks}} ranks.
 #
 # ### Where the prices come from
 #
@@ -225,10 +225,10 @@ print(report(run(compose, cost=prices, **nodes)))
 #
 # Four stages instead of eight have half the bubble, and twice the weights and gradients. These fit if the sum of the
 # gradients is in pieces, too. After each round of a layer its gradient goes into a reduce-scatter over `x`, and is
-# added to the rank's own eighth. When the last sum of a layer is there, a reduce-scatter over `y` makes a half of
-# that. The layer is updated and gathered while the layers below still go backward, so that only the lowest one is
-# left for the end. The sends are not awaited before the end. A stage is ahead by one forward for each stage after it,
-# as in 1F1B, and by one more, which is enough to hide such short messages. That makes {{best.time:.1f}} seconds,
+# added to the rank's own eighth. When the last sum of a layer is there, a reduce-scatter over `y` leaves the rank half
+# of its eighth. The layer is updated and gathered while the layers below still go backward, so that only the lowest one
+# is left for the end. The sends are not awaited before the end. A stage is ahead by one forward for each stage after
+# it, as in 1F1B, and by one more, which is enough to hide such short messages. That makes {{best.time:.1f}} seconds,
 # which count as {{best.time:.0f}}, and {{best.memory / BILLION:.0f}} GB.
 
 # %% tags=["solution"]
@@ -243,9 +243,9 @@ async def laid_out(
     model: Model, axes: str, pieces: bool, each_round: bool, lead: int = 2, more: int = 0
 ) -> Model:
     """Thin stages, and replicas on some axes: ``"x"``, ``"xy"`` or ``"yz"``. With optimizer states in ``pieces``, or
-    whole; gradients are summed over the replicas after each round, or at the end. A stage is ahead by ``lead``
-    forwards for each stage after it: 2 as in puzzle 14, or 1, which keeps less and has no room for late messages. All
-    stages but the last are ahead by so many ``more``."""
+    whole; gradients are summed over the replicas after each round, or at the end. A stage is ahead by ``lead`` forwards
+    for each stage after it: 2 as in puzzle 14, or 1, which keeps less and has no room for late messages. All stages but
+    the last are ahead by another ``more`` forwards."""
     replica, replicas = 0, 1
     for axis in axes:
         replica = replica * model.axis_size(axis) + model.axis_index(axis)
@@ -386,7 +386,7 @@ async def whole_states(model: Model) -> Model:
 
 
 async def sharded(model: Model, at_once: int, ahead: bool) -> Model:
-    """FSDP over all nodes; so many micro-batches of a rank go through the layers together."""
+    """FSDP over all nodes; ``at_once`` micro-batches of a rank go through the layers together."""
     top = model.LAYERS - 1
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(

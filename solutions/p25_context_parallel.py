@@ -5,8 +5,8 @@
 # the inputs of its {{layers}} layers alone take {{left / BILLION:.0f}} GB, and a GPU has {{CARD}}. Can each rank keep
 # a slice of the sequence from the first layer to the last?
 #
-# Almost everything in a layer treats each token by itself. Only in *attention* do tokens look at others: the *query*
-# of a token looks at the *keys* and *values* of itself and of the tokens before it. So a layer comes in steps,
+# Almost everything in a layer treats each token by itself. Only in *attention* do tokens look at others: the *query* of
+# a token looks at the *keys* and *values* of itself and of the tokens before it. So a layer is done in steps, which are
 # methods of `model`:
 #
 # ![One layer of a whole sequence, forward and back](picture:in_six_steps)
@@ -17,11 +17,11 @@
 # | `attend(layer, att, kv)` | {{cost.attend}} | `att`, with what these keys add |
 # | `rest(layer, inp, weight, att)` | {{cost.rest}} | the layer's output |
 # | `backward_rest(layer, inp, grad, weight, att)` | {{cost.backward_rest}} | `att_grad`: the gradient of the queries |
-# | `backward_attend(layer, att_grad, kv)` | {{cost.backward_attend}} | `att_grad`, updated; `kv_grad`, as far as these queries give it |
+# | `backward_attend(layer, att_grad, kv)` | {{cost.backward_attend}} | `att_grad`, updated; `kv_grad`, the part from these queries |
 # | `backward_project(layer, inp, grad, weight, att_grad, kv_grad)` | {{cost.backward_project}} | gradients of weight and input |
 #
-# All of them take slices as well: `inp.shard(i, n)` is slice `i` of `n`. Queries attend to each slice of the keys
-# once, in any order, and keys that they do not see cost nothing.
+# All of them take slices as well: `inp.shard(i, n)` is slice `i` of `n`. Queries attend to each slice of the keys once,
+# in any order. Keys of later tokens cost nothing.
 
 # %%
 from drawing import beside_target, compare, draw, draw_attention, play
@@ -58,9 +58,9 @@ PUZZLE = {
     "hints_for": {"slow": 3, "large": 2},
     "difficulty": "hard",
     "minutes": 60,
-    "star_hint": "Which rank works all the time, and which one waits for it at every gather? Each rank could have two "
-    "slices, and its share of the blocks of the triangle. And which gathers could begin before "
-    "they are needed?",
+    "star_hint": "Which rank works all the time, and which one waits for it at every gather? Each rank could have "
+    "two slices: which two, so that all ranks have the same work? And which gathers could begin before they are "
+    "needed?",
     "hints": [
         "Start from data parallel, in which every rank has all weights and all gradients are summed. Here the "
         "ranks share one micro-batch: each takes its slice of the input, and computes every layer of that. "
@@ -173,8 +173,8 @@ play(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
 # more to do than the others.
 #
 # Keys and values are gathered twice, forward and back. A program that keeps what was gathered for the forward takes
-# {{kept.time}} ticks, and {{kept.memory}} elements, more than the target. The gather is so cheap because of the
-# model: {{group:word}} heads of queries share one head of keys and values. In puzzle 26, each has its own.
+# {{kept.time}} ticks, and {{kept.memory}} elements, more than the target. The gather is so cheap because in this model
+# {{group:word}} *heads* (parts) of the queries share one head of keys and values. In puzzle 26 each has its own.
 #
 # ### Why not in order
 #
@@ -182,9 +182,9 @@ play(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
 # sees. The last rank has (2n - 1)/n² of them, and the first 1/n²: {{last_share:word}} and {{first_share:word}} for
 # four ranks. At each gather the first waits for the last.
 #
-# Instead cut it into 2n slices, and give each rank one from the front and one from the back: slice r and slice
-# 2n - 1 - r. What the one sees less, the other sees more, so all ranks have the same work. This order is called
-# *zigzag*. `inp.shard(i, 2 * n).combine(inp.shard(j, 2 * n))` makes one tensor of two slices. The same program takes
+# Instead cut it into 2n slices, and give each rank one from the front and one from the back: slice r and slice 2n - 1 -
+# r. What one slice sees less, the other sees more, so all ranks have the same work. This order is called *zigzag*.
+# `inp.shard(i, 2 * n).combine(inp.shard(j, 2 * n))` makes one tensor of two slices. The same program takes
 # {{zigzag.time}} ticks in it instead of {{ours.time}}.
 #
 # ![Who attends to what, in order and in zigzag](picture:both_orders)
@@ -193,16 +193,16 @@ play(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
 # ### Faster: zigzag, and gathered ahead
 #
 # In zigzag all ranks are equally fast, and what is left is waiting. While the gradient of one layer's keys and values
-# is on its way, the keys and values of the layer below can be gathered, and the layer above updated, whose sum has
-# come. That takes {{ahead.time}} ticks and {{ahead.memory}} elements. What was gathered for the forward of the last
+# is on its way, a rank can gather the keys and values of the layer below, and update the layer above, since its sum has
+# arrived. That takes {{ahead.time}} ticks and {{ahead.memory}} elements. What was gathered for the forward of the last
 # layer is kept, since its backward is next.
 #
-# Queries, keys and values can all be made again from the input of the layer. `project` comes once more, early enough
-# to hide the gather behind the layer above, and then `attend`. `inputs_kept` keeps them for as many layers as you
-# say. Each layer less costs {{again.time - more.time}} ticks and saves {{more.memory - again.memory}} elements. With
-# one beside the last it takes {{again.time}} ticks and {{again.memory}} elements, far fewer than the star. If gathers
-# and sums come one after the other near the top, as its letters and numbers say, {{least.memory}} elements are
-# enough, for {{least.time}} ticks.
+# Queries, keys and values can all be made again from the input of the layer. `project` comes once more, early enough to
+# hide the gather behind the layer above, and then `attend`. `inputs_kept` keeps all three for the last layer, and for
+# as many layers below it as you say. One layer fewer costs {{again.time - more.time}} ticks and saves
+# {{more.memory - again.memory}} elements. With one layer below the last it takes {{again.time}} ticks and
+# {{again.memory}} elements, far fewer than the star. With none, and with gathers and sums one after the other near the
+# top (its arguments `gathers` and `waits`), {{least.memory}} elements are enough, for {{least.time}} ticks.
 
 # %% tags=["solution"]
 from collections.abc import Sequence
@@ -311,12 +311,13 @@ plain_zigzag = partial(sliced, order="zigzag", keep=False)
 
 
 async def inputs_kept(model: Model, layers: int, gathers: str = "k", waits: int = 0) -> Model:
-    """In zigzag; of a layer only its input is kept, but for so many ``layers`` below the last one. What is not there is
-    projected and attended to again before its backward.
+    """In zigzag. Only the input of a layer is kept, except in the last layer and in ``layers`` layers below it. What is
+    not kept is computed again before the backward.
 
-    ``gathers`` says when the keys and values of the layer below are gathered, layer by layer from the top: while the
-    gradient of keys is on its way (``k``), after the layer's last backward (``a``), or behind the sum of the gradient of
-    its weight (``s``); the last letter is for all others. The first ``waits`` of these sums are awaited at once."""
+    ``gathers`` says, by a letter for each layer from the top, when the keys and values of the layer below are gathered:
+    while the gradient of keys is on its way (``k``), after the layer's last backward (``a``), or after the sum of its
+    weight's gradient is called (``s``). The last letter is for all other layers. The first ``waits`` of these sums are
+    awaited at once."""
     acts, grads, sums, on_its_way = model.activations, model.grad_activations, {}, {}
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
@@ -401,8 +402,8 @@ context_parallel_in_38_065 = partial(inputs_kept, layers=0, gathers="ssak", wait
 
 
 async def zigzag_with_sums_behind(model: Model) -> Model:
-    """For R11, in its memory: a gradient of keys and values is waited for at once, and the sum of a weight's gradient is
-    called behind the next one of these."""
+    """For R11 of the repairs, in its memory: each gradient of keys and values is awaited at once, and the sum of a
+    weight's gradient is called only after the next layer's."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
@@ -489,18 +490,18 @@ draw(run(zigzag_and_ahead, ranks=4, layers=8, batches=1, cost=long_context))
 # ### Context and other axes
 #
 # With a mesh, replicas and context are two axes. Only the ranks along `context` meet for keys and values. For the
-# gradients of weights the two axes are one: another micro-batch or another slice is another part of the same sum. So
-# a collective takes several axes, too: `axis=("replica", "context")`. In practice FSDP shards over both, so that no
-# weight is there twice, however long the context. (Our real prices, below, do not: there each rank of a context holds
-# its own copy.)
+# gradients of weights the two axes are like one: each micro-batch and each slice adds its part to the same sum. So a
+# collective takes several axes, too: `axis=("replica", "context")`. In practice FSDP shards over both, so that no
+# weight is there twice, however long the context. (The run at real prices, below, does not: there each rank of a
+# context holds its own copy.)
 
 # %% [markdown] tags=["solution"]
 # ### Three axes at once
 #
-# Here tensor parallel is the third axis. Even layers are computed in slices. Odd ones are divided as in puzzle 17:
-# each rank computes with its shard of the weight. Both are divided along context and tensor at once. Every weight and
-# every state is sharded over all ranks: of an odd layer the shards go along `("context", "tensor")`, and each of them
-# is cut once more along `replica`. The axes may have any lengths, in any order. Try other meshes.
+# Here tensor parallel is the third axis. Even layers are computed in slices. Odd ones are divided as in puzzle 17: each
+# rank computes with its shard of the weight. Both are divided along context and tensor at once. Every weight and every
+# state is sharded over all ranks. The shards of an odd layer go along `("context", "tensor")`, and each of them is cut
+# once more along `replica`. The axes may have any lengths, in any order. Try other meshes.
 
 # %% tags=["solution"]
 Axes = str | Sequence[str]  # one name, or several
@@ -526,7 +527,7 @@ async def forward_of_slices(model: Model, layer: int, shards: Axes, context: Axe
 
 
 async def backward_of_slices(model: Model, layer: int, shards: Axes, context: Axes) -> Any:
-    """Go back through a layer in three steps. Return the gradient of the weight, as far as these slices give it."""
+    """Go back through a layer in three steps. Return the gradient of the weight, the part from these slices."""
     acts, grads = model.activations, model.grad_activations
     model.weights["whole"] = await model.allgather(model.weights[layer], layer, axis=shards)
     acts["all"] = await model.allgather(acts.pop(("kv", layer)), layer, axis=context)
@@ -614,12 +615,13 @@ draw(three_axes, memory=False)
 # %% [markdown]
 # ### Where real systems do this
 #
-# Llama 3 405B was trained on such sequences with {{ways}} ways of context parallel. Its mesh of {{gpus}} GPUs had
-# {{tensor}} of tensor parallel, {{ways}} of context, {{stages}} stages and {{replicas}} replicas (arXiv 2407.21783).
-# It gathers keys and values, as you did, and cuts the sequence into twice as many slices as ranks, in zigzag. The
-# paper gives two reasons for the gather. Masks of all kinds are easy, such as one between documents. And with
-# {{kv_heads}} heads of keys for {{heads}} of queries there is little to gather. The work of attention grows with the
-# square of the sequence, and a gather only with its length: so with long sequences, the gather hardly counts.
+# Llama 3 405B was trained on such sequences with {{ways}}-way context parallelism. Its mesh of {{gpus}} GPUs was
+# {{tensor}} (tensor) x {{ways}} (context) x {{stages}} (stages) x {{replicas}} (replicas), by arXiv 2407.21783. It
+# gathers keys and values, as you did, and cuts the sequence into twice as many slices as ranks, in zigzag. The paper
+# gives two reasons for the gather. Any *mask*, which says what a token may look at, is easy, such as one between
+# documents. And with {{kv_heads}} heads of keys for {{heads}} of queries there is little to gather. The work of
+# attention grows with the square of the sequence, and a gather only with its length: so with long sequences, the gather
+# hardly counts.
 #
 # Megatron-LM has `--context-parallel-size`, and PyTorch `context_parallel` in
 # `torch.distributed.tensor.experimental`, with the gather or a ring.
@@ -627,7 +629,7 @@ draw(three_axes, memory=False)
 # %% [markdown]
 # ### On real GPUs
 #
-# A stage of that model, with as many ways of context, and {{tensor}} GPUs to a rank.
+# This is a stage of that model on {{ways}} ranks, each of {{tensor}} GPUs.
 #
 # ![What a step takes](picture:priced)
 #

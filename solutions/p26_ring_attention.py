@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Puzzle 26: Ring attention
 #
-# In puzzle 25 a few heads of keys and values served all queries. Here every head of queries has its own, so they are
-# {{more:word}} times as large, and puzzle 25's answer puts all of them on every rank. But queries attend to the keys
-# of one slice after the other. Does anyone ever need all of them at once?
+# In puzzle 25 a few heads of keys and values served all queries. Here every head of queries has its own keys and
+# values, so these are {{more:word}} times as large, and puzzle 25's answer puts all of them on every rank. But queries
+# attend to the keys of one slice after the other. Does anyone ever need all of them at once?
 #
 # ![Puzzle 25's answer on two layers, at the prices of this puzzle](picture:gathers)
 #
@@ -13,7 +13,7 @@
 # There is no new operation. `pass_to` and `receive` carry keys, values and their gradients as they carry anything:
 #
 # ```python
-# # before: kv_grad, what the queries of this rank add to the gradient of a slice; theirs, of the same slice
+# # before: `kv_grad` is what this rank's queries add to a slice's gradient, `theirs` what other ranks' queries add
 # kv_grad = kv_grad + theirs
 # # after: what both add
 # ```
@@ -48,7 +48,7 @@ PUZZLE = {
     "hints_for": {"slow": 3, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
-    "star_hint": "While a block is computed, the keys of the next one come. Could the gradient of the last "
+    "star_hint": "While a block is computed, the keys of the next one come. Could the gradient of the previous "
     "block's keys come meanwhile, too? And what could be computed while the last gradient comes home?",
     "hints": [
         "Start from puzzle 25, in zigzag. In place of the gather there are as many steps as ranks. In each, let your "
@@ -56,9 +56,9 @@ PUZZLE = {
         "In the backward pass, what must travel together with the keys?",
         "Keep in memory only the keys of your own slice and those that have come last. Forward, in each of "
         "`model.RANKS` steps: `send = model.pass_to(after, acts['kv'])`, then `att = model.attend(layer, att, "
-        "acts['kv'])`, then `acts['kv'] = await model.receive(before)` and `await send`. The last step is the "
-        "attend alone. Backward the same, and after each step the sum of `kv_grad` so far goes on, too: the last "
-        "hop brings it home.",
+        "acts['kv'])`, then `acts['kv'] = await model.receive(before)` and `await send`. The last step only "
+        "attends. Do the same backward, and after each step pass on the sum of `kv_grad` so far, too: the last hop "
+        "brings it home.",
         "Pass the keys on before you attend to them: then they travel while everyone computes. Start the sum of a weight's "
         "gradient and update later. And in which order have you cut the sequence? In order, some rank has a full block in "
         "every step, and others wait for it with nothing to do. For the star, receive the gradient of keys that comes "
@@ -186,26 +186,26 @@ play(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
 # ranks, puzzle 25 has two gathers and a reduce-scatter for each layer: `3 (n - 1)/n S` for each rank. The ring has
 # n - 1 hops forward; backward it has n - 1 of the keys and n of their gradient: `(3n - 2)/n S`.
 #
-# Hiding has an end. With twice the ranks a step has a quarter of the work, and a hop half the size. At the prices of
-# puzzle 25, with {{many}} ranks, such a ring takes {{ring_of_many.time:.1f}} ticks, and a gather that is made ahead
-# of time {{gather_of_many.time:.1f}}.
+# With more ranks, less can be hidden. With twice the ranks a step has a quarter of the work, and a hop half the size.
+# At the prices of puzzle 25, with {{many}} ranks, such a ring takes {{ring_of_many.time:.1f}} ticks, and a gather that
+# is made ahead of time {{gather_of_many.time:.1f}}.
 #
 # How much would a gather hold in a real model? In Llama 3 405B {{group}} heads of queries share one head of keys and
-# values. If each of its {{heads}} heads had its own, those of one layer would take {{gathered / BILLION:.1f}} GB for
-# {{tokens}} tokens (arXiv 2407.21783 has the sizes). With {{tensor}} ways of tensor parallel each GPU would gather
+# values. If each of its {{heads}} heads had its own, all of one layer would take {{gathered / BILLION:.1f}} GB for
+# {{tokens}} tokens (arXiv 2407.21783 has the sizes). With {{tensor}}-way tensor parallelism each GPU would gather
 # {{gathered / tensor / BILLION:.1f}} GB, twice for each layer of its stage.
 #
 # ### Ulysses
 #
-# There is a third way. Heads of attention do not see each other. So before `attend`, an all-to-all turns slices of
-# the sequence with all heads into the whole sequence with a share of the heads, and after it another one turns them
-# back. DeepSpeed-Ulysses does this (arXiv 2309.14509). Each rank then has the whole sequence, so zigzag is not
-# needed, and it sends about 1/n of what a gather does. But there can be no more ranks than heads of keys and values,
-# {{kv_heads}} in Llama 3, unless these are copied.
+# There is a third way. Heads of attention do not see each other. So before `attend`, an *all-to-all*, in which each
+# rank sends a part to each other rank, turns slices of the sequence with all heads into the whole sequence with a share
+# of the heads. After `attend` another one turns them back. DeepSpeed-Ulysses does this (arXiv 2309.14509). Each rank
+# then has the whole sequence, so zigzag is not needed, and it sends about 1/n of what a gather does. But there can be
+# no more ranks than heads of keys and values, {{kv_heads}} in Llama 3, unless these are copied.
 #
-# `alltoall` does both: from slices it makes heads, and from heads each rank's own slices. (This puzzle does not allow
-# it.) Here is one layer forward, with {{turns_forward:word}} all-to-alls: one for the queries, one for the keys and
-# values, and one that brings home what the queries have attended to.
+# `alltoall` works both ways: it turns slices into heads, and heads back into each rank's own slices. (This puzzle does
+# not allow it.) Here is one layer forward, with {{turns_forward:word}} all-to-alls: one for the queries, one for the
+# keys and values, and one that brings home what the queries have attended to.
 
 
 # %%
@@ -235,15 +235,14 @@ draw_attention(by_heads)
 # {{gathering.time}}.
 
 # %% [markdown] tags=["solution"]
-# ### Faster: the gradient's hop behind the next block
+# ### Faster: hide the gradient's hop behind the next block
 #
-# In the program above every rank waits for the gradient after each block. But the gradient that comes with the keys
-# is needed only after the next block is computed, when there is something to add to it. So pass it on, compute the
-# next block, and only then await it. When the last one comes home, there is an update to make. And call `receive`
-# before you attend. Memory is measured where an operation begins, and then none begins while the gradient that has
-# just been made and the one that has come are both there, waiting to be added. That takes {{fast.time}} ticks and
-# {{fast.memory}} elements. With {{ours.ranks}} ranks, every hop is behind a block: {{bound}} ticks of computing are
-# left, the last sum and a hop.
+# In the program above every rank waits for the gradient after each block. But the gradient that comes with the keys is
+# needed only after the next block is computed, when there is something to add to it. So pass it on, compute the next
+# block, and only then await it. When the last one comes home, there is an update to make. And call `receive` before you
+# attend. Memory is measured when an operation begins. In this order none begins while two gradients, one just made and
+# one just received, wait to be added. That takes {{fast.time}} ticks and {{fast.memory}} elements. With {{ours.ranks}}
+# ranks, every hop is hidden by a block. What is left is {{bound}} ticks of computing, the last sum and a hop.
 #
 # As in puzzle 25, queries, keys and values can be made again from the input of a layer. Here that takes another trip
 # around the ring. If that is done for all layers but the last, it takes {{small.time}} ticks and {{small.memory}}
@@ -258,8 +257,8 @@ from solutions.p25_context_parallel import context_parallel
 
 
 async def hops_hidden(model: Model, again: float, in_order: bool = False) -> Model:
-    """Each hop is behind a block: that of the keys behind this one, that of their gradient behind the next one. Of the
-    lowest layers, this share of all, only the input is kept. ``in_order``: not in zigzag."""
+    """Each hop is hidden by a block: the hop of the keys by this block, the hop of their gradient by the next. Of the
+    lowest layers (``again`` is their share) only the input is kept. ``in_order``: not in zigzag."""
     acts, grads = model.activations, model.grad_activations
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)

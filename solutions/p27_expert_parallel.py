@@ -13,9 +13,9 @@
 #
 # | call | what goes in | what comes out |
 # |---|---|---|
-# | `await alltoall(inp, layer)` | whole micro-batches | `Tokens`: those of all ranks' micro-batches that go to experts of this rank |
-# | `expert(layer, tokens, weight)` | these, and the experts | what the experts make of them |
-# | `await alltoall(out, layer + 1)` | that | this rank's own micro-batches, whole again |
+# | `await alltoall(inp, layer)` | whole micro-batches | `Tokens`: all ranks' tokens for the experts of this rank |
+# | `expert(layer, tokens, weight)` | these tokens, and the experts | what the experts make of them |
+# | `await alltoall(out, layer + 1)` | what `expert` gave | this rank's own micro-batches, whole again |
 # | `backward_expert(layer, tokens, grad, weight)` | `grad`: sent out like the tokens | gradients of the experts and of the tokens |
 #
 # An all-to-all ends for all at the same time, and an expert with more tokens takes longer. So **everyone waits for
@@ -55,21 +55,21 @@ PUZZLE = {
         "`tokens = await model.alltoall(model.activations.pop(layer), layer)`, then `out = model.expert(layer, tokens, model.weights[layer])`, then `model.activations[layer + 1] = "
         "await model.alltoall(out, layer + 1)`. Store the tokens for the backward pass. Backwards it is the same way: the gradient goes out by `alltoall(grad, layer)` and home "
         "by `alltoall(grad, layer - 1)`. Only dense layers need `allreduce`.",
-        "A link does one thing after the other. Start the sum of a dense layer only after the all-to-all of the tokens that "
-        "everyone waits for, and await it later. While tokens travel, update a layer whose gradient is complete: "
-        "that of the experts you have just left. Then its gradient is gone, too, before memory is at its peak.",
+        "A link does one thing after the other. Start the sum of a dense layer only after the all-to-all of the "
+        "tokens that everyone waits for, and await it later. While tokens travel, update a layer whose gradient is "
+        "complete: the experts you have just left. Then its gradient is gone, too, before memory is at its peak.",
     ],
 }
 
 # %% [markdown]
 # ## Your task
 #
-# Train {{ours.layers}} layers on {{ours.ranks}} ranks, with a micro-batch each. Every rank begins and ends with all
-# of each dense layer, and with shard `r` of `RANKS` of each layer with experts, weight and optimizer state.
+# Train {{ours.layers}} layers on {{ours.ranks}} ranks, with a micro-batch each. Every rank begins and ends with weights
+# and optimizer states: all of each dense layer, and shard `r` of `RANKS` of each layer with experts.
 #
 # - {{ideas}}
 # - Of every {{loads_in_all}} tokens, {{hottest_load}} go to the busiest expert, and one to each of the two idlest. In
-#   each layer with experts another one is the busiest.
+#   each layer with experts a different expert is the busiest.
 # - A token goes to {{chosen:word}} experts, so its numbers travel twice.
 # - Other sizes are tried, too. There, too, each dense layer is followed by one with experts.
 #
@@ -151,8 +151,8 @@ play(run(expert_parallel, ranks=4, layers=8, batches=4, experts=8, cost=uneven))
 # ### Who waits for whom
 #
 # Here are two layers forward, the first dense and the second with experts, and which tokens go where. A small part of
-# the layer, which we leave out, has decided that, and how much each expert counts. On the way home, what several
-# experts have made of a token is added up, weighted.
+# the layer, which we leave out, has decided where they go, and how much each expert counts. On the way home, what
+# several experts have made of a token is added up, weighted.
 
 
 # %%
@@ -180,22 +180,22 @@ draw_tokens(there)
 # f + 2a forward and b + h b + 2a backward. If the tokens were shared out evenly, h would be 1, and the same program
 # would take {{even.time}} ticks instead of {{ours.time}}.
 #
-# FSDP gathers the experts, and sends their gradients back in pieces: {{fsdp.time}} ticks and {{fsdp.memory}}
-# elements. The traffic tells why. Tokens cross the links four times, out and home, forward and backward: as many
-# numbers as the micro-batches have, times the experts that a token goes to. All experts of a layer cross them three
-# times, whatever the number of tokens: gathered forward, gathered backward, and reduced once. But a gather waits for
-# no busy expert. Where a gather and an all-to-all cost the same, whatever their sizes, it is faster:
-# {{flat_fsdp.time}} ticks against {{flat.time}}.
+# FSDP gathers the experts, and sends their gradients back in pieces: {{fsdp.time}} ticks and {{fsdp.memory}} elements.
+# The traffic tells why. Tokens cross the links four times, out and home, forward and backward. Each time that is the
+# size of the micro-batches, times the number of experts that a token goes to. All experts of a layer cross them three
+# times, whatever the number of tokens: gathered forward, gathered backward, and reduced once. But a gather waits for no
+# busy expert. Where a gather and an all-to-all cost the same, whatever their sizes, it is faster: {{flat_fsdp.time}}
+# ticks against {{flat.time}}.
 #
 # ### All-to-all in two levels
 #
 # Between nodes links are slow. In one all-to-all over two nodes, all wait for the slow links, even what stays in the
-# node. So let tokens go out along one axis of a mesh, and then along the other. First they go, inside the node, to
-# the GPU that has the same place as that of their experts. This GPU sends on what belongs to the other node. So only
+# node. So let tokens go out along one axis of a mesh, and then along the other. First they go, inside the node, to the
+# GPU that has the same place as the GPU of their experts. This GPU sends on what belongs to the other node. So only
 # that crosses the slow links.
 #
-# The experts are then numbered along the node first: a rank has piece `gpu * boxes + box`. Home they go in any order,
-# here the other way round.
+# The experts are then numbered GPU by GPU: a rank has piece `gpu * boxes + box`, where a box is a node. Tokens go home
+# along the two axes in either order, here in reverse.
 
 
 # %%
@@ -241,9 +241,9 @@ compare(one_level, two_levels, titles=["one level", "two levels"])
 # elements: each gradient of the experts is gone before the next one comes.
 #
 # How much faster could it be? Each rank brings one micro-batch, so every all-to-all carries all of them, and in every
-# layer all wait for the busiest rank. Take one forward or backward of a dense layer, an all-to-all, the busiest
-# rank's experts and an all-to-all home, one after the other, for all layers and back. Add the last update and a
-# message before it. That is {{bound}} ticks, the bound that the verdict tells; no schedule takes less.
+# layer all wait for the busiest rank. Add up, forward and backward, each dense layer, and for each layer with experts
+# an all-to-all, the busiest rank's experts and an all-to-all home. Add the last update and a message before it. That is
+# {{bound}} ticks, the bound that the verdict shows; no schedule takes less.
 
 
 # %% tags=["solution"]
@@ -341,9 +341,9 @@ draw(run(tokens_before_sums, ranks=4, layers=8, batches=4, experts=8, cost=uneve
 # ### Where real systems do this
 #
 # GShard (arXiv 2006.16668) and Switch Transformer (arXiv 2101.03961) brought experts to every other layer of a
-# Transformer, and tokens to them by all-to-all. Megatron-LM has `--expert-model-parallel-size`, DeepSpeed `ep_size`.
-# In Mixtral 8x7B (arXiv 2401.04088) all layers have experts. In DeepSeek-V3 all but the first {{without:word}} have
-# them, with {{ways}} ways of expert parallel over {{nodes_deepseek:word}} nodes. To gather its experts as FSDP does,
+# Transformer, and tokens to them by all-to-all. Megatron-LM has `--expert-model-parallel-size`, DeepSpeed `ep_size`. In
+# Mixtral 8x7B (arXiv 2401.04088) all layers have experts. In DeepSeek-V3 all but the first {{without:word}} have them,
+# with {{ways}}-way expert parallelism over {{nodes_deepseek:word}} nodes. To gather its experts as FSDP does,
 # {{of_a_layer / BILLION:.1f}} GB for each of {{with_experts}} layers, would take {{gathering:.0f}} s over the fastest
 # links that these GPUs have. A whole step of its training took {{step:.0f}} s.
 #
@@ -354,7 +354,7 @@ draw(run(tokens_before_sums, ranks=4, layers=8, batches=4, experts=8, cost=uneve
 # | experts of a layer, and how many of them a token goes to | {{experts_mixtral}}, {{chosen_mixtral}} | {{experts_deepseek}}, {{chosen_deepseek}} |
 # | all experts, three times | {{3 * mixtral_layer / BILLION:.1f}} GB | {{3 * of_a_layer / BILLION:.1f}} GB |
 # | tokens, four times, to each of their experts | {{tokens_mixtral / BILLION:.2f}} GB | {{tokens_deepseek / BILLION:.2f}} GB |
-# | with so many tokens on a GPU, both are equal | {{equal_mixtral}} | {{equal_deepseek}} |
+# | tokens on a GPU at which both are equal | {{equal_mixtral}} | {{equal_deepseek}} |
 #
 # (The shared expert of DeepSeek-V3 is on every GPU, like a dense layer, so it is not counted.) The last line depends
 # on no link. It grows with the number of experts and their width, and falls with how many a token goes to. Few GPUs

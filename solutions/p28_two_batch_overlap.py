@@ -32,8 +32,8 @@ PUZZLE = {
     "hints_for": {"slow": 1, "large": 3},
     "difficulty": "hard",
     "minutes": 45,
-    "star_hint": "Look at the end of your schedule: which updates and sums are left there, that could have been made while "
-    "some rank waited for the hottest one?",
+    "star_hint": "Look at the end of your schedule: which of the updates and sums there could have been made while "
+    "some rank waited for the busiest one?",
     "hints": [
         "Each rank has two micro-batches, and they need nothing of each other. While the tokens of one travel, a "
         "rank need not wait: what could be computed for the other? Between any two layers here there is an "
@@ -135,12 +135,12 @@ play(run(two_batch_overlap, ranks=4, layers=8, batches=8, experts=8, cost=far))
 # ### What it costs
 #
 # Both micro-batches can also go through every layer together. With the order of puzzle 27's star that takes
-# {{together.time}} ticks, since nobody computes while tokens travel. By turns, while the tokens of one travel and the
-# other is computed, it is {{ours.time}}. If both all-to-alls of a layer take no longer than it takes to compute one
-# micro-batch, they cost nothing at all, however slow the links. What is left is the work of the busiest rank in every
-# layer, an all-to-all at both ends, and the last updates.
+# {{together.time}} ticks, since nobody computes while tokens travel. If they take turns, so that one is computed while
+# the tokens of the other travel, it takes {{ours.time}}. If both all-to-alls of a layer take no longer than it takes to
+# compute one micro-batch, they cost nothing at all, however slow the links. What is left is the work of the busiest
+# rank in every layer, an all-to-all at both ends, and the last updates.
 #
-# No schedule takes less than {{bound}} ticks, the bound that the verdict tells. One rank has that much work: it
+# No schedule takes less than {{bound}} ticks, the bound that the verdict shows. One rank has that much work: it
 # computes its experts for the tokens of all micro-batches, and the dense layers for its own, and it updates both. The
 # rest of the time goes into waiting, since in every layer another rank may be the busiest one.
 #
@@ -232,8 +232,8 @@ draw(run(updates_while_tokens_travel, ranks=4, layers=8, batches=8, experts=8, c
 # cuts both into pieces that fit beside each other. Puzzle 30 is about it. For serving, where there is no backward,
 # DeepSeek takes two micro-batches by turns, as you did. Megatron-LM has `--overlap-moe-expert-parallel-comm`.
 #
-# How much is at stake? The experts of DeepSeek-V3 are on {{nodes_deepseek:word}} nodes, and for {{ratio:word}} second
-# of computing tokens travel for {{ratio:word}}. Its pre-training took {{hours / MILLION:.2f}} million GPU hours
+# How much is at stake? The experts of DeepSeek-V3 are on {{nodes_deepseek:word}} nodes, and for each second of
+# computing, tokens travel for {{ratio:word}} second. Its pre-training took {{hours / MILLION:.2f}} million GPU hours
 # ({{in_all / MILLION:.2f}} million in all). Had the GPUs waited, it would have been about
 # {{hours * (1 + ratio) / MILLION:.1f}} million.
 #
@@ -243,7 +243,7 @@ draw(run(updates_while_tokens_travel, ranks=4, layers=8, batches=8, experts=8, c
 # %% [markdown]
 # ### On real GPUs
 #
-# Four layers of DeepSeek-V3 on eight nodes, with {{ways}} ways of expert parallel as in its report: four of its
+# Four layers of DeepSeek-V3 on eight nodes, with {{ways}}-way expert parallelism as in its report: four of its
 # {{experts_deepseek}} experts are on every GPU.
 #
 # ![What a step takes](picture:priced)

@@ -14,8 +14,8 @@
 # | input from | rank `r - 1` | rank `r + 1` |
 # | output to | rank `r + 1` | rank `r - 1` |
 #
-# Gradients go back the same way. At the turn, the last rank has both stages, and sends nothing. So a neighbor sends
-# activations of one stage and gradients of the other:
+# Gradients go back the same way. At the turn of the V the last rank has both stages, and nothing is sent. So a
+# neighbor sends activations of one stage and gradients of the other:
 #
 # - `receive(src=r)` brings the messages of `r` in the order in which they were sent.
 # - `isinstance(tensor, Activation)` tells their kind; `tensor.layer` and `tensor.batches` say whose it is.
@@ -58,23 +58,23 @@ PUZZLE = {
         "it under what it is. A rank begins with `2 * (model.RANKS - model.rank) - 1` forwards of its lower "
         "stage, and no more, since it keeps their inputs in memory; then it takes turns.",
         "In this order no rank waits long. First come `2 * (model.RANKS - model.rank) - 1` forwards of the lower "
-        "stage, then `model.rank` times a forward of the upper stage and one of the lower. Then `model.RANKS - "
-        "model.rank` times a forward of the upper stage and its backward, both halves. So the first backward of "
-        "each rank comes after `2 * model.RANKS` forwards, if there are so many micro-batches. From then on all "
-        "four in turn: forward and backward of the lower stage, forward and backward of the upper one. When "
-        "forwards run out, the lower stage's backwards and the upper one's in turn, and at last what is left of "
-        "the lower one's. For the star, leave the upper stage's weight halves of that last turn to the very end.",
+        "stage. Then, `model.rank` times: a forward of the upper stage and one of the lower. Then, `model.RANKS - "
+        "model.rank` times: a forward of the upper stage and its backward, both halves. So the first backward of "
+        "each rank comes after `2 * model.RANKS` forwards, if there are enough micro-batches. From then on all four "
+        "in turn: forward and backward of the lower stage, forward and backward of the upper one. When no forwards "
+        "are left, do backwards of the lower and the upper stage in turn, and at last the lower stage's remaining "
+        "backwards. For the star, leave the upper stage's weight halves of those last turns to the very end.",
     ],
 }
 
 # %% [markdown]
 # ## Your task
 #
-# Train in a V. A rank begins and ends with weights and optimizer states of its stages.
+# Train with the stages of the table above. A rank begins and ends with weights and optimizer states of its stages.
 #
 # - {{ideas}}
 # - `backward_input` and `backward_weight` are allowed: {{F}} tick each, like a forward. Messages take none.
-# - Other sizes: layers are a multiple of twice the ranks, micro-batches of the ranks.
+# - Other sizes: layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
@@ -204,34 +204,34 @@ play(run(zbv, ranks=4, layers=8, batches=8, cost=even_thirds))
 # ![1F1B with one thick stage a rank, and the V](picture:beside_1f1b)
 #
 # 1F1B takes {{line.time}} ticks, and the V {{v.time}}. In the V, too, the first micro-batch needs {{(ranks - 1) * F}}
-# ticks to come down to the last rank, half as many as before, because the stages are half as thick. But there it is
-# in the middle of the model, and goes on at once, up the ranks. On rank 0 it is done. That rank makes the loss, and
-# begins its backward without a wait. Gradients go down the ranks and up again in the same way. So ranks hardly wait
-# for gradients. With the star only the start is left: (p - 1)F for p ranks, with an F that is half of what it was.
-# That is {{star.time - work - updates}} ticks of {{star.time}}.
+# ticks to come down to the last rank, half as many as before, because the stages are half as thick. But there it is in
+# the middle of the model, and goes on at once, up the ranks. On rank 0 it is done. That rank makes the loss, and begins
+# its backward without a wait. Gradients go down the ranks and up again in the same way. So ranks hardly wait for
+# gradients. With the star, the only bubble is at the start: (p - 1)F for p ranks, where F is the forward of a stage,
+# half as long as before. That is {{star.time - work - updates}} ticks of {{star.time}}.
 #
-# Puzzle 16's star has a bubble of (p - 1)(F + B - W), where B and W are the halves of a backward. With its thick
-# stages that is {{zb.time - work - updates}} ticks, and {{zb.time}} in all. Its memory is uneven, too. At its
-# fullest, rank 0 keeps {{kept(zb, 0)}} activations and gradients, and the last rank, whose weight halves come late,
-# keeps {{kept(zb, 3)}}. In the V rank 0 keeps {{kept(v, 0)}} at most, the last rank {{kept(v, most_kept)}}, and no
-# rank keeps more. On rank 0 a micro-batch is in the lower stage for long, and in the upper one for a moment. On the
-# last rank it is in both for about as long.
+# Puzzle 16's star has a bubble of (p - 1)(F + B - W), where B and W are the halves of a backward. With its thick stages
+# that is {{zb.time - work - updates}} ticks, and {{zb.time}} in all. Its memory is uneven, too. Rank 0 keeps
+# {{kept(zb, 0)}} activations and gradients at most, and the last rank, whose weight halves come late, keeps
+# {{kept(zb, 3)}}. In the V rank 0 keeps {{kept(v, 0)}} at most, the last rank {{kept(v, most_kept)}}, and no rank keeps
+# more. On rank 0 a micro-batch is in the lower stage for long, and in the upper one for a moment. On the last rank it
+# is in both for about as long.
 #
 # The price is twice as many messages, which do cost something on real links.
 
 # %% [markdown] tags=["solution"]
 # ### Without a bubble at the end
 #
-# The program above does each weight half at once, and takes {{v.time}} ticks. At its end ranks wait for gradients:
-# the last ones go down the V and up, and on each rank a weight half, for which nobody waits, comes first. If the
-# upper stage's weight halves of those micro-batches come last, the gradients need not wait for them. That is
-# {{late.time}} ticks in {{late.memory}} elements. A rank computes for {{work + updates}} ticks, and the last rank
-# cannot begin before others have done three forwards: {{work + updates}} + {{(ranks - 1) * F}} = {{late.time}}. So no
-# schedule is faster whose ranks update their layers themselves.
+# The program above does each weight half at once, and takes {{v.time}} ticks. At its end ranks wait for gradients. The
+# last gradients go down the V and up, and each rank first does a weight half, for which nobody waits. If the upper
+# stage's weight halves of those micro-batches come last, the gradients need not wait for them. That is {{late.time}}
+# ticks in {{late.memory}} elements. A rank computes for {{work + updates}} ticks, and the last rank cannot begin before
+# others have done three forwards: {{work + updates}} + {{(ranks - 1) * F}} = {{late.time}}. So no schedule whose ranks
+# update their own layers is faster.
 #
 # `zbv_in_55` has no turns. In each tick a rank does what is ready, a backward before a forward, and the upper stage
-# before the lower one. Fewer messages wait to be received, and most ranks are fullest before they have gradients of
-# the lower stage's weights. That is {{small.memory}} elements, in {{small.time}} ticks.
+# before the lower one. Fewer messages wait to be received, and on most ranks memory is highest before there are
+# gradients of the lower stage's weights. That is {{small.memory}} elements, in {{small.time}} ticks.
 
 # %% tags=["solution"]
 from collections import Counter
@@ -250,7 +250,7 @@ Piece = tuple[str, str]  # what is done, and of the "lower" stage or the "upper"
 
 
 def by_turns(model: Model, late: str) -> list[Piece]:
-    """In turns. ``late``: of which stages the last weight halves come at the very end, "", "upper", or "both"."""
+    """In turns. ``late``: the stages whose last weight halves come at the very end, "", "upper", or "both"."""
     ranks, rank = model.RANKS, model.rank
     ahead, in_turn = ranks - rank, max(model.BATCHES, 2 * ranks - 1) - ranks
     down, up = [("forward", "lower")], [("forward", "upper")]
@@ -366,12 +366,12 @@ async def zb_v(model: Model) -> Model:
 
 
 async def as_pytorch_does(model: Model) -> Model:
-    """Those of both stages do."""
+    """The last weight halves of both stages come at the very end."""
     return await forth_and_back(model, partial(by_turns, late="both"))
 
 
 async def zbv_in_55(model: Model) -> Model:
-    """There are no turns."""
+    """Each rank does what is ready, without turns."""
     return await forth_and_back(model, as_soon_as_ready)
 
 
@@ -397,11 +397,11 @@ compare(*map(at_these_prices, (zbv, zb_v, zbv_in_55, as_pytorch_does)))
 # ### Where real systems do this
 #
 # ZB-V is from *Zero Bubble Pipeline Parallelism* (Qi et al., Sea AI Lab, arXiv 2401.10241), and PyTorch {{TORCH}} has
-# it as `ScheduleZBVZeroBubble`. Its order of work is the one here, but the lower stage's last weight halves come at
-# the end as well: {{torch.time}} ticks in {{torch.memory}} elements. DualPipeV is a V, too, in which the forward of
-# one micro-batch overlaps with the backward of another. Sea AI Lab made it of DeepSeek's DualPipe (puzzle 30), and
-# DeepSeek took it into their code (github.com/deepseek-ai/DualPipe). [docs/schedules.md](../docs/schedules.md) has
-# both, as the rows that PyTorch prints, and `search("v", ...)`, which looks for Vs in less memory.
+# it as `ScheduleZBVZeroBubble`. Its order of work is the one here, but the lower stage's last weight halves come at the
+# end as well: {{torch.time}} ticks in {{torch.memory}} elements. DualPipeV is a V, too, in which the forward of one
+# micro-batch overlaps with the backward of another. Sea AI Lab made it of DeepSeek's DualPipe (puzzle 30), and DeepSeek
+# took it into their code (github.com/deepseek-ai/DualPipe). [docs/schedules.md](../docs/schedules.md) shows both in the
+# rows that PyTorch prints, and `search("v", ...)`, which looks for Vs in less memory.
 
 # %% [markdown]
 # ### On real GPUs

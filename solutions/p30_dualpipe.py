@@ -8,7 +8,7 @@
 #
 # For that, every stage is there twice. The mesh has two halves:
 #
-# | stage → next | rank 0 | rank 1 | rank 2 | rank 3 |
+# | stage → next rank | rank 0 | rank 1 | rank 2 | rank 3 |
 # |---|---|---|---|---|
 # | half, place | 0, 0 | 0, 1 | 1, 0 | 1, 1 |
 # | half of the micro-batches | stage 0 → rank 1 | stage 1 → rank 3 | stage 3 | stage 2 → rank 2 |
@@ -50,19 +50,19 @@ PUZZLE = {
     "star_hint": "Some backwards have no forward beside them. If their weight halves wait, the gradients of their inputs "
     "are out sooner: which backwards are these?",
     "hints": [
-        "Seen from its own half, a rank has a lower and an upper stage, as in puzzle 29. Only the turn is different: "
-        "the last place of a half goes on with the last place of the other half. Which micro-batches go through the "
-        "lower stage of a rank, and which through the upper one?",
+        "A rank has a lower and an upper stage, as in puzzle 29. Only the turn is different: the rank at the last "
+        "place of a half sends its output to the rank at the last place of the other half. Which micro-batches go "
+        "through the lower stage of a rank, and which through the upper one?",
         "Write `forward(stage)`, `backward(stage)` and `beside(one, other)`: a forward of one stage and a backward of the "
         "other. `beside` first awaits the input and the gradient. Then it takes turns, layer by layer: "
         "`model.forward(...)` of one, `model.backward(..., overlapped=True)` of the other. At the end both results are sent.",
         "In this order a rank waits little, and keeps few inputs in memory. `place` is its place on the axis of "
-        "`places` ranks. With `n = place + 1` and `ahead = places - n`: `2 * ahead` forwards of the lower stage; "
-        "`n` times a forward of the lower and one of the upper stage; `ahead` times a backward of the upper "
-        "stage and a forward of it; then pairs of a forward and a backward, of the lower stage beside the upper, "
-        "and of the upper beside the lower, each `model.BATCHES // 2 - model.RANKS + n` times. When the lower "
-        "stage has no more forwards: `ahead` times a backward of the upper stage, and a pair; `n` times a "
-        "backward of both; `ahead` times one of the lower stage.",
+        "`places` ranks. Let `n = place + 1` and `ahead = places - n`. First do `2 * ahead` forwards of the lower "
+        "stage. Then, `n` times: a forward of the lower and one of the upper stage. Then, `ahead` times: a backward "
+        "and a forward of the upper stage. Then, `model.BATCHES // 2 - model.RANKS + n` times: two pairs, a forward "
+        "of the lower stage beside a backward of the upper, and the reverse. Now the lower stage has no more "
+        "forwards. So, `ahead` times: a backward of the upper stage, and a forward of it beside a backward of the "
+        "lower. Then, `n` times: a backward of each stage. At last do `ahead` backwards of the lower stage.",
     ],
 }
 
@@ -74,7 +74,7 @@ PUZZLE = {
 # - {{ideas}}
 # - `model.allreduce(grad, layer, axis="half")` sums what the two ranks of a layer have.
 # - A forward, `backward_input` and `backward_weight` take {{cost.forward}} tick each, messages none.
-# - Other sizes: layers a multiple of the ranks, micro-batches even, twice the ranks or more.
+# - Other sizes: layers are a multiple of the ranks, and micro-batches are even, and at least twice the ranks.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
@@ -230,16 +230,16 @@ play(run(dualpipe, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs)
 # ![1F1B, and the pipeline from both ends](picture:beside_1f1b)
 #
 # 1F1B takes {{line.time}} ticks. Its bubble is (PP - 1)(F + B) for PP stages, where F and B are a forward and a whole
-# backward of a stage: {{(stages - 1) * (F + B):=}} ticks. From both ends the plain answer takes {{whole.time}}. It
-# does whole backwards, also at the beginning and at the end, where no forward is beside them. DeepSeek's own order
-# puts the weight halves of these off, so that the ranks which wait get their gradients sooner. It takes {{late.time}}
-# ticks. The difference grows with the pipeline: on {{deep_plain.ranks:word}} ranks, with {{deep_plain.layers}} layers
-# and {{deep_plain.batches}} micro-batches, it is {{deep_plain.time}} ticks against {{deep_late.time}}.
+# backward of a stage: {{(stages - 1) * (F + B):=}} ticks. From both ends the plain answer takes {{whole.time}}. It does
+# whole backwards, also at the beginning and at the end, where no forward is beside them. DeepSeek's own order does the
+# weight halves of these later, so that the ranks that wait get their gradients sooner. It takes {{late.time}} ticks.
+# The difference grows with the pipeline: on {{deep_plain.ranks:word}} ranks, with {{deep_plain.layers}} layers and
+# {{deep_plain.batches}} micro-batches, it is {{deep_plain.time}} ticks against {{deep_late.time}}.
 #
 # In that order the bubble is (PP/2 - 1)(F&B + B - 3W), says DeepSeek's report (arXiv 2412.19437, table 2). W is the
-# weight half of a backward, and F&B is what a pair takes. Here that is {{(stages / 2 - 1) * (longer + B - 3 * W):=}}
-# ticks: the ranks at place 1 wait that long, and then all wait for the first sum of gradients. That is the answer to
-# the question at the top.
+# weight half of a backward, and F&B is a forward beside a backward. Here that is
+# {{(stages / 2 - 1) * (longer + B - 3 * W):=}} ticks: the ranks at place 1 (ranks 1 and 3) wait that long, and then all
+# wait for the first sum of gradients. That is the answer to the question at the top.
 #
 # ### What a pair is
 #
@@ -271,19 +271,19 @@ play(run(dualpipe, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs)
 # last column: twice as many messages, which do cost something on real links.
 
 # %% [markdown] tags=["solution"]
-# ### Without a forward beside it
+# ### Backwards with no forward beside them
 #
 # At the beginning and at the end there are backwards with no forward beside them, and other ranks wait for these. In
 # `in_halves` their weight halves come later, as in DeepSeek's schedule: {{late.time}} ticks. The ranks at place 1
 # wait for {{waited(late, 1)}}, before the gradients are summed.
 #
 # What is left then is the first sum of gradients, which nothing hides. With `behind=True` the two halves sum the
-# gradients of a stage as soon as they have them, while other backwards go on: {{behind.time}} ticks. Nothing is
-# faster. Before the first backward of a rank at place 1 come all forwards of a micro-batch and the input halves of
-# stage 3, {{layers * cost.forward + thick * cost.price("backward_input")}} ticks, and then it has {{batches * B}}
-# ticks of backwards and {{2 * thick * cost.update}} of updates.
+# gradients of a stage as soon as they have them, while other backwards go on: {{behind.time}} ticks. Nothing is faster.
+# A rank at place 1 can begin its first backward only after all forwards of a micro-batch and the input halves of stage
+# 3, {{layers * cost.forward + thick * cost.price("backward_input")}} ticks. Then it still has {{batches * B}} ticks of
+# backwards and {{2 * thick * cost.update}} of updates.
 #
-# At the fullest, {{stages + 1}} micro-batches are in the stages of a rank: PP + 1, as the report says. With
+# At most {{stages + 1}} micro-batches are in the stages of a rank at a time: PP + 1, as the report says. With
 # `crosses=False` each micro-batch stays in its half, and on a mesh with one half that is DualPipeV.
 
 # %% tags=["solution"]
@@ -300,7 +300,7 @@ from solutions.p13_one_f_one_b import one_f_one_b
 async def from_both_ends(model: Model, crosses: bool, behind: bool = False) -> Model:
     """Weight halves wait where no forward is beside the backward. ``crosses``: whether a micro-batch goes over to the
     other half in the middle, or comes back in its own. ``behind``: whether the halves sum the gradients of a stage as
-    soon as they have them, behind other backwards, but after what others wait for."""
+    soon as they have them, during other backwards, but after sending what others wait for."""
     half, place = model.axis_index("half"), model.axis_index("place")
     halves, places, end = model.axis_size("half"), model.axis_size("place"), model.LAYERS
     thick, share = end // (2 * places), model.BATCHES // halves
