@@ -11,7 +11,7 @@
 # ![Three schedules of the same work: one big batch, GPipe, and interleaved stages](picture:hero)
 #
 # **Begin with the [tour](machine_tour.ipynb): three minutes.** Then click on a card. (Run the cells below with
-# Shift+Enter, and the map shows how far you have come.)
+# Shift+Enter, and the cards show how far you have come.)
 
 # %% tags=["map"]
 # The map of the course, with what you have solved. Run it again whenever you like.
@@ -32,11 +32,11 @@ draw_course(done.solved, done.starred, done.trail)
 # 3. [Weight-sharded data parallel](p03_wsdp.ipynb): each GPU owns a shard of every weight
 # 4. [Fully sharded data parallel](p04_fsdp.ipynb): no GPU receives a whole summed gradient
 #
-# **Pipelines, and both**
+# **Pipelines and combinations**
 #
 # 5. [Pipeline parallel](p05_pipeline.ipynb): each GPU holds some of the layers
 # 6. [GPipe](p06_gpipe.ipynb): pieces of the batch follow one another through the pipeline
-# 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): both at once
+# 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): pipelines that share one model
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two nodes of GPUs, with slow links between them
 #
 # **What is kept, and when it travels**
@@ -49,23 +49,23 @@ draw_course(done.solved, done.starred, done.trail)
 # **Pipelines without gaps**
 #
 # 13. [1F1B](p13_one_f_one_b.ipynb): a pipeline that keeps few micro-batches
-# 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half of the *bubble*
+# 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half as much waiting
 # 15. [Breadth-first pipeline](p15_breadth_first.ipynb): a pipeline with FSDP, where every gather costs time
 # 16. [Zero bubble](p16_zero_bubble.ipynb): a backward in two halves, one of which can wait
 #
 # **Layers in pieces**
 #
 # 17. [Tensor parallel](p17_tensor_parallel.ipynb): every layer in pieces, so that all ranks work on one sequence
-# 18. [Sequence parallel](p18_sequence_parallel.ipynb): and each rank keeps only a slice of the sequence
+# 18. [Sequence parallel](p18_sequence_parallel.ipynb): each rank keeps only a slice of the sequence
 #
 # **Networks, hosts, whole clusters**
 #
-# 19. [Buckets](p19_buckets.ipynb): one call for several layers, since every call pays for its hops
+# 19. [Buckets](p19_buckets.ipynb): one call for several layers, since every call has a latency
 # 20. [Hierarchical all-reduce](p20_hierarchical.ipynb): a sum over two nodes
 # 21. [hpZ](p21_hpz.ipynb): FSDP over two nodes, and a slow cable between them
 # 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor
 # 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what is still needed?
-# 24. [Compose](p24_compose.ipynb): GPT-3 on some hundred GPUs, your way
+# 24. [Compose](p24_compose.ipynb): GPT-3 on hundreds of GPUs, your way
 #
 # **Long texts and experts**
 #
@@ -80,8 +80,8 @@ draw_course(done.solved, done.starred, done.trail)
 # 30. [DualPipe](p30_dualpipe.ipynb): what if a pipeline were filled from both ends?
 
 # %% [markdown]
-# Each puzzle has two goals. Meet the **target** ✓, a time and a peak memory, and you pass. The **star** ★ is tight: it
-# takes a deeper idea. Come back for it.
+# Each puzzle has two goals, each a time and a peak memory. Meet the **target** ✓, and you pass. The **star** ★ is
+# tighter, and takes a deeper idea. Come back for it.
 #
 # The last cards are [What is wrong here?](repairs.ipynb): short programs with one mistake each. After puzzle 4, two
 # more pages are for you: in [The laboratory](laboratory.ipynb) you compare your programs at many sizes, and in
@@ -92,14 +92,15 @@ draw_course(done.solved, done.starred, done.trail)
 # - `grade(fsdp)` says what is wrong with your function, or how good it is, and `why()` says more. `hint("fsdp")` gives
 #   one hint at a time. `solution("fsdp")` shows our solution once you have yours.
 # - `draw(run(...))` draws what each rank does, and when. `play(run(...))` steps through it, with the line of your code
-#   that each rank is at. What your function prints is marked with its rank and tick.
+#   that each rank is at. Whatever your function prints begins with its rank and the tick.
 # - Too slow? `beside_target(run(...))` draws your schedule above one that meets the target, and `draw_attempts("fsdp")`
-#   every right attempt of yours (`from drawing import beside_target, draw_attempts`).
+#   draws all your right attempts (`from drawing import beside_target, draw_attempts`).
 # - `reference()` (`from drawing import reference`) has all calls on one page, with the time each takes.
 # - To start a puzzle again: `reset("fsdp")` (`from lib import reset`). Your file is kept.
 # - Which technique when? The end of puzzle 24 says it in a table.
-# - In a terminal: `llm-training-puzzles grade` grades these notebooks outside of them, and `llm-training-puzzles start 4
-#   my_fsdp.py` writes puzzle 4 as a script. (In a clone: `.venv/bin/llm-training-puzzles`.)
+# - In a terminal: `llm-training-puzzles grade` grades these notebooks without opening them, and
+#   `llm-training-puzzles start 4 my_fsdp.py` writes puzzle 4 as a script. (In a clone:
+#   `.venv/bin/llm-training-puzzles`.)
 #
 # </details>
 #
@@ -110,10 +111,10 @@ draw_course(done.solved, done.starred, done.trail)
 # - The *forward pass* goes through the layers from first to last. Its results, the *activations*, are kept for the
 #   *backward pass*, which goes from last to first and computes the gradients.
 # - One *tick* is the time of one micro-batch through one layer. A layer of a model with {{LLAMA / BILLION}} billion
-#   parameters and {{LLAMA_LAYERS}} layers has {{LAYER / MILLION}} million weights, each takes 2 operations for a token,
-#   and a micro-batch of {{CONTEXT}} tokens takes {{2 * LAYER * CONTEXT / 1e12:.1f}} x 10¹² of them. At
-#   {{PER_SECOND / 1e14}} x 10¹⁴ a second a tick is {{2 * LAYER * CONTEXT / PER_SECOND * 1000:.0f}} ms. (A real backward
-#   takes twice as long as a forward. Here both take one tick.)
+#   parameters and {{LLAMA_LAYERS}} layers has {{LAYER / MILLION}} million weights. Each weight takes 2 operations for a
+#   token, so a micro-batch of {{CONTEXT}} tokens takes {{2 * LAYER * CONTEXT / 1e12:.1f}} x 10¹² operations. At
+#   {{PER_SECOND / 1e14}} x 10¹⁴ operations a second, a tick is {{2 * LAYER * CONTEXT / PER_SECOND * 1000:.0f}} ms. (A
+#   real backward takes twice as long as a forward. Here both take one tick.)
 # - Memory is in *elements*, the numbers in a tensor: {{WEIGHT}} bytes each, in a 16-bit format. Our layers are tiny,
 #   with {{HIDDEN}} x {{HIDDEN}} weights: {{target}} elements would be {{WEIGHT * target / MILLION:.0f}} MB. A real layer
 #   of {{LAYER / MILLION}} million weights is {{WEIGHT * LAYER / BILLION:.2f}} GB.
@@ -123,9 +124,9 @@ draw_course(done.solved, done.starred, done.trail)
 # <details><summary><b>Where the two numbers come from</b></summary>
 #
 # **{{trained(LLAMA) / 1e12:.1f}} TB.** With the Adam optimizer in 16 bits, each parameter takes {{TRAINED}} bytes:
-# {{WEIGHT}} for the weight, {{GRADIENT}} for its gradient, {{MASTER}} for a precise copy of the weight, and {{AVERAGE}}
-# + {{AVERAGE}} for Adam's averages (ZeRO, arXiv 1910.02054). {{LLAMA / BILLION}} billion x {{TRAINED}} bytes =
-# {{trained(LLAMA) / 1e12:.2f}} TB.
+# {{WEIGHT}} for the weight, {{GRADIENT}} for its gradient, {{MASTER}} for a precise copy of the weight, and
+# {{AVERAGE}} + {{AVERAGE}} for Adam's averages (ZeRO, arXiv 1910.02054). {{LLAMA / BILLION}} billion x {{TRAINED}}
+# bytes = {{trained(LLAMA) / 1e12:.2f}} TB.
 #
 # **{{round(years, -1)}} years.** Training takes about {{OPERATIONS}} operations for each parameter and token (arXiv
 # 2001.08361). Llama 3 70B saw {{tokens / 1e12}} trillion tokens (arXiv 2407.21783): {{OPERATIONS}} x {{LLAMA / BILLION}}

@@ -39,10 +39,9 @@ PUZZLE = {
     "hints": [
         "The tour takes these very steps with a single layer. Here each of them is a loop: forward through the layers "
         "from first to last, backward from last to first, then an update of each.",
-        "Go once through the layers with `forward`, storing every activation. Then `loss`. Then go back once "
-        "through the layers with `backward`, which needs the input of each layer a second time. All else that is "
-        "computed takes time for nothing. At the moment of the peak, is there anything in memory that will never "
-        "be read again?",
+        "Go once through the layers with `forward`, storing every activation. Then `loss`. Then go back once through "
+        "the layers with `backward`, which needs the input of each layer a second time. Computing anything else "
+        "wastes time. At the moment of the peak, is there anything in memory that will never be read again?",
         "What is never read again takes up memory for nothing. The input of a layer is read for the last time by "
         "its `backward`, and the last activation by `loss`. Take each out of its dictionary in that very call: "
         "`model.activations.pop(layer)`. The same goes for `model.grad_activations.pop(layer + 1)`.",
@@ -52,7 +51,7 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train all layers on the whole batch. Loading, the input and the hand-in are given.
+# Train all layers on the whole batch. The beginning and the end are given.
 #
 # - Write `model.LAYERS`, not 2: the grader tries other sizes, too.
 # - Take out of memory what nothing reads again: `model.activations.pop(layer)`.
@@ -101,10 +100,10 @@ grade(basic)
 # %% [markdown]
 # ## When it passes
 #
-# Memory is measured at the start of every operation: all that is stored, and what the operation reads besides. What
-# you delete before it does not count.
+# Memory is measured at the start of every operation. Everything stored at that moment counts, and so does everything
+# that the operation reads. What you deleted earlier does not count.
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It takes the idea of puzzle 1. Come back for it.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. It needs the idea of puzzle 1. Come back for it.
 #
 # ### How large a model fits?
 #

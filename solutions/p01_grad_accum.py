@@ -30,21 +30,20 @@ PUZZLE = {
     "hints": [
         "Look at your picture of puzzle 0. What is the peak made of? Which part of it grows with the number of "
         "micro-batches?",
-        "Take one micro-batch all the way forward and backward, then the next. Only the gradients of the weights "
-        "have to survive from one to the next, and all you need of those is their sum. So one update of each "
-        "layer, after the last micro-batch, is enough: each takes time.",
-        "Keep of a micro-batch only its gradients of weights, in the room of one sum: store `grad`, which "
-        "`backward` gives, in `model.grad_weights[layer]` for the first micro-batch, and "
-        "`model.grad_weights[layer] + grad` for all others. Update after the last. A little over the memory of "
-        "the target? See what is left in `grad_activations` when the next micro-batch begins.",
+        "Take one micro-batch all the way forward and backward, then the next. Only the gradients of the weights have "
+        "to survive from one to the next, and all you need of those is their sum. So one update of each layer, after "
+        "the last micro-batch, is enough. More updates would only take time.",
+        "For each layer keep only the sum of the weight gradients: for the first micro-batch store the `grad` that "
+        "`backward` gives in `model.grad_weights[layer]`; for all others store `model.grad_weights[layer] + grad`. "
+        "Update after the last. A little over the memory of the target? See what is left in `grad_activations` when "
+        "the next micro-batch begins.",
     ],
 }
 
 # %% [markdown]
 # ## Your task
 #
-# Train on the same batch as in puzzle 0, in the same time and in less memory. Loading, the input and the hand-in are
-# given.
+# Train on the same batch as in puzzle 0, in the same time and in less memory. The beginning and the end are given.
 #
 # - {{ideas}}
 # - Each micro-batch counts once in the gradient of a layer. Gradients of the same layer are added with `+`, which takes
@@ -97,7 +96,7 @@ grade(grad_accum)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. Here every pass earns it, and the same program earns the
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Every program that passes earns it, and it also earns the
 # star of puzzle 0.
 #
 # ### Why it matters

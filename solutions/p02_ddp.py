@@ -9,9 +9,9 @@
 # An **all-reduce** sums the gradients of all ranks, and every rank gets the sum. It takes {{cost.collective}} ticks:
 #
 # ```python
-# # before: grad knows this rank's micro-batch alone
+# # before: grad comes from this rank's micro-batch only
 # grad = await model.allreduce(grad, layer)
-# # after: grad is the same on every rank, and knows all micro-batches
+# # after: grad is the sum over all micro-batches, on every rank
 # ```
 
 # %%
@@ -37,15 +37,15 @@ PUZZLE = {
     "ideas": ["as_many_each", "weights_stay"],
     "difficulty": "easy",
     "minutes": 15,
-    "star_hint": "Both all-reduces stand on the longest chain. What is there left to compute while the "
-    "sum of a layer's gradients is on its way, that does not need this sum?",
+    "star_hint": "Every rank waits for both all-reduces. While the sum of a layer's gradients is on its way, what is "
+    "left to compute that does not need this sum?",
     "hints": [
         "Up to the update each rank does what you did in puzzle 0, for a single micro-batch. Which number "
         "tells a rank which micro-batch is its own?",
-        "After `backward` each rank knows the gradient of its own micro-batch only. The new tool turns it into the "
+        "After `backward` each rank has the gradient of its own micro-batch only. The new tool turns it into the "
         "gradient of the whole batch. Then every rank makes the same update, and all ranks stay equal without ever "
         "exchanging a weight.",
-        "Let each rank compute its own micro-batch only, and sum each layer once: all else takes time. In the "
+        "Let each rank compute only its own micro-batch, and sum each layer once. More would only take time. In the "
         "loop of the backward pass, layer by layer: `backward`, `grad = await model.allreduce(grad, layer)`, "
         "`update`. That way only one gradient is in memory at a time.",
     ],
@@ -54,8 +54,8 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train one step on `model.RANKS` ranks. Each of them runs your function, and `model.rank` says which one it is.
-# Loading, the input and the hand-in are given.
+# Train one step on `model.RANKS` ranks. Each of them runs your function, and `model.rank` says which one it is. The
+# beginning and the end are given.
 #
 # - {{ideas}}
 # - Other sizes are tried, too, always with as many micro-batches as ranks.
@@ -103,8 +103,8 @@ grade(ddp)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. Most stars of this course begin with what comes next:
-# the network can work while the GPU computes.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Most stars of this course need the idea of the next
+# section: the network can work while the GPU computes.
 #
 # ### Optional: start now, fetch later
 #
@@ -152,8 +152,8 @@ compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_la
 # %% [markdown]
 # In the second picture the all-reduces are thin bars below the forwards. They cost no time, because there is enough
 # work in between. They cost memory: {{later.memory}} elements instead of {{at_once.memory}}. Until you fetch the sum,
-# memory holds the gradient that you sent and the sum to come. (`draw` shows this memory in gray, as *in flight*, and
-# calls the time *hidden* in which a rank communicates and computes at once.)
+# memory holds the gradient that you sent and the sum to come. (`draw` shows this memory in gray, as *in flight*. Time
+# in which a rank communicates and computes at once is called *hidden*.)
 #
 # To watch your own run step by step, with the line that each rank is at:
 
@@ -174,7 +174,7 @@ play(run(ddp, ranks=4, layers=2, batches=4))
 #
 # While the sum for one layer is on its way, the layer before it can be computed. That takes {{overlap.time}} ticks and
 # {{overlap.memory}} elements, because some gradients are in flight while others are being made. No program is faster:
-# a rank that makes all its updates itself computes for {{bounds.time}} ticks.
+# the forwards, backwards and updates of a rank alone take {{bounds.time}} ticks.
 
 
 # %% tags=["solution"]
@@ -210,10 +210,10 @@ async def ddp_overlap(model: Model) -> Model:
 draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 
 # %% [markdown] tags=["solution"]
-# ### The same for R2, R3 and R9
+# ### For the repairs R2, R3 and R9
 #
-# Here a rank has several micro-batches, one after the other. The sums can begin in the last backward pass, which takes
-# memory. Or each can run under the update of the layer above.
+# In these three [programs to repair](repairs.ipynb) a rank has several micro-batches, one after the other. The sums can
+# begin in the last backward pass, which takes memory. Or each sum can run during the update of the layer above.
 
 
 # %% tags=["solution"]
@@ -221,7 +221,7 @@ from functools import partial
 
 
 async def sums_behind(model: Model, early: bool) -> Model:
-    """Data parallel with several micro-batches for each rank, dealt from the last rank on. ``early``: a gradient is
+    """Data parallel with several micro-batches for each rank. The first goes to the last rank. ``early``: a gradient is
     summed as soon as the last micro-batch is in it."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
@@ -382,10 +382,10 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # | `DataParallel`, ticks | {{of[4].time}} | {{of[8].time}} | {{of[16].time}} |
 # | `ddp`, ticks | {{ours.time}} | {{ours.time}} | {{ours.time}} |
 #
-# (On our machine a collective takes {{cost.collective}} ticks, whatever its size. A weight in a message takes
-# {{cost.collective}} ticks times the number of ranks: otherwise messages would be cheaper than collectives. `RingCost`
-# is a price list in which sizes count. With it, {{sixteen}} ranks take {{by_size[0].time:.1f}} ticks with
-# `DataParallel` and {{by_size[1].time:.1f}} with `ddp`.)
+# (On our machine a *collective*, a call that all ranks make together, takes {{cost.collective}} ticks, whatever its
+# size. To send a weight to one rank takes {{cost.collective}} ticks times the number of ranks. Otherwise messages would
+# be cheaper than collectives. With `RingCost`, times depend on sizes, and {{sixteen}} ranks take
+# {{by_size[0].time:.1f}} ticks with `DataParallel` and {{by_size[1].time:.1f}} with `ddp`.)
 #
 # Rank 0 also runs out of memory first, because everything that the others send piles up there: {{of[4].memory}}
 # elements on 4 ranks, and {{of[16].memory}} on {{sixteen}}. With a `ddp` that waits for each sum, no rank holds more
@@ -397,8 +397,8 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 #
 # ### Where real systems do this
 #
-# This is PyTorch's `DistributedDataParallel`. While one layer's gradient is summed, it already runs the backward of the
-# next layer down. That takes less time than waiting for each sum, and more memory. You can solve this puzzle in
+# This is PyTorch's `DistributedDataParallel`. While it sums one layer's gradient, it already runs the backward of the
+# layer below. That takes less time than waiting for each sum, and more memory. You can solve this puzzle in
 # {{ours.memory}} elements or in {{overlap.time}} ticks, but no program does both. The star asks for time, and so you
 # also have to update while a sum is on its way.
 #
@@ -422,8 +422,8 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 #
 # ### On real GPUs
 #
-# With the prices of a real model on a real cluster, the machine counts seconds and bytes, and the function stays as it
-# is. From here on every puzzle ends with what its solution would take. Here the backward pass computes again what is
+# The machine can also count the seconds and bytes of a real model on a real cluster. The function stays as it is. From
+# here on every puzzle ends with what its solution would take there. Here the backward pass computes again what is
 # inside a layer, instead of keeping it (puzzle 11). So memory holds little else than weights, gradients and states.
 #
 # ![What a step takes](picture:priced)

@@ -42,21 +42,21 @@ PUZZLE = {
     "hints": [
         "A rank needs a whole weight only at the moments when it is used. How many such moments does a layer have "
         "in a step?",
-        "A layer needs its whole weight at two moments: one in the forward pass, one in the backward pass. A "
-        "gather takes time, so make one right before each of these moments, and no other. Do not store what it "
-        "brings: a whole weight takes up memory, and is gone after the operation that reads it.",
-        "`weight = await model.allgather(model.weights[layer], layer)` before `forward`, and again before "
-        "`backward`. The gradient is all-reduced as in puzzle 2. `update` takes a whole gradient together "
-        "with your shards of weight and state, and gives your shards back. For the star, let gathers run under other "
-        "work: under a forward while there is room for two weights, and under an update when there is not. "
-        "And sum with `model.scatterreduce`, of puzzle 4, which gives a rank its piece of the sum only.",
+        "A layer needs its whole weight at two moments: one in the forward pass, one in the backward pass. A gather "
+        "takes time, so make one right before each of these moments, and no other. Do not store the whole weight, "
+        "which would only take up memory: pass it straight to the operation that reads it.",
+        "`weight = await model.allgather(model.weights[layer], layer)` before `forward`, and again before `backward`. "
+        "The gradient is all-reduced as in puzzle 2. `update` takes a whole gradient together with your shards of "
+        "weight and state, and gives your shards back. For the star, let gathers run during other work: during a "
+        "forward while there is room for two weights, and during an update when there is not. And sum with "
+        "`model.scatterreduce`, of puzzle 4, which gives a rank its piece of the sum only.",
     ],
 }
 
 # %% [markdown]
 # ## Your task
 #
-# Train one step as in puzzle 2. Loading, the input and the hand-in are given.
+# Train one step as in puzzle 2. The beginning and the end are given.
 #
 # - {{ideas}}
 # - Rank `r` begins and ends with shard `r` of `RANKS` of every weight and optimizer state.
@@ -106,9 +106,8 @@ grade(wsdp)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants gathers that are on their way while a rank
-# computes: "start now, fetch later", as in [puzzle 2](p02_ddp.ipynb). To watch your own run, with the line that each
-# rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. To earn it, let gathers run while a rank computes: "start
+# now, fetch later", as in [puzzle 2](p02_ddp.ipynb). To watch your own run, with the line that each rank is at:
 
 # %%
 play(run(wsdp, ranks=4, layers=6, batches=4))
@@ -123,10 +122,10 @@ play(run(wsdp, ranks=4, layers=6, batches=4))
 #
 # ### Two things to know
 #
-# A shard counts as loaded when you store it or use it. So you may also load a whole weight and cut it at once, with
-# `weight.shard(r, n)`.
+# You may also load a whole weight and cut it at once, with `weight.shard(r, n)`: only what you store or use counts as
+# loaded.
 #
-# `update` needs a weight and a state with the same shards. The gradient may have more than these shards. Here it is
+# `update` needs the same shard of the weight and of the state. The gradient may cover more than this shard. Here it is
 # whole.
 
 # %% [markdown] tags=["solution"]
@@ -172,17 +171,17 @@ async def wsdp_prefetch(model: Model) -> Model:
 draw(run(wsdp_prefetch, ranks=4, layers=6, batches=4))
 
 # %% [markdown] tags=["solution"]
-# ### The star: calls under updates
+# ### The star: calls during updates
 #
 # In the backward pass activations fill the memory, and there is no room for the next weight during a backward. But an
-# update takes time as well. When the sum of a layer is there, start the next gather and then update. (At the top layer
-# there is no room for that either.) By the time that layer 1 comes, enough activations have gone. So its sum can be
-# awaited after the last backward. That takes {{under.time}} ticks, in the same memory.
+# update takes time as well. When the sum of a layer is there, start the next gather and then update. (At the last layer
+# memory is too full even for this.) When the backward pass comes to layer 1, enough activations have been freed. So the
+# sum of its gradient can be awaited after the last backward. That takes {{under.time}} ticks, in the same memory.
 
 
 # %% tags=["solution"]
 async def wsdp_under_updates(model: Model) -> Model:
-    """As above; in the backward pass, gathers run under updates, and the last two sums under other work."""
+    """As above; in the backward pass, gathers run during updates, and the last two sums during other work."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(
             layer, model.rank, model.RANKS
@@ -244,9 +243,9 @@ draw(run(wsdp_under_updates, ranks=4, layers=6, batches=4))
 #
 # ![What a step takes](picture:priced)
 #
-# Weights and states are divided by {{priced.ranks}} now, gradients are whole one at a time, and it fits. The loss takes
-# most of the memory at the peak: for each of {{LLAMA_3_8B.sequence}} tokens it has a number for each of
-# {{LLAMA_3_8B.vocabulary}} words, several times over.
+# Weights and states are divided by {{priced.ranks}} now, only one gradient at a time is whole, and the model fits. The
+# loss takes most of the memory at the peak: for each of {{LLAMA_3_8B.sequence}} tokens it keeps several numbers for
+# each of the {{LLAMA_3_8B.vocabulary}} words of the vocabulary.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report

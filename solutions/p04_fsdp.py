@@ -10,9 +10,9 @@
 # {{cost.collective}} ticks:
 #
 # ```python
-# # before: grad is whole, and knows this rank's micro-batch alone
+# # before: grad is whole, and comes from this rank's micro-batch only
 # grad = await model.scatterreduce(grad, layer)
-# # after: grad is shard `model.rank`, and knows all micro-batches
+# # after: grad is shard `model.rank` of the sum over all micro-batches
 # ```
 
 # %%
@@ -38,20 +38,20 @@ PUZZLE = {
     "difficulty": "medium",
     "minutes": 20,
     "hints_for": {"slow": 2, "large": 2},
-    "star_hint": "Nothing goes over the network while a rank computes, and nothing is computed while a "
-    "gather is on its way. Which gather could begin before the forward or the backward "
-    "of the layer before it, and what could be updated while a sum is on its way?",
+    "star_hint": "Nothing goes over the network while a rank computes, and nothing is computed while a gather is on "
+    "its way. Which gather could begin while another layer is computed, and what could be updated while a sum is on "
+    "its way?",
     "hints": [
         "Which part of the summed gradient does a rank need for its update? It holds one shard of the weight "
         "and one of the state.",
-        "Start from your answer to puzzle 3. It gathers each weight right before its forward and right before "
-        "its backward: more gathers would only take time, and a whole weight that is stored only takes up "
-        "memory. One other collective in it brings more than you need. Another one takes the same time and "
-        "brings exactly your part.",
+        "Start from your answer to puzzle 3. It gathers each weight right before its forward and right before its "
+        "backward. More gathers would only take time, and to store a whole weight would only take memory. Its "
+        "all-reduce brings more than you need. The new call takes the same time and brings exactly your part.",
         "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)` right after `backward`. Now weight, "
-        "state and gradient hold the same shard, and `update` takes all three. For the star, let calls run under other "
-        "work. Where activations have gone, gather the next weight right after a backward, and await its sum one layer "
-        "later. At the top there is no room for that: start the sum and then the gather, and update meanwhile.",
+        "state and gradient hold the same shard, and `update` takes all three. For the star, let calls run during "
+        "other work. When most activations have been freed, gather the next weight right after a backward, and await "
+        "the sum of the gradient one layer later. At the last layer there is no room for that: start the sum and then "
+        "the gather, and update while the gather runs.",
     ],
 }
 
@@ -105,9 +105,8 @@ grade(fsdp)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants calls that are on their way while a rank
-# computes: "start now, fetch later", as in [puzzle 2](p02_ddp.ipynb). To watch your own run, with the line that each
-# rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. To earn it, let calls run while a rank computes: "start
+# now, fetch later", as in [puzzle 2](p02_ddp.ipynb). To watch your own run, with the line that each rank is at:
 
 # %%
 play(run(fsdp, ranks=4, layers=6, batches=4))
@@ -132,7 +131,7 @@ play(run(fsdp, ranks=4, layers=6, batches=4))
 # Both take the same time, but only because every collective on our machine has the same price. An all-reduce leaves the
 # whole sum on every rank. A reduce-scatter leaves a piece of it on each, and an all-gather joins the pieces. So **an
 # all-reduce is a reduce-scatter followed by an all-gather**. On real links the price depends on how much is sent, and
-# an all-reduce costs as much as the two together. `RingCost` is a price list of that kind. Here four ranks sum a
+# an all-reduce costs as much as the two together. With `RingCost` it is so on our machine, too. Here four ranks sum a
 # gradient both ways:
 
 
@@ -153,16 +152,16 @@ async def two_halves(model: Model) -> Model:
     return model
 
 
-# Links that carry 655,360 elements in a tick: a gather among four takes 0.3 ticks, as before, and an all-reduce 0.6.
+# The links carry 655,360 elements in a tick: a gather among four takes 0.3 ticks, as before, and an all-reduce 0.6.
 draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, bandwidth=655_360)))
 
 # %% [markdown]
-# At such prices the two programs with eight micro-batches take {{dear.time}} ticks with all-reduces, and still
-# {{cheap.time}} with reduce-scatters. The other {{dear.time - cheap.time}} ticks go into all-gathers of gradients that
-# no rank needs whole. That is the insight of ZeRO: **take the all-reduce apart, and update between its halves.**
-# Reduce-scatter the gradients, update your piece, all-gather the *weights*. That sends no more bytes than data
-# parallel, and each rank keeps only its share of the gradients and states. (FSDP gathers the weights once more, for the
-# backward pass. That is the price of sharding them, too.)
+# With `RingCost`, the program with `allreduce` takes {{dear.time}} ticks for its eight micro-batches. The one with
+# `scatterreduce` takes {{cheap.time}}, as before. The difference of {{dear.time - cheap.time}} ticks goes into
+# all-gathers of gradients that no rank needs whole. That is the insight of ZeRO: **take the all-reduce apart, and
+# update between its halves.** Reduce-scatter the gradients, update your piece, all-gather the *weights*. That sends no
+# more bytes than data parallel, and each rank keeps only its share of the gradients and states. (FSDP gathers the
+# weights once more, for the backward pass. That is the price of sharding them, too.)
 
 # %% [markdown]
 # ### How much to gather at once
@@ -172,9 +171,9 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # layers in a unit. The weights of the last unit stay whole from the forward to the backward pass, because they are
 # needed again at once.
 #
-# There are two price lists. On the first, the default, every layer in a call costs {{cost.collective}} ticks, so
-# sharing a call saves nothing. On the second, each *call* costs another {{latency}} ticks for its latency, as happens
-# with small layers.
+# We did each run twice. The first time, every layer in a call takes {{cost.collective}} ticks, as usual, so sharing a
+# call saves nothing. The second time, each *call* takes another {{latency}} ticks for its latency, as happens with
+# small layers.
 #
 # | layers in a unit | calls | peak memory | ticks | ticks, with latency |
 # |---|---|---|---|---|
@@ -186,11 +185,10 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # ![Units of one to six layers as points of time and memory, without latency and with it](picture:units)
 #
 # The line on the left is without latency, the one on the right with it. Large units save calls and pay in memory: all
-# their weights are whole at the same time, and so are their gradients. Without latency you gain only that the last unit
-# is not gathered a second time. With latency, going from one layer to two saves {{late[0].time - late[1].time}} ticks
-# for {{late[1].memory - late[0].memory}} elements. Going from three to six saves only
-# {{late[2].time - late[3].time}} ticks for
-# {{Fraction(late[3].memory - late[2].memory, late[1].memory - late[0].memory):word}} times as much memory.
+# their weights are whole at the same time, and so are their gradients. Without latency, large units save only the
+# second gather of the last unit. With latency, going from one layer to two saves {{late[0].time - late[1].time}} ticks
+# for {{late[1].memory - late[0].memory}} elements. Going from three to six saves only {{late[2].time - late[3].time}}
+# ticks for {{Fraction(late[3].memory - late[2].memory, late[1].memory - late[0].memory):word}} times as much memory.
 #
 # PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
 # the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with {{LLAMA / BILLION}}
@@ -270,9 +268,8 @@ compare(*both, titles=["all-reduce", "reduce-scatter"])
 # %% [markdown] tags=["solution"]
 # ### Units
 #
-# The program of the table. A call on our machine is for one layer. So the price list makes one call of those of a unit:
-# the first layer pays the latency for all. (The network does calls that are made together one after the other, so this
-# takes as long as a single call.)
+# This program made the table. A call on our machine is for one layer. So `OneCall` counts the latency only once for the
+# calls of a unit. (The network makes them one after the other, so they take as long as one large call.)
 
 
 # %% tags=["solution"]
@@ -286,7 +283,7 @@ from lib.study.sweep import Trial
 
 
 async def fsdp_in_units(model: Model, unit: int) -> Model:
-    """Gather so many layers at once, and sum their gradients at once."""
+    """Gather ``unit`` layers at once, and sum their gradients at once."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(
             layer, model.rank, model.RANKS
@@ -335,7 +332,7 @@ async def fsdp_in_units(model: Model, unit: int) -> Model:
 
 @dataclass(frozen=True)
 class OneCall(RingCost):
-    """The layers of a unit travel in one call: its first layer pays the latency for all."""
+    """The layers of a unit travel in one call: only the first has a latency."""
 
     latency: Fraction = Fraction(1, 10)
     bandwidth: int = 655_360
@@ -348,13 +345,13 @@ class OneCall(RingCost):
 
 
 def in_units(unit: int, latency: bool) -> Run:
-    """Six layers in units of so many."""
+    """A run with ``unit`` layers in a unit."""
     cost = OneCall(unit=unit) if latency else None
     return run(partial(fsdp_in_units, unit=unit), ranks=4, layers=6, batches=4, cost=cost)
 
 
 def units(static: bool = False) -> Figure:
-    """Each unit as a point for either price list."""
+    """Each unit as a point, without latency and with it."""
     trials = []
     for latency in (False, True):
         for unit in (1, 2, 3, 6):
@@ -370,18 +367,18 @@ compare(*[in_units(unit, latency=True) for unit in (1, 2, 3, 6)], titles=["1", "
 # %% [markdown] tags=["solution"]
 # ### The fastest that we know
 #
-# In the backward pass a weight can be gathered before the backward of the layer above (`b`), after it but before its
-# gradient is summed (`a`), or behind that sum (`s`), where it runs under an update. And a sum can be awaited one layer
-# later. `a` and `b` take room, and so does a sum that is awaited later. There is more room the farther the backward
-# pass has come, since activations go. So one or two layers at the top take `s` and wait for their sums. The next takes
-# `b`, since no sum is under way beside it, and the others take `a`. These settings take the ticks in their names. Of
-# all that we have tried, none takes as few in less memory.
+# In the backward pass the next weight can be gathered before a layer's backward (`b`), after it but before the sum of
+# the gradient (`a`), or after that sum (`s`), so that the gather runs during an update. And a sum can be awaited one
+# layer later. `a` and `b` take room, and so does a sum that is awaited later. The farther the backward pass has come,
+# the more room there is, since activations are freed. So the last layer or two of the model take `s` and wait for their
+# sums. The layer below takes `b`, since no sum is running then, and the others take `a`. Each program is named after
+# its ticks. Nothing that we have tried is as fast in less memory.
 
 
 # %% tags=["solution"]
 async def fsdp_overlapped(model: Model, gathers: str, waits: int) -> Model:
-    """Gather ahead and sum behind: ``gathers`` says when, layer by layer from the top; the last letter is for all
-    others. The first ``waits`` sums are awaited at once."""
+    """``gathers`` says when the next weight is gathered: a letter for each layer from the last layer down, the final
+    letter for all others. The first ``waits`` sums are awaited at once."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(
             layer, model.rank, model.RANKS
@@ -450,12 +447,12 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # |---|---|---|---|
 # | {{trained(MODEL) / BILLION}} | {{MODEL / BILLION * (WEIGHT + GRADIENT + STATE / GPUS):.1f}} | {{MODEL / BILLION * (WEIGHT + kept / GPUS):.1f}} | {{MODEL / BILLION * TRAINED / GPUS:.1f}} |
 #
-# PyTorch's `fully_shard` makes the same calls as a program that waits for each, but in another order. For six layers
-# PyTorch {{TORCH}} starts {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}}
-# reduce-scatters, as you do, and starts the next gather *before* the backward of the layer above it. In that order,
-# with the forward pass gathering ahead, too, this puzzle takes {{ahead.time}} ticks and {{ahead.memory}} elements
-# instead of {{ours.time}} and {{ours.memory}}: puzzle 12 is about it. `python -m lib run my_fsdp.py:fsdp --like torch`
-# shows where your program first differs.
+# PyTorch's `fully_shard` makes the same calls as our solution, but in another order. For six layers PyTorch {{TORCH}}
+# starts {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}} reduce-scatters, as you
+# do, and starts the next gather *before* the backward of the layer above it. In that order, and with early gathers in
+# the forward pass, too, this puzzle takes {{ahead.time}} ticks and {{ahead.memory}} elements instead of {{ours.time}}
+# and {{ours.memory}}. Puzzle 12 is about that. `python -m lib run my_fsdp.py:fsdp --like torch` shows where your
+# program first differs.
 #
 # There is a trap: `fully_shard` on every block, but not on the model itself, frees no block after its forward. Then
 # there are {{recorded(unwrapped, "all-gathers")}} gathers, and all weights are whole at once. (The recordings are in

@@ -45,12 +45,13 @@ PUZZLE = {
         "With `n = model.LAYERS // model.RANKS`, rank r runs the layers from `r * n` up to, but not "
         "including, `(r + 1) * n`. The first rank begins with `get_activation`, all others with `receive`. The "
         "last rank calls `loss`; all others pass their output on and wait for the gradient to come back.",
-        "Your layers are those from `first` up to, but not including, `end`. `model.activations[first] = await "
-        "model.receive(src=model.rank - 1)`, forward through your layers, `await model.pass_to(model.rank + 1, "
-        "model.activations.pop(end))`, `model.grad_activations[end] = await model.receive(src=model.rank + 1)`, "
-        "backward through your layers, and `pass_to` the rank before. Then update. A message takes time, and one "
-        "forwards and one back between two ranks are enough. What is passed on, or read for the last time, takes "
-        "up memory until you take it out of its dictionary with `pop`.",
+        "Your layers are those from `first` up to, but not including, `end`. "
+        "`model.activations[first] = await model.receive(src=model.rank - 1)`, forward through your layers, "
+        "`await model.pass_to(model.rank + 1, model.activations.pop(end))`, "
+        "`model.grad_activations[end] = await model.receive(src=model.rank + 1)`, backward through your layers, and "
+        "`pass_to` the rank before. Then update. A message takes time: two neighbors need only one up and one back. "
+        "What is passed on, or read for the last time, takes up memory until you take it out of its dictionary with "
+        "`pop`.",
     ],
 }
 
@@ -132,8 +133,8 @@ play(run(pipeline, ranks=4, layers=8, batches=4))
 # With {{LLAMA / BILLION}} billion parameters of {{WEIGHT}} bytes, FSDP moves {{times * weights:=}} GB for every
 # micro-batch. Over a fast network link of {{BETWEEN}} GB/s ({{CABLE}} Gbit/s) that takes
 # {{times * weights / BETWEEN:.1f}} seconds. To compute a micro-batch of {{CONTEXT}} tokens takes
-# {{operations(LLAMA, CONTEXT) / PER_SECOND:.1f}} ({{OPERATIONS}} x {{LLAMA / BILLION}} billion x {{CONTEXT}}
-# operations, at {{PER_SECOND / 1e14}} x 10¹⁴ a second).
+# {{operations(LLAMA, CONTEXT) / PER_SECOND:.1f}} seconds ({{OPERATIONS}} x {{LLAMA / BILLION}} billion x {{CONTEXT}}
+# operations, at {{PER_SECOND / 1e14}} x 10¹⁴ operations a second).
 #
 # A pipeline sends only activations. Between two layers of Llama 3 70B, those of this micro-batch are {{CONTEXT}} x
 # {{LLAMA_HIDDEN}} numbers of {{WEIGHT}} bytes: {{sent / MILLION:.0f}} MB, or {{sent / BETWEEN / MILLION:.1f}}
@@ -143,8 +144,8 @@ play(run(pipeline, ranks=4, layers=8, batches=4))
 #
 # - Without `src`, `receive` takes the next message from any rank.
 # - A message that has arrived, but has not been received, takes memory on its receiver.
-# - You may also send a weight or its gradient. It takes longer: {{cost.collective}} ticks for each rank's shard in it,
-#   so {{ranks * cost.collective}} ticks for a whole weight on 4 ranks. Messages never beat a collective.
+# - You may also send a weight or its gradient. It takes longer: {{cost.collective}} ticks for one shard, so
+#   {{ranks * cost.collective}} ticks for a whole weight on 4 ranks. Messages never beat a collective.
 #
 # ### Where real systems do this
 #
@@ -154,7 +155,8 @@ play(run(pipeline, ranks=4, layers=8, batches=4))
 # every rank (recorded from PyTorch {{TORCH}}, `tests/torch_truth/TABLE.md`).
 #
 # You have seen what is wrong with it: one rank works while three wait. Four GPUs take a little longer than one would.
-# With p stages and m micro-batches, a step takes p·m times as long as one stage needs for one micro-batch.
+# The layers of a rank are a *stage*. With p stages and m micro-batches, a step takes p·m times as long as one stage
+# needs for one micro-batch.
 #
 # It has one great strength. Only activations and their gradients cross the links, and only where the model is cut. So
 # a pipeline gets along with links that are too slow for anything else.
@@ -162,8 +164,8 @@ play(run(pipeline, ranks=4, layers=8, batches=4))
 # ### On real GPUs
 #
 # GPT-3 on {{gpus}} GPUs. A stage is a node of {{priced.cost.tensor}} GPUs, which share each of its layers among them
-# (puzzle 17). In this run a stage has one layer, which stands for {{GPT_175B.layers // priced.layers:word}} of the
-# model.
+# (puzzle 17). In this run a stage has one layer, which stands for {{GPT_175B.layers // priced.layers:word}} layers of
+# the model.
 #
 # ![What a step takes](picture:priced)
 #

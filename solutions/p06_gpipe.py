@@ -34,12 +34,11 @@ PUZZLE = {
         "While a rank waits for the whole batch, it loses time. So let the micro-batches follow one another: "
         "receive one, run your layers on it, pass it on, take the next. All of them forward, then all of them "
         "backward. Several micro-batches of one layer are in memory at once, so they need different keys.",
-        "Keep in memory of each micro-batch what its backward will read, the inputs of your layers, and nothing "
-        "else: `pop` what you pass on, and what is read for the last time. A key may be a pair: "
-        "`model.activations[layer, mb]`. In the backward pass, for each `mb`: `receive` the gradient (or, on the "
-        "last rank, call `loss`), `backward` through your layers, add to `grad_weights[layer]` as in puzzle 1, "
-        "`pass_to` the rank before. Update after the last. For the star, no rank waits for a message that could "
-        "be on its way while it works. And must all forwards come before all backwards?",
+        "For each micro-batch keep in memory only the inputs of your layers, which its backward will read: `pop` what "
+        "you pass on, and what is read for the last time. A key may be a pair: `model.activations[layer, mb]`. In the "
+        "backward pass, for each `mb`: `receive` the gradient (or, on the last rank, call `loss`), `backward` through "
+        "your layers, add to `grad_weights[layer]` as in puzzle 1, `pass_to` the rank before. Update after the last. "
+        "For the star, let messages travel while the ranks work. And must all forwards come before all backwards?",
     ],
 }
 
@@ -113,9 +112,9 @@ grade(gpipe)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants another order of the work, which frees memory
-# earlier, and messages that are on their way while a rank computes ("start now, fetch later", as in
-# [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that each rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. To earn it, find an order of the work that frees memory
+# earlier, and let messages travel while a rank computes ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To
+# watch your own run, with the line that each rank is at:
 
 # %%
 play(run(gpipe, ranks=4, layers=8, batches=4))
@@ -123,7 +122,7 @@ play(run(gpipe, ranks=4, layers=8, batches=4))
 # %% [markdown]
 # ### Side by side
 #
-# Here is a program for puzzle 5 above one that passes: {{naive.time}} ticks against {{piped.time}}, for the same batch.
+# Here are our programs for puzzle 5 and for this one: {{naive.time}} ticks against {{piped.time}}, for the same batch.
 #
 # ![Puzzle 5 above puzzle 6](picture:side_by_side)
 #
@@ -131,8 +130,8 @@ play(run(gpipe, ranks=4, layers=8, batches=4))
 #
 # ### How small can the bubble get?
 #
-# You are close to a limit. Call one forward and one backward of a micro-batch on a rank a *turn*. With m micro-batches
-# a rank works for m turns. But with p stages, the last one waits for p - 1 forwards before it can begin, and when it is
+# You are close to a limit. A *turn* is one forward and one backward of a micro-batch on a rank. With m micro-batches a
+# rank works for m turns. But with p stages, the last one waits for p - 1 forwards before it can begin, and when it is
 # done, p - 1 backwards are still to come on the ranks before it. So no order takes less than m + p - 1 turns.
 #
 # Here 4 micro-batches take a rank {{each}} ticks, so a turn is {{each / batches}}. The limit is {{batches + ranks - 1}}
@@ -145,13 +144,13 @@ play(run(gpipe, ranks=4, layers=8, batches=4))
 #
 # Who says that all forwards come before all backwards? After a few forwards to fill the pipeline, a rank can take
 # turns: one backward, which frees the activations of a micro-batch, then one forward, which needs room for the next.
-# How many forwards come first? Rank r of p needs p - r, so that a gradient is back by the time it has done them. One
-# more covers the time in which messages travel. The last rank needs only one.
+# How many forwards come first? Rank r of p needs p - r: when these are done, its first gradient is back. All ranks but
+# the last need one more, for the time in which messages travel.
 #
 # With 4 micro-batches that takes {{turns.time}} ticks and {{turns.memory}} elements. With {{more}} it takes
 # {{turns_more.time}} ticks and {{turns_more.memory}} elements, where `gpipe` takes {{gpipe_more.time}} and
-# {{gpipe_more.memory}}. PyTorch's `Schedule1F1B` has one forward fewer at the start, p - r. With {{more}}
-# micro-batches that takes {{pytorch.time}} ticks and {{pytorch.memory}} elements. It is puzzle 13.
+# {{gpipe_more.memory}}. PyTorch's `Schedule1F1B` has one forward fewer at the start, p - r. With {{more}} micro-batches
+# that takes {{pytorch.time}} ticks and {{pytorch.memory}} elements. That schedule is puzzle 13.
 
 
 # %% tags=["solution"]
@@ -221,7 +220,7 @@ draw(run(one_forward_one_backward, ranks=4, layers=8, batches=4))
 
 # %% tags=["solution"]
 async def in_order(model: Model, work: list[tuple[str, int]]) -> Model:
-    """A pipeline whose rank does these pieces of work one after the other, each a word and a micro-batch."""
+    """A pipeline in which the rank does its ``work`` in order: pairs of "forward" or "backward" and a micro-batch."""
     share = model.LAYERS // model.RANKS
     first, end = model.rank * share, (model.rank + 1) * share
     is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
@@ -358,19 +357,19 @@ def side_by_side(static: bool = False) -> Figure:
 # computes the other activations again in the backward pass.)
 #
 # *One forward, one backward* (1F1B, called PipeDream-flush in arXiv 2006.09503 and used by Megatron-LM, arXiv
-# 2104.04473) starts a backward as soon as it can. On free links that takes exactly as long as GPipe. **It saves
-# memory, not time**: rank r of p has at most p - r micro-batches in flight, however many there are.
+# 2104.04473) starts a backward as soon as it can. If messages took no time, it would take exactly as long as GPipe.
+# **It saves memory, not time**: rank r of p has at most p - r micro-batches in flight, however many there are.
 #
 # There are two ways to shrink the bubble itself. Each rank can hold several thin pieces of the model instead of one
-# thick one (*interleaved* stages). With v pieces a step takes (m + (p - 1)/v)/m instead of (m + p - 1)/m times the work
-# of a rank, and more messages. Or the backward can be split in two. Only the update needs the gradient of the weight,
-# so a rank can compute it when it has nothing else to do (*zero bubble* schedules, arXiv 2401.10241).
+# thick one (*interleaved* stages). With v pieces a step takes m + (p - 1)/v turns instead of m + p - 1, but more
+# messages. Or the backward can be split in two. Only the update needs the gradient of the weight, so a rank can compute
+# it when it has nothing else to do (*zero bubble* schedules, arXiv 2401.10241).
 #
 # ### On real GPUs
 #
 # The same model on the same {{priced.ranks * priced.cost.tensor}} GPUs as in puzzle 5. A stage is a node of
-# {{priced.cost.tensor}} GPUs. It has one layer in this run, which stands for
-# {{GPT_175B.layers // priced.layers:word}} of the model.
+# {{priced.cost.tensor}} GPUs. It has one layer in this run, which stands for {{GPT_175B.layers // priced.layers:word}}
+# layers of the model.
 #
 # ![What a step takes](picture:priced)
 #

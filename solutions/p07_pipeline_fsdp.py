@@ -9,7 +9,7 @@
 # All ranks join in each collective. Those that did not run the layer bring a gradient that is zero:
 #
 # ```python
-# grad = model.fake_grad(layer, [])  # of no micro-batch; takes no memory
+# grad = model.fake_grad(layer, [])  # zero, from no micro-batch; takes no memory
 # ```
 
 # %%
@@ -38,20 +38,20 @@ PUZZLE = {
     "difficulty": "hard",
     "minutes": 45,
     "hints_for": {"slow": 3, "large": 3},
-    "star_hint": "All ranks come to the gather of a layer, whose ever it is, and wait for each other "
-    "there. Which gathers, and which sums, could be on their way while a stage computes?",
+    "star_hint": "All ranks take part in the gather of every layer, and wait for each other there. Which gathers, and "
+    "which sums, could be on their way while a stage computes?",
     "hints": [
         "Write it as one loop over *all* layers forward, and one over all layers backward. Each rank joins the "
         "collectives of each turn. What it does between them depends on whether the layer is its own.",
         "Which rank has to wait for what? A rank that waits for a message cannot take part in the gather of an "
         "earlier layer, and then nobody can. So receive in the turn of your own first layer, not before the "
         "loop, and pass on in the turn of your last.",
-        "All ranks spend their time on every collective, so make one gather of each layer on the way forward, "
-        "and one gather and one sum on the way back. Keep no whole weight and no whole gradient in memory. A "
-        "turn of the loop over all layers, back: if this is your last layer, `receive` the gradient (or call "
-        "`loss`); `allgather`; if the layer is yours, `backward`, otherwise `grad = model.fake_grad(layer, [])`; "
-        "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)`; if this is your first layer, "
-        "`pass_to` the rank before. At the end each rank updates its shard of every layer.",
+        "All ranks spend their time on every collective, so make one gather of each layer on the way forward, and one "
+        "gather and one sum on the way back. Keep no whole weight and no whole gradient in memory. In each turn of "
+        "the loop back over all layers: if this is your last layer, `receive` the gradient (or call `loss`). Then "
+        "`allgather`. If the layer is yours, call `backward`; if not, `grad = model.fake_grad(layer, [])`. Then "
+        "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)`. If this is your first layer, `pass_to` "
+        "the rank before. At the end each rank updates its shard of every layer.",
     ],
 }
 
@@ -127,9 +127,9 @@ grade(pipeline_fsdp)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants gathers and sums that are on their way while a
-# stage computes ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that
-# each rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. To earn it, let gathers and sums run while a stage
+# computes ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that each
+# rank is at:
 
 # %%
 play(run(pipeline_fsdp, ranks=16, layers=4, batches=4))
@@ -144,19 +144,18 @@ play(run(pipeline_fsdp, ranks=16, layers=4, batches=4))
 #
 # ### Other ways to deal the layers
 #
-# With more layers a stage runs two or three. They may follow each other: layers 0 and 1 on the first stage, say. Or the
-# stages take turns: layers 0 and 4. Then a micro-batch goes round all stages twice, and the last stage sends to the
-# first one.
+# With more layers a stage runs two or three. They may follow each other: then the first stage has layers 0 and 1. Or
+# the stages take turns: then it has layers 0 and 4, a micro-batch goes round all stages twice, and the last stage sends
+# to the first one.
 
 # %% [markdown] tags=["solution"]
 # ### Faster: gather for the next stage while this one computes
 #
 # While one stage computes, the other ranks have nothing to do but gather, and the network is free. In the forward pass
 # that is the time to gather the weight of the next layer. In the backward pass the next weight may come before this
-# layer's backward (`b`), after it (`a`), or when it is needed (`n`). Updating a layer while the sum of the next is on
-# its way saves the rest. And ask for a message before you await the weight of its layer: then both come at the same
-# time. The last weight of the forward pass is the first of the backward pass, and stays. The functions have their ticks
-# in their names.
+# layer's backward (`b`), after it (`a`), or when it is needed (`n`). Update a layer while the sum of the next one is on
+# its way. And ask for a message before you await the weight of its layer: then both come at the same time. The last
+# weight of the forward pass is the first of the backward pass, and stays. Each program is named after its ticks.
 
 
 # %% tags=["solution"]
@@ -168,8 +167,9 @@ from lib import WeightGrad
 async def pipeline_fsdp_overlapped(
     model: Model, up: bool, down: str, late: bool, wait: bool = True
 ) -> Model:
-    """Gather ahead in the forward pass, or not; in the backward pass before the backward, after, or not (``b``, ``a``, ``n``).
-    ``late``: sums are awaited one layer later; ``wait``: sends are awaited at once."""
+    """``up``: gather ahead in the forward pass. ``down``: in the backward pass, gather the next weight before a
+    backward (``b``), after it (``a``), or when it is needed (``n``). ``late``: sums are awaited one layer later;
+    ``wait``: sends are awaited at once."""
     stages = model.RANKS // model.BATCHES
     stage, mb = model.rank % stages, model.rank // stages
     share, top = model.LAYERS // stages, model.LAYERS - 1

@@ -2,7 +2,7 @@
 # # Puzzle 8: Replica-FSDP (hybrid sharding)
 #
 # Here are two nodes of four ranks. A collective takes {{cost.collective}} ticks in a node, and
-# **{{cost.collective_across}}** across. So FSDP over all ranks mostly waits. What has to cross?
+# **{{cost.collective_across}}** between nodes. So FSDP over all ranks mostly waits. What must leave a node?
 #
 # ![Puzzle 4 on two nodes: rank 0 waits for collectives](picture:all_across)
 #
@@ -64,9 +64,9 @@ PUZZLE = {
 #
 # Train one step, two micro-batches a rank.
 #
-# - Each node holds all weights, one shard on each rank. The state of a shard is cut again, one piece per replica.
+# - Each node holds all weights, one shard on each rank. Each shard's state is cut again, one piece per node.
 # - {{ideas}}
-# - Other meshes are tried, too.
+# - Other grids are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
@@ -129,9 +129,9 @@ grade(replica_fsdp)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants slow calls that are on their way while a rank
-# computes ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that each
-# rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. To earn it, let the slow calls run while a rank computes
+# ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that each rank is
+# at:
 
 # %%
 play(
@@ -203,8 +203,8 @@ compare(
 # *When* do you sum across the nodes? After every micro-batch is slow. If you sum the running total each time, gradients
 # count twice. If you never do it, you have two models that drift apart.
 #
-# An all-reduce across the nodes passes, too, since our machine charges the same for it. On real links it sends twice as
-# much, and you would update with half of what you received.
+# A program with an all-reduce between the nodes passes, too, since it takes no longer on our machine. On real links an
+# all-reduce sends twice as much, and you would update with half of what you received.
 #
 # ### Why it matters
 #
@@ -218,15 +218,15 @@ compare(
 # %% [markdown] tags=["solution"]
 # ### Faster: the slow links work while no rank waits
 #
-# A gather across the nodes is slow because every rank stands still for it. So start the sum of a layer across as soon
-# as its last micro-batch is through, and fetch it when all layers are on their way. In the node, gather the next
+# Calls between the nodes are slow, and every rank stands still for them. So start a layer's sum between the nodes right
+# after its last sum in the node, and fetch it when the sums of all layers have started. In the node, gather the next
 # weight while this layer is computed, and take the sum of a layer when the next one has been computed. The weight of
 # layer 0 is the last of a micro-batch and the first of the next, so keep it.
 #
 # In the last backward pass the network is busy to the end, and it makes its calls in the order in which they are
-# started. So there the order counts: the next gather in the node comes before the slow sum across, or else the rank
-# waits for both. And since each layer's sum goes across at once, no rank may wait a layer longer for it. That takes
-# {{ahead.time}} ticks, and not an element more.
+# started. So there the order counts: start the next gather in the node before the slow sum between the nodes, or else
+# the rank waits for both. And there await each sum in the node at once, since the sum between the nodes needs it. That
+# takes {{ahead.time}} ticks, and not an element more.
 
 
 # %% tags=["solution"]
@@ -303,12 +303,12 @@ async def replica_fsdp_in_41_5(model: Model) -> Model:
 draw(run(replica_fsdp_in_41_5, ranks=8, layers=6, batches=16, **nodes))
 
 # %% [markdown] tags=["solution"]
-# ### The same for R7 and R8
+# ### For the repairs R7 and R8
 #
-# In programs R7 and R8 each rank has the states of its quarter as well, so an all-reduce across the nodes is enough.
-# The letters say when the next weight is gathered on the way back, as in puzzle 4: before the backward (`b`) or behind
-# the sum in the node (`s`). The last letter is for all other layers. The settings take the ticks in their names, in the
-# memory of the targets.
+# In these two [programs to repair](repairs.ipynb) a rank keeps the states of its whole quarter, so an all-reduce
+# between the nodes is enough. The letters say when the next weight is gathered in the backward pass, as in puzzle 4:
+# before the backward (`b`) or after the sum in the node (`s`). The last letter is for all other layers. Each program is
+# named after its ticks, and stays within the target's memory.
 
 
 # %% tags=["solution"]
@@ -317,7 +317,8 @@ from typing import Any
 
 
 async def hybrid_overlapped(model: Model, gathers: str) -> Model:
-    """Hybrid sharding that gathers ahead and sums behind; the last letter of ``gathers`` is for all other layers."""
+    """Hybrid sharding in which calls run while the rank works; the last letter of ``gathers`` is for all other
+    layers."""
     shard, shards = model.axis_index("shard"), model.axis_size("shard")
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer, shard, shards)
@@ -400,10 +401,10 @@ def all_across(static: bool = False) -> Figure:
 # %% [markdown]
 # ### Where real systems do this
 #
-# The name "replica FSDP" is from issue 325 of Levanter. What you have built, with weights over the node and states
-# over all ranks, is what Megatron-FSDP calls HFSDP: ZeRO-1 outside, ZeRO-3 inside. MiCS (arXiv 2205.00119), which
-# shards over groups of ranks, is a relative. PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the node, replicas
-# across. It shards the states over the node only, which takes {{TRAINED}}/s bytes for each parameter with s ranks in a
+# The name "replica FSDP" is from issue 325 of Levanter. What you have built, with weights over the node and states over
+# all ranks, is what Megatron-FSDP calls HFSDP: ZeRO-1 outside, ZeRO-3 inside. MiCS (arXiv 2205.00119), which shards
+# over groups of ranks, is a relative. PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the node, and each node a
+# replica. It shards the states over the node only, which takes {{TRAINED}}/s bytes for each parameter with s ranks in a
 # node. With states over all N ranks, as here, it is {{WEIGHT + GRADIENT}}/s + {{STATE}}/N.
 #
 # With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between nodes, *once a step*. And the trap is
@@ -413,11 +414,12 @@ def all_across(static: bool = False) -> Figure:
 # links).
 #
 # In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the last. The reduce-scatter in the
-# node stays, and only the all-reduce across waits. Without that call you are in the trap, and torchtitan was until
-# 2026. With six layers and two micro-batches, a rank of PyTorch {{TORCH}} makes {{recorded(hybrid, "all-reduces")}}
-# all-reduces across the nodes, and {{recorded(hybrid_once, "all-reduces")}} with that call, each right after the
-# reduce-scatter of its layer in the last backward pass (`tests/torch_truth/TABLE.md`). An all-reduce is enough there,
-# because every node has all states and gathers nothing across.
+# node stays, and only the all-reduce between the nodes waits. Without that call you are in the trap, and torchtitan was
+# until 2026. With six layers and two micro-batches, a rank of PyTorch {{TORCH}} makes
+# {{recorded(hybrid, "all-reduces")}} all-reduces between the nodes. With that call it makes
+# {{recorded(hybrid_once, "all-reduces")}}, each right after the reduce-scatter of its layer in the last backward pass
+# (`tests/torch_truth/TABLE.md`). An all-reduce is enough there, because every node has all states and needs no gather
+# from the other.
 #
 # ### On real GPUs
 #
@@ -426,8 +428,8 @@ def all_across(static: bool = False) -> Figure:
 #
 # ![What a step takes](picture:priced)
 #
-# Run your puzzle 4 on the same two nodes, and all its gathers and sums go over the slow connection: with `from lib
-# import attempt`, `fsdp = attempt("fsdp")` takes it out of its notebook.
+# Run your answer to puzzle 4 on the same two nodes, and all its gathers and sums go over the slow connection. To bring
+# it here, write `from lib import attempt` and `fsdp = attempt("fsdp")`.
 
 # %% tags=["priced"]
 from lib.real import A100_40_P4D, LLAMA_2_7B, report
@@ -446,21 +448,21 @@ print(report(priced))
 # ### When to combine what
 #
 # - Everything fits on one GPU: plain data parallel (puzzle 2). It sends little, and hides it well.
-# - It does not: shard (puzzle 4), first inside a node, where links are fast. Shard over more nodes only when memory
-#   demands it, and make the rest replicas (puzzle 8).
+# - The model does not fit on one GPU: shard it (puzzle 4), first inside a node, where links are fast. Shard over more
+#   nodes only when memory demands it, and make the rest replicas (puzzle 8).
 # - Links are too slow even for that, or one node is too small for the model: cut it into stages (puzzles 5 and 6). A
-#   pipeline sends the least. It wants many micro-batches, sharding wants large ones, and the two have to share the
-#   batch that training tolerates (puzzle 7).
-# - Gradient accumulation (puzzle 1) goes with all of them, and makes everything cheaper that is sent once a step.
+#   pipeline sends the least. It needs many micro-batches, while sharding needs large ones, and the batch can only be so
+#   large (puzzle 7).
+# - Gradient accumulation (puzzle 1) goes with all of them, and makes what is sent once a step cheaper.
 #
 # ### What comes next
 #
-# The puzzles that follow are about what people do when this is not enough. States are sharded alone (puzzles 9 and 10),
-# activations are computed again (puzzle 11) or kept on the host (puzzle 22), gathers come ahead of time, and bubbles
-# shrink. Tensor parallelism is a third axis beside replica and shard. LoRA trains small matrices beside frozen weights,
-# even weights of 4 bits (puzzle 23). Puzzles 25 to 28 have very long sequences and mixtures of experts. Prices of real
-# machines can be those of 8 bits (`fp8=True`). You know enough to judge each of them: what does it keep, what does it
-# send, and who waits?
+# The puzzles that follow are about what people do when this is not enough. States are sharded, but not the weights
+# (puzzles 9 and 10), activations are computed again (puzzle 11) or kept on the host (puzzle 22), gathers come ahead of
+# time, and bubbles shrink. Tensor parallelism is a third axis beside replica and shard. LoRA trains small matrices
+# beside frozen weights, even weights of 4 bits (puzzle 23). Puzzles 25 to 28 have very long sequences and mixtures of
+# experts. Real machines can also compute in 8 bits (`fp8=True`). You know enough to judge each of them: what does it
+# keep, what does it send, and who waits?
 
 # %% tags=["figures"]
 times, weights = 3, WEIGHT * MODEL / BILLION  # two gathers and a reduction of so many GB

@@ -6,8 +6,8 @@
 #
 # ![Data parallel with two micro-batches on each rank: rank 0 keeps all states](picture:with_whole_states)
 #
-# Prices are new: an all-reduce takes {{cost.allreduce}} ticks, a reduce-scatter or an all-gather half of that, since
-# each sends half as much. And what you hold can be cut, at no cost:
+# Calls take other times here: an all-reduce takes {{cost.allreduce}} ticks, and a reduce-scatter or an all-gather takes
+# half of that, since each sends half as much. And what you hold can be cut, at no cost:
 #
 # ```python
 # weight, state = model.load_weights(layer)
@@ -41,7 +41,7 @@ PUZZLE = {
     "the sum of the last one has come?",
     "hints": [
         "Start from data parallel with two micro-batches on each rank: accumulate as in puzzle 1, and sum after the "
-        "second. Whose part of the update can a rank do, if it has one piece of the optimizer state?",
+        "second. Which part of the update can a rank do, if it has one piece of the optimizer state?",
         "An all-reduce is a reduce-scatter followed by an all-gather. Take it apart: reduce-scatter the "
         "gradient, update your piece of the weight, all-gather the pieces of the new weight. That takes the same "
         "time as the all-reduce did.",
@@ -114,9 +114,9 @@ grade(zero1)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants sums and gathers that are on their way while a
-# rank works ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that each
-# rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. To earn it, let sums and gathers run while a rank works
+# ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that each rank is
+# at:
 
 # %%
 play(run(zero1, ranks=4, layers=6, batches=8, cost=prices))
@@ -209,7 +209,7 @@ def with_sharded_states(static: bool = False) -> Figure:
 compare(at_these_prices(ddp_twice), at_these_prices(zero1))
 
 # %% [markdown] tags=["solution"]
-# ### Faster: both halves under other work
+# ### Faster: both halves during other work
 #
 # The reduce-scatters run while the backward pass goes on, and the all-gathers while other layers are updated. Only
 # the first sum and the last gather are waited for: {{overlap.time}} ticks, in the same memory.

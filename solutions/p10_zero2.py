@@ -28,27 +28,27 @@ PUZZLE = {
     "ideas": ["one_micro_batch", "only_updated_weights"],
     "difficulty": "medium",
     "minutes": 20,
-    "star_hint": "What is there to compute while a reduce-scatter is on its way, and after the "
-    "last backward, while a gather is? And how many sums can be on their way before another whole gradient is "
-    "in memory?",
+    "star_hint": "What is there to compute while a reduce-scatter is on its way? After the last backward, what is "
+    "there to compute while a gather is on its way? And how many sums can be on their way before another whole "
+    "gradient is in memory?",
     "hints": [
         "Look at the gradients in your picture of puzzle 9. From the first micro-batch on, six whole ones are waiting. "
         "Of how many of their elements will this rank make use?",
         "Reduce-scatter each gradient right after its `backward`, in every micro-batch, and add up the pieces. "
         "An all-reduce that is cut afterwards brings the same pieces, and takes twice the time. A whole gradient "
         "that is kept takes up memory, and so does an activation: take each out, `pop`, as its backward reads it.",
-        "`grad = await model.scatterreduce(grad, layer)`, then add: `model.grad_weights[layer] + grad` from the second "
-        "micro-batch on. Update and gather at the end as in puzzle 9. For the star, await each sum one layer later. A "
-        "gradient on its way takes room, which you gain elsewhere: after the last backward of a layer, who still needs "
-        "all of its weight?",
+        "`grad = await model.scatterreduce(grad, layer)`, then add: `model.grad_weights[layer] + grad` from the "
+        "second micro-batch on. Update and gather at the end as in puzzle 9. For the star, await each sum one layer "
+        "later. A gradient on its way takes memory, so free some elsewhere: after the last backward of a layer, who "
+        "still needs its whole weight?",
     ],
 }
 
 # %% [markdown]
 # ## Your task
 #
-# Train one step as in puzzle 9, at the same prices and with the same two micro-batches for each rank, but with less
-# memory for gradients.
+# Train one step as in puzzle 9, with the same times for calls and the same two micro-batches for each rank, but with
+# less memory for gradients.
 #
 # - {{ideas}}
 # - Every rank begins and ends with all weights. Rank `r` has shard `r` of `RANKS` of every optimizer state, and nothing
@@ -106,8 +106,8 @@ grade(zero2)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants sums on their way while a rank works ("start
-# now, fetch later", as in [puzzle 2](p02_ddp.ipynb)), and room for them. After the last backward of its layer you may
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. To earn it, let sums run while a rank works ("start now,
+# fetch later", as in [puzzle 2](p02_ddp.ipynb)), and make room for them. After the last backward of its layer you may
 # cut a weight to the piece that this rank updates. To watch your own run, with the line that each rank is at:
 
 # %%
@@ -119,7 +119,7 @@ play(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
 # The lunch is not quite free any more. In a step ZeRO-1 sends twice the model's size, for any number of micro-batches:
 # one reduce-scatter of each gradient, one all-gather of each weight. Here every micro-batch has its own
 # reduce-scatters. With K micro-batches on a rank that makes K + 1 times the model's size. At our size it takes
-# {{ours.time - before.time}} ticks more than puzzle 9 if you wait for each sum, and nothing if the sums run under the
+# {{ours.time - before.time}} ticks more than puzzle 9 if you wait for each sum, and nothing if the sums run during the
 # next backward.
 #
 # | | ZeRO-1 | ZeRO-2 |
@@ -128,23 +128,23 @@ play(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
 # | gradients that a rank keeps, in bytes per parameter | {{GRADIENT}} | {{GRADIENT}}/n |
 # | what it keeps of {{MODEL / BILLION}} billion parameters on {{GPUS}} GPUs | {{stage_1:.1f}} GB | {{stage_2:.1f}} GB |
 #
-# (What is sent is in sizes of the model, on n ranks. And while one layer's gradient is on its way, it is still whole:
-# a rank needs room for that, too.)
+# (In the first row, 1 is the size of the model, and n the number of ranks. While one layer's gradient is on its way, it
+# is still whole: a rank needs room for that, too.)
 #
 # Of the {{stage_1:.1f}} GB of ZeRO-1, {{gradients:.0f}} are gradients. A rank uses {{Fraction(1, GPUS):word}} of them
 # for its update, {{gradients / GPUS:.2f}} GB.
 #
 # Was puzzle 3 a stage of ZeRO? No. There weights and states were in shards and gradients whole. Stage 1 shards the
-# states, stage 2 also the gradients, stage 3 also the weights: the largest saving comes first, and the dearest last.
-# Puzzle 3 took them out of order, to teach one thing at a time.
+# states, stage 2 also the gradients, stage 3 also the weights: the largest saving comes first, and the most expensive
+# one last. Puzzle 3 took them out of order, to teach one thing at a time.
 
 # %% [markdown] tags=["solution"]
-# ### Faster: sums under other work
+# ### Faster: sums during other work
 #
-# Each sum is fetched one layer later, and those of the first micro-batch at the latest in the next forward pass. The
-# gathers of the new weights run while other layers are updated, as in puzzle 9. A gradient in flight takes room. But
-# after the last backward of a layer, a rank keeps only its own piece of the weight, which is all that its update needs.
-# That takes {{overlap.time}} ticks and {{overlap.memory}} elements, less than the {{ours.memory}} of the first program.
+# Each sum is fetched one layer later, and the last one of a micro-batch in the next forward pass. The gathers of the
+# new weights run while other layers are updated, as in puzzle 9. A gradient in flight takes room. But after the last
+# backward of a layer, a rank keeps only its own piece of the weight, which is all that its update needs. That takes
+# {{overlap.time}} ticks and {{overlap.memory}} elements, less than the {{ours.memory}} of the first program.
 
 
 # %% tags=["solution"]

@@ -16,7 +16,7 @@
 #
 # ![One layer three times: nothing is kept of it, a part, and all](picture:three_ways_to_keep)
 #
-# | `keep` | takes the room of | a backward takes | all layers alike: ticks | elements |
+# | `keep` | takes the room of | a backward takes | ticks, if all layers do this | elements |
 # |---|---|---|---|---|
 # | nothing | 0 inputs | {{cost.backward + cost.recompute}} ticks | {{nothing.time:.2f}} | {{nothing.memory}} |
 # | `"selective"` | {{part}} inputs | {{cost.backward + cost.recompute_selective}} ticks | {{selective.time:.2f}} | {{selective.memory}} |
@@ -55,8 +55,9 @@ PUZZLE = {
     "its inner activations again just there. What would it cost to keep those of this one "
     "layer? And when could a gradient that is complete be updated?",
     "hints": [
-        "You have a little memory to spend, and you buy time with it. One layer kept whole: how many ticks does that "
-        "save, for how many inputs' room? And one layer kept with `selective`? Which of the two is the better buy?",
+        "You have a little memory to spend, and you buy time with it. If a layer keeps everything, how many ticks "
+        "does it save, and how many inputs would take as much memory? And with `selective`? Which of the two is the "
+        "better buy?",
         "Start from your answer to puzzle 0. What is inside a layer takes up memory, so keep it for some layers "
         'only. For half of the layers, `out, saved = model.forward(layer, inp, weight, keep="selective")`, and '
         'store both: `model.activations[layer, "saved"] = saved`. In the backward pass take it out as you use '
@@ -71,7 +72,7 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train plainly, as in puzzle 0, at these prices.
+# Train plainly, as in puzzle 0, with the times and sizes in the table.
 #
 # - The rank begins and ends with all weights and all optimizer states.
 # - `keep=` and `saved=` are allowed. The grader tries other sizes, too.
@@ -147,23 +148,24 @@ play(run(checkpointing, layers=12, cost=prices))
 #
 # ![Half of the layers keep a little](picture:half_kept)
 #
-# In the second picture six backwards are shorter. What makes them so is in memory meanwhile: the hill is higher.
+# In the second picture six backwards are shorter. What their layers keep makes the peak higher.
 #
 # ### The figures are those of GPT-3
 #
-# In 16 bits the input of its layers takes {{WEIGHT}} bytes for each number: 2sbh, with s tokens, b sequences and
-# width h. With everything inside, a layer takes {{sbh}}sbh, {{sbh // 2}} times as much. Without what belongs to the
-# scores of attention it is {{linear}}sbh, {{linear // 2}} times as much. If all {{GPT_LAYERS}} layers keep
-# selectively, one sequence takes {{GPT_LAYERS * linear * GPT_SEQUENCE * GPT_HIDDEN / BILLION:.0f}} GB. That is still
-# too much for one GPU: some layers have to be computed again, or other GPUs have to help. The scores are quick to
-# make: they take s/(6h) of a forward, which is {{Fraction(GPT_SEQUENCE, 6 * GPT_HIDDEN)}} for s = {{GPT_SEQUENCE}}
-# and h = {{GPT_HIDDEN}} (Korthikanti et al., arXiv 2205.05198).
+# In 16 bits the input of its layers takes {{WEIGHT}} bytes for each number: 2sbh, with s tokens, b sequences and width
+# h. With everything inside, a layer takes {{sbh}}sbh, {{sbh // 2}} times the input. Without the scores of attention,
+# which have a number for each pair of tokens, it is {{linear}}sbh, {{linear // 2}} times the input. If all
+# {{GPT_LAYERS}} layers keep selectively, one sequence takes
+# {{GPT_LAYERS * linear * GPT_SEQUENCE * GPT_HIDDEN / BILLION:.0f}} GB. That is still too much for one GPU: some layers
+# have to be computed again, or other GPUs have to help. The scores are quick to make: they take s/(6h) of a forward,
+# which is {{Fraction(GPT_SEQUENCE, 6 * GPT_HIDDEN)}} for s = {{GPT_SEQUENCE}} and h = {{GPT_HIDDEN}} (Korthikanti et
+# al., arXiv 2205.05198).
 #
 # ### Across layers
 #
 # Now let the inside of a layer be small, and the model very deep. Then the inputs themselves are too much. Keep only
-# every fourth of them, the *checkpoints*. In the backward pass, run the three layers behind a checkpoint forward
-# again, and go back through all four. That needs no new call:
+# every fourth of them, the *checkpoints*. In the backward pass, run the three layers after a checkpoint forward again,
+# and go back through all four. That needs no new call:
 
 
 # %%
@@ -171,7 +173,7 @@ from functools import partial
 
 
 def across_layers(model: Model, every: int) -> Model:
-    """Plain training that keeps the input of every so many layers, and makes the others again."""
+    """Plain training that keeps one input for each ``every`` layers, and makes the others again."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
@@ -213,10 +215,11 @@ draw(run(partial(across_layers, every=4), layers=16, cost=wide))
 #
 # ![Every fourth input is kept](picture:saw)
 #
-# Let there be L layers and a checkpoint every k layers. Then L/k checkpoints are in memory. While the last k layers
-# are worked on, there are also the k - 1 inputs between, and a gradient. Together that is L/k + k. It is least where
-# both are equal, at k = √L: then it is 2√L, here {{at_peak[3]}} instead of {{at_peak[0]}}. (Near it, where k does not
-# divide L, it can be as little.) The price is L - L/k forwards. That is less than one forward pass, whatever k is:
+# Let there be L layers and a checkpoint every k layers. Then L/k checkpoints are in memory. While the backward pass is
+# in the last k layers, the k - 1 inputs after the last checkpoint are in memory, too, and a gradient. Together that is
+# L/k + k. It is least where both are equal, at k = √L: then it is 2√L, here {{at_peak[3]}} instead of {{at_peak[0]}}.
+# (A k near √L that does not divide L can take as little.) The price is L - L/k forwards. That is less than one forward
+# pass, whatever k is:
 #
 # | `every` | {{every[0]}} | {{every[1]}} | {{every[2]}} | {{every[3]}} | {{every[4]}} | {{every[5]}} | {{every[6]}} |
 # |---|---|---|---|---|---|---|---|
@@ -389,18 +392,18 @@ compare(*map(at_these_prices, (keep_nothing, checkpointing, last_one_free)))
 # ### Inputs that will be made again anyway
 #
 # There is one more thing to give away. If layer 4 keeps nothing, it goes forward again in the backward pass, and so
-# makes the input of layer 5 a second time. Why keep that input, then? Throw it away, too. Before the backward of
-# layer 5, let layer 4 go forward again with `keep="all"`: that is the forward that its own backward would pay for. It
-# takes no more time, and saves an input at the peak. But now the insides of two layers are in memory at once. So it
-# is for the lower layers, when much of the rest is gone: {{again.time}} ticks and {{again.memory}} elements.
+# makes the input of layer 5 a second time. Why keep that input, then? Throw it away, too. Before the backward of layer
+# 5, let layer 4 go forward again with `keep="all"`: its own backward would have to do that anyway. It takes no more
+# time, and saves an input at the peak. But now the insides of two layers are in memory at once. So do this only in the
+# lower layers, when most activations have been freed: {{again.time}} ticks and {{again.memory}} elements.
 #
 # With one selective layer fewer it is {{fewer.time}} ticks and {{fewer.memory}} elements.
 
 
 # %% tags=["solution"]
 def without_inputs(model: Model, fewer: int) -> Model:
-    """Every second one of the lower layers goes forward again to give the input of the next. Of the others, half of
-    all layers keep selectively, or so many fewer."""
+    """Every second one of the lower layers goes forward again to give the input of the next. Of the others,
+    ``LAYERS // 2 - fewer`` keep selectively."""
     again = range(0, model.LAYERS - 4, 2)
     others = [layer for layer in range(model.LAYERS - 1) if layer not in again]
     some = others[len(others) - max(model.LAYERS // 2 - fewer, 0) :]
@@ -428,10 +431,10 @@ draw(at_these_prices(checkpointing_in_47_18))
 # %% [markdown] tags=["solution"]
 # ### The last segment is not needed twice
 #
-# With {{try_it}} layers, every {{best[0]}}, {{best[1]}}, {{best[2]}} and {{best[3]}} take {{least}} activations. The
-# fastest of these is {{best[0]}}, which has the most checkpoints.
+# With {{try_it}} layers, `every` = {{best[0]}}, {{best[1]}}, {{best[2]}} and {{best[3]}} all take {{least}}
+# activations. The fastest of these is {{best[0]}}, which has the most checkpoints.
 #
-# The backward pass begins with the layers behind the last checkpoint, and their inputs have only just been made. Keep
+# The backward pass begins with the layers after the last checkpoint, and their inputs have only just been made. Keep
 # these, and no forward is done twice there. With {{deep}} layers that saves {{saws[3].time - kept_again.time}} of the
 # {{saws[3].time - saws[0].time}} ticks, in the same memory.
 
@@ -501,7 +504,7 @@ compare(
 # result is kept. In Megatron-LM, `--recompute-granularity selective` recomputes the core of attention in every layer,
 # and `full`, with `--recompute-num-layers`, whole layers: one at a time, or several behind one checkpoint. The large
 # models of the paper by Korthikanti et al. would take {{dearer[0]}} to {{dearer[1]}} percent more time if everything
-# was recomputed. The selective kind, with activations cut along the sequence as well, brought back more than
+# was recomputed. Selective recomputation, with activations cut along the sequence as well, saved more than
 # {{came_back}} percent of that time (arXiv 2205.05198).
 #
 # FlashAttention (arXiv 2205.14135) never stores the scores of attention: it makes them again in its backward. So this
@@ -513,7 +516,7 @@ compare(
 #
 # {{MEGATRON_22B.size / BILLION:.0f}} billion parameters on one node of A100. Its {{priced.cost.tensor}} GPUs are one
 # rank here, and share each layer. What a forward leaves behind, and how long it takes to make again, follow from the
-# model's sizes. `recompute="full"` says that nothing is kept but what the program keeps.
+# model's sizes. `recompute="full"` says that nothing inside a layer is kept unless the program keeps it.
 #
 # ![What a step takes](picture:priced)
 #

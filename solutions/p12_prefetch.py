@@ -6,8 +6,8 @@
 #
 # ![Puzzle 4 at the prices of this page: the network waits while the rank computes, and the rank while the network works](picture:one_after_the_other)
 #
-# This is rank 0 with an answer to puzzle 4, between nodes, where a gather takes nearly as long as a forward. Of
-# {{plain.time}} ticks nobody computes for {{waiting}}.
+# This is rank 0 with an answer to puzzle 4, between nodes, where a gather takes nearly as long as a forward. For
+# {{waiting}} of the {{plain.time}} ticks nobody computes.
 #
 # As in puzzle 2, a collective begins when you call it. Only its `await` waits:
 #
@@ -48,15 +48,14 @@ PUZZLE = {
     "ideas": ["as_many_each", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 30,
-    "star_hint": "Which gathers and which sums are still in sight, at the beginning and at the end? "
-    "What could be updated while the last of them are on their way?",
+    "star_hint": "For which gathers and which sums does a rank still wait, at the beginning and at the end? What "
+    "could be updated while the last of them are on their way?",
     "hints": [
         "A rank's network does nothing while the rank computes. Look at the picture of your answer to puzzle 4: which "
-        "gather could move to the left, under a forward or a backward, and how far?",
+        "gather could begin earlier, during a forward or a backward, and how much earlier?",
         "Start the gather of the next weight before this layer's forward, or before its backward, and await it when "
-        "that layer's turn comes. After the backward is too late: the network makes one call at a time, in the order "
-        "in which you start them, and then the sum of the gradient is in it, too. Don't wait for that sum, either, "
-        "before the next backward is done.",
+        "that layer's turn comes. After the backward is too late: then the network also has the sum of the gradient "
+        "to make, and it makes one call at a time. Don't wait for that sum, either, before the next backward is done.",
         "A turn of the backward loop: `model.weights['whole'] = await ahead`; then `ahead = "
         "model.allgather(model.weights[layer - 1], layer - 1)`, if there is a layer below; then `backward` with "
         "`model.weights.pop('whole')`; then `sums[layer] = model.scatterreduce(grad, layer)`; and take the sum "
@@ -137,52 +136,51 @@ grade(prefetch)
 play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
 
 # %% [markdown]
-# ### What fits is hidden
+# ### What can be hidden
 #
-# Here is rank 0 in a program that passes. It makes the same {{calls}} calls as the one at the top of this page, and
-# all but {{len(seen):word}} lie under something that is computed. The three are the first gather of each pass, which
-# nothing can hide, and the last sum.
+# Here is rank 0 in a program that passes. It makes the same {{calls}} calls as the one at the top of this page, and all
+# but {{len(seen):word}} run while something is computed. The three are the first gather of each pass, which nothing can
+# hide, and the last sum.
 #
 # ![The next gather ahead](picture:one_ahead)
 #
-# The price is memory: {{ours.memory}} elements instead of {{plain.memory}}. What is on its way is the band *in
-# flight*. In the backward pass two whole weights are in memory at a time, the one in use and the next, and beside
-# them the gradient of the layer above, which is being summed. If you gather two ahead, there are three whole weights,
-# for nothing: the network is not done any earlier.
+# The price is memory: {{ours.memory}} elements instead of {{plain.memory}}. The band *in flight* is what is on its way.
+# In the backward pass two whole weights are in memory at a time, the one in use and the next, and beside them the
+# gradient of the layer above, which is being summed. If you gather two ahead, there are three whole weights, for
+# nothing: the network is not done any earlier.
 #
-# How far does this go? Here are both programs at other prices of a collective:
+# How far does this go? Here are both programs with quicker and slower collectives:
 #
 # | a collective takes | {{dear[0]}} | {{dear[1]}} | {{dear[2]}} | {{dear[3]}} | {{dear[4]}} | {{dear[5]}} |
 # |---|---|---|---|---|---|---|
 # | each call awaited | {{awaited[0]}} | {{awaited[1]}} | {{awaited[2]}} | {{awaited[3]}} | {{awaited[4]}} | {{awaited[5]}} |
 # | the next gather ahead | {{gone[0]}} | {{gone[1]}} | {{gone[2]}} | {{gone[3]}} | {{gone[4]}} | {{gone[5]}} |
 #
-# Up to {{dear[3]}} the second program pays for {{len(seen):word}} calls instead of {{calls}}. A forward of
-# {{cost.forward}} tick hides one gather, and a backward of {{cost.backward}} ticks hides a gather and a sum. Beyond
-# that, a rank waits for what does not fit. From {{dear[3]}} to {{dear[5]}} ticks for a collective, the second program
-# loses {{gone[5] - gone[3]}} ticks, and the first {{awaited[5] - awaited[3]}}. Then no order of calls helps, only
-# fewer calls, or more work for each of them.
+# Up to {{dear[3]}} ticks for a collective, the second program waits for {{len(seen):word}} calls instead of {{calls}}.
+# A forward of {{cost.forward}} tick hides one gather, and a backward of {{cost.backward}} ticks hides a gather and a
+# sum. When a collective takes longer, a rank waits for the rest of it. From {{dear[3]}} to {{dear[5]}} ticks for a
+# collective, the second program loses {{gone[5] - gone[3]}} ticks, and the first {{awaited[5] - awaited[3]}}. Then no
+# order of calls helps, only fewer calls, or more work for each of them.
 #
 # ### How many tokens hide a gather
 #
 # A layer of a model with {{LLAMA / BILLION}} billion parameters has {{LAYER / MILLION}} million weights,
 # {{WEIGHT * LAYER / BILLION:.2f}} GB. Between nodes a GPU receives {{BETWEEN}} GB a second, so that is
-# {{gather * 1000:.0f}} ms. The forward pass on {{tokens}} tokens takes {{forward * 1000:.0f}} ms. (These are the
-# prices of this page.)
+# {{gather * 1000:.0f}} ms. The forward pass on {{tokens}} tokens takes {{forward * 1000:.0f}} ms. (That is why a
+# collective takes {{cost.collective}} ticks on this page.)
 #
-# A forward pass takes 2 operations for each weight and token, and a GPU makes {{PER_SECOND / 1e14}} x 10¹⁴ a second.
-# A gather brings {{WEIGHT}} bytes for each weight, {{BETWEEN}} x 10⁹ of them a second. They take equally long with
-# {{PER_SECOND / 1e14}} x 10¹⁴ / ({{BETWEEN}} x 10⁹) = {{PER_SECOND / BETWEEN / BILLION}} tokens on each GPU,
-# **however large the layer is**. A backward pass takes twice as long and has twice as much to hide, so it needs just
-# as many. Over NVLink, with {{IN_NODE}} GB a second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}} would do.
+# A forward pass takes 2 operations for each weight and token, and a GPU does {{PER_SECOND / 1e14}} x 10¹⁴ operations a
+# second. A gather brings {{WEIGHT}} bytes for each weight, {{BETWEEN}} x 10⁹ of them a second. They take equally long
+# with {{PER_SECOND / 1e14}} x 10¹⁴ / ({{BETWEEN}} x 10⁹) = {{PER_SECOND / BETWEEN / BILLION}} tokens on each GPU,
+# **however large the layer is**. A backward pass takes twice as long and has twice as much to hide, so it needs just as
+# many. Over NVLink, with {{IN_NODE}} GB a second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}} would do.
 #
 # ### A skill: several chains at once
 #
-# Many stars want this. What is done for a layer is a *chain*. In data parallel it is a backward, a sum and an update,
+# Many stars need this. What is done for a layer is a *chain*. In data parallel it is a backward, a sum and an update,
 # and each needs the one before it. If you finish the chain of one layer before you begin the next, the rank waits for
-# every sum. So have several chains under way. **In each turn of a loop, let every chain take one step**: start what
-# can be started, compute, and take what has arrived meanwhile. A dictionary keeps the calls that are under way, by
-# layer.
+# every sum. So have several chains under way. **In each turn of a loop, let every chain take one step**: start what can
+# be started, compute, and take what has arrived meanwhile. A dictionary keeps the calls that are under way, by layer.
 #
 # In the second program below, a turn does the backward of this layer and starts its sum. Then it updates the layer
 # above, whose sum was started one turn ago. After the loop, the last chain is brought to its end.
@@ -313,16 +311,16 @@ both = [with_collectives_of(0.8, fn) for fn in (fsdp_blocking, prefetch)]
 compare(*both, titles=["each call awaited", "the next gather ahead"])
 
 # %% [markdown] tags=["solution"]
-# ### As far as we know
+# ### Faster, and in less memory
 #
 # Two of the three waits can be avoided. The last weight of the forward pass is the first of the backward pass, so
 # keep it. And don't wait for the last sum before the first update: while it is on its way, update other layers. Then
 # a step takes the first gather, all the computing, and nothing else: {{least.time}} ticks. No program can be faster,
 # since nothing can be computed before the first weight is there.
 #
-# A gather can also begin after the backward of its turn, before the gradient is summed. That takes less room, and the
-# rank waits for what does not fit. The letters say for each turn whether the next weight is gathered before the
-# backward (`b`) or after it (`a`). Of all that we have tried, none takes as few ticks in less memory.
+# A gather can also begin after a layer's backward, before the gradient is summed. That takes less room, but the rank
+# waits for part of the gather. The letters say for each layer whether the next weight is gathered before the backward
+# (`b`) or after it (`a`). Nothing that we have tried is as fast in less memory.
 
 
 # %% tags=["solution"]
@@ -398,9 +396,9 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 # at a time, so that gathered weights do not fill the memory (FSDP, arXiv 2304.11277).
 #
 # By default FSDP2 frees the last block after its forward pass and gathers it again at once, for nothing. With
-# `reshard_after_forward=False` for the last block it stays whole. torchtitan wrote that until July 2025. Since then
-# only the final norm and the output layer stay whole, which come after the last block. DeepSpeed's ZeRO-3 notes in
-# which order the layers are used, and gathers ahead by that list (ZeRO-Infinity, arXiv 2104.07857).
+# `reshard_after_forward=False` for the last block it stays whole. torchtitan did so until July 2025. Since then only
+# the final norm and the output layer stay whole, which come after the last block. DeepSpeed's ZeRO-3 notes in which
+# order the layers are used, and gathers ahead by that list (ZeRO-Infinity, arXiv 2104.07857).
 
 # %% [markdown]
 # ### On real GPUs

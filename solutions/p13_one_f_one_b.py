@@ -40,7 +40,7 @@ PUZZLE = {
     "before it is needed?",
     "hints": [
         "A forward takes room, a backward gives it back. In GPipe, when could the last rank do its first backward at "
-        "the earliest? And when could the others do theirs, if it did?",
+        "the earliest? And when could the other ranks then do their first backward?",
         "Begin with a few forwards, then take turns: one backward, which frees the activations of a micro-batch, then "
         "one forward, which needs room for the next. Only the order is new. How many forwards come first? The last "
         "rank needs one of them, the rank before it two, since its first gradient comes back later. With too few the "
@@ -147,10 +147,10 @@ play(run(one_f_one_b, ranks=4, layers=8, batches=8))
 # ![1F1B](picture:the_stairs)
 #
 # With GPipe every rank climbs the same hill, eight micro-batches high. Here the ranks are stairs: there are four
-# micro-batches on rank 0, then three, two and one. A micro-batch is *in flight* on a rank from its forward there to
-# its backward. While it goes from rank r of p through the p - r - 1 stages below, the rank can take in one more for
-# each of them. So **rank r has at most min(p - r, m) of m micro-batches in flight**, however many there are. Here are
-# four stages again, with more and more micro-batches:
+# micro-batches on rank 0, then three, two and one. A micro-batch is *in flight* on a rank from its forward there to its
+# backward. While it goes from rank r of p through the p - r - 1 stages after it, rank r can begin one more micro-batch
+# for each of these stages. So **rank r has at most min(p - r, m) of m micro-batches in flight**, however many there
+# are. Here are four stages again, with more and more micro-batches:
 #
 # | micro-batches | {{counts[0]}} | {{counts[1]}} | {{counts[2]}} | {{counts[3]}} |
 # |---|---|---|---|---|
@@ -181,18 +181,18 @@ play(run(one_f_one_b, ranks=4, layers=8, batches=8))
 # {{before * (F + hop) + batches * (F + B) + before * (B + hop) + update:=}}. That is the time of the star. With one
 # stage on each rank, no schedule is faster, in whatever order it works and however much memory it takes.
 #
-# A rank may also have layers that do not follow each other, such as layers 0 and 4. Then the sum is smaller. The
-# lowest layers of four ranks are four different layers, so for one rank the lowest is layer 3 or above. This rank can
-# begin when a micro-batch has come through three layers (not stages), with a message after each: {{before}} x ({{f}}
-# + {{hop}}) ticks. Then it has as much work as before. From its last backward the gradient goes up through three
-# layers, to one update. Together: {{before * (f + hop) + batches * (F + B) + before * (b + hop) + cost.update:=}}
-# ticks. Puzzle 14 is about such pipelines. The verdict names both bounds.
+# A rank may also have layers that do not follow each other, such as layers 0 and 4. Then the sum is smaller. Four ranks
+# have four different lowest layers, so on one rank the lowest is at least layer 3. This rank can begin when a
+# micro-batch has come through three layers (not stages), with a message after each: {{before}} x ({{f}} + {{hop}})
+# ticks. Then it has as much work as before. From its last backward the gradient goes up through three layers, to one
+# update. Together: {{before * (f + hop) + batches * (F + B) + before * (b + hop) + cost.update:=}} ticks. Puzzle 14 is
+# about such pipelines. `grade` names both bounds.
 
 # %% [markdown] tags=["solution"]
 # ### The pictures, and other orders
 #
-# One program for all of them. `most` says how many forwards come first, for each rank. With as many as there are
-# micro-batches it is GPipe.
+# One program makes all of them. `most` says how many forwards come first, for each rank. If all forwards come first, it
+# is GPipe.
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -203,8 +203,8 @@ from lib import Run
 
 
 async def taking_turns(model: Model, most: Callable[[Model], int], hidden: str = "") -> Model:
-    """So many forwards, then one backward and one forward by turns. ``hidden``: no rank waits for its "sends", or for
-    its "sends and receives", before it has to."""
+    """First ``most`` forwards, then one backward and one forward by turns. ``hidden``: no rank waits for its "sends",
+    or for its "sends and receives", before it has to."""
     share = model.LAYERS // model.RANKS
     first, end = model.rank * share, (model.rank + 1) * share
     is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
@@ -327,14 +327,14 @@ compare(in_flight(all_of_them), in_flight(just_enough), titles=["GPipe", "1F1B"]
 # | {{first(two_more)}}: two more | {{in_turn(two_more)}} | {{in_turn(two_more, ahead)}} |
 #
 # In the last column sends are awaited at the end, and the next message is asked for before this piece of work is
-# computed. It takes both, one more forward and no waiting, to come to {{star.time}}: the bound of one stage on each
-# rank.
+# computed. It takes both, one more forward and no waiting, to reach {{star.time}} ticks: no schedule with one stage on
+# each rank is faster.
 #
-# Two more buy nothing here. In the long run, though, one more is not enough. A rank that has only one micro-batch
-# more than the next rank falls behind a little with each turn. With {{counts[3]}} micro-batches, {{first(one_more)}}
-# take {{late.time}} ticks. With **two more than the next rank**, {{first(twice_as_many)}}, it is {{eager.time}},
-# which is the bound again, and so it is for any number of micro-batches. That order is called *eager 1F1B* (arXiv
-# 2211.05322).
+# Two more buy nothing here. In the long run, though, one more is not enough. A rank that has only one micro-batch more
+# than the next rank falls behind a little with each turn. With {{counts[3]}} micro-batches, {{first(one_more)}}
+# forwards at the start take {{late.time}} ticks. With **two more than the next rank**, {{first(twice_as_many)}}, it
+# takes {{eager.time}}. That is again as fast as possible, for any number of micro-batches. This order is called *eager
+# 1F1B* (arXiv 2211.05322).
 
 # %% tags=["solution"]
 one_f_one_b_in_47_4 = partial(taking_turns, most=one_more, hidden="sends and receives")
@@ -354,16 +354,16 @@ draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
 # order.) `tests/torch_truth/TABLE.md` has the comparison. DeepSpeed has it, too, and reserves room for min(p - r, m)
 # micro-batches on stage r, and for two at least.
 #
-# The stairs are a nuisance, as well. The first rank holds the activations of p micro-batches, the last of one, and
-# the model has to fit on the first. So the largest Llama 3 (arXiv 2407.21783) has one layer fewer on the first stage,
-# where the embedding and most micro-batches are, and one fewer on the last, which computes the loss.
+# The stairs are a nuisance, as well. The first rank holds the activations of p micro-batches and the last rank those of
+# one, and the model has to fit on the first. So the largest Llama 3 (arXiv 2407.21783) has one layer fewer on the first
+# stage, where the embedding and most micro-batches are, and one fewer on the last, which computes the loss.
 
 # %% [markdown]
 # ### On real GPUs
 #
 # The same model on the same {{priced.ranks * priced.cost.tensor}} GPUs as in puzzles 5 and 6: a stage is a node of
-# {{priced.cost.tensor}} GPUs, and has one layer in this run, which stands for
-# {{GPT_175B.layers // priced.layers:word}} of the model.
+# {{priced.cost.tensor}} GPUs, and has one layer in this run, which stands for {{GPT_175B.layers // priced.layers:word}}
+# layers of the model.
 #
 # ![What a step takes](picture:priced)
 #

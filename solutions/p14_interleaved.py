@@ -36,8 +36,8 @@ PUZZLE = {
     "hints_for": {"slow": 3, "large": 3},
     "difficulty": "hard",
     "minutes": 45,
-    "star_hint": "Which receive could begin one turn before its micro-batch comes, and which send could be "
-    "awaited one turn later? And does the first round have to be as short as the others?",
+    "star_hint": "Which receive could begin one turn before its micro-batch comes, and which send could be awaited "
+    "one turn later? And must the first round of micro-batches be as short as the others?",
     "hints": [
         "Draw the first ticks of four ranks. When is the first micro-batch back at rank 0 for its second layer, and "
         "what can rank 0 do until then? So how many micro-batches go through its first layer before that, and what "
@@ -47,10 +47,11 @@ PUZZLE = {
         "with the order of the forwards and of the backwards: `for some in rounds: for layer in mine: for mb in some`, "
         "where a round is as many micro-batches as there are ranks; backwards with `reversed(mine)`. Then do some of "
         "the forwards, and after that one backward and one forward by turns.",
-        "How many forwards come before the first backward? With v layers on each of p ranks, the last rank needs "
-        "(v - 1) * p + 1, a round for each of its layers but the last, and one. Each rank before it needs two more than "
-        "the next: `2 * (p - 1 - model.rank) + (v - 1) * p + 1`. With fewer, a rank looks for what cannot be there yet; "
-        "with many more, it takes longer, and more memory. Take each activation out, `pop`, as its backward reads it.",
+        "How many forwards come before the first backward? With v layers on each of p ranks, the last rank needs (v - "
+        "1) * p + 1: a round for each of its layers except the last, and one more forward. Each rank before it needs "
+        "two more than the next: `2 * (p - 1 - model.rank) + (v - 1) * p + 1`. With fewer, a rank needs a tensor that "
+        "cannot be there yet; with many more, the step takes longer, and more memory. Take each activation out, "
+        "`pop`, as its backward reads it.",
     ],
 }
 
@@ -62,7 +63,7 @@ PUZZLE = {
 #
 # - {{ideas}}
 # - Each layer is on one rank, and all ranks have equally many.
-# - At other sizes, layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
+# - At other sizes, `LAYERS` is a multiple of `2 * RANKS`, and `BATCHES` is a multiple of `RANKS`.
 #
 # The order in which a rank does its work is the whole puzzle.
 #
@@ -142,26 +143,25 @@ play(run(interleaved, ranks=4, layers=8, batches=8, cost=prices))
 # %% [markdown]
 # ### Half of the bubble
 #
-# Here is the order that our solution has. As many micro-batches as there are ranks go through the first layer of a
-# rank, then the same ones through its second layer: that is a *round*. Then comes the next round. Backwards go in the
-# same rounds, from the last layer to the first.
+# Here is the order of our solution. As many micro-batches as there are ranks go through the first layer of a rank, then
+# the same ones through its second layer: that is a *round*. Then comes the next round. Backwards go in the same rounds,
+# from the last layer to the first.
 #
 # ![Two thin stages a rank](picture:in_two_pieces)
 #
-# Messages take no time in this picture, as in the one at the top of the page. The bubble takes {{thin_gaps:percent}}
-# of the ranks' time, and with one thick stage a rank {{thick_gaps:percent}}. A rank still has {{work}} ticks of
+# Messages take no time in this picture, as in the one at the top of the page. The bubble takes {{thin_gaps:percent}} of
+# the ranks' time. With one thick stage on each rank it takes {{thick_gaps:percent}}. A rank still has {{work}} ticks of
 # forwards and backwards to do, and {{updates}} tick of updates. But the last rank gets its first micro-batch after
-# three thin stages instead of three thick ones, and rank 0 gets its last gradient as much sooner. So the bubble is
-# {{thin.time - work - updates}} ticks instead of {{thick.time - work - updates}}. With v chunks a rank it is a v-th
-# part of what it was. Let F and B be the times of all of a rank's layers, forward and backward, for one micro-batch.
-# Then p ranks take (m + (p - 1)/v)(F + B) for m micro-batches, plus updates.
+# three thin stages instead of three thick ones, and in the same way rank 0 gets its last gradient sooner. So the bubble
+# is {{thin.time - work - updates}} ticks instead of {{thick.time - work - updates}}. With v chunks on each rank, the
+# bubble is 1/v of what it was. Let F and B be the times of all of a rank's layers, forward and backward, for one
+# micro-batch. Then p ranks take (m + (p - 1)/v)(F + B) for m micro-batches, plus updates.
 #
-# It is not free. Every micro-batch is sent v times as often. At the prices of puzzle 6, where a send and a receive
-# take {{default.send}} ticks each, this schedule takes {{usual.time}} ticks. There 1F1B with one thick stage takes
-# {{one_f.time}}, or {{one_f_more.time}} with one more forward at the start, so nothing is left of the gain. And more
-# is in flight. With one thick stage, rank 0 has at most p micro-batches of v layers in memory, which is as much as
-# {{ranks * v}} micro-batches of one layer. Here it is 2(p - 1) + (v - 1)p + 1 = p v + p - 1:
-# {{ranks * v + ranks - 1}}.
+# It is not free. Every micro-batch is sent v times as often. If a send and a receive take {{default.send}} ticks each,
+# as in puzzle 6, this schedule takes {{usual.time}} ticks. There 1F1B with one thick stage takes {{one_f.time}}, or
+# {{one_f_more.time}} with one more forward at the start, so nothing is left of the gain. And more is in flight. With
+# one thick stage, rank 0 has at most p micro-batches of v layers in memory, which is as much as {{ranks * v}}
+# micro-batches of one layer. Here it is 2(p - 1) + (v - 1)p + 1 = p v + p - 1: {{ranks * v + ranks - 1}}.
 
 # %% [markdown] tags=["solution"]
 # ### Faster: no rank waits for messages
@@ -188,7 +188,8 @@ from lib import Activation, Run
 
 
 async def looped(model: Model, work: list[tuple[str, int, int]]) -> Model:
-    """A pipeline whose rank does these pieces of work one after the other, each a word, a layer and a micro-batch."""
+    """A pipeline in which the rank does its ``work`` in order: each piece is "forward" or "backward", a layer and a
+    micro-batch."""
     ranks, top = model.RANKS, model.LAYERS - 1
     before, after = (model.rank - 1) % ranks, (model.rank + 1) % ranks
     for layer in range(model.rank, model.LAYERS, ranks):
@@ -242,8 +243,8 @@ async def looped(model: Model, work: list[tuple[str, int, int]]) -> Model:
 def by_turns(
     model: Model, ahead: int, wide: int = 0, wide_back: int = 0
 ) -> list[tuple[str, int, int]]:
-    """So many forwards, then one backward and one forward by turns. The first round has ``wide`` micro-batches more than
-    there are ranks, and that of the backwards ``wide_back`` more."""
+    """First ``ahead`` forwards, then one backward and one forward by turns. The first round of forwards has ``wide``
+    micro-batches more than there are ranks, the first round of backwards ``wide_back`` more."""
     mine = range(model.rank, model.LAYERS, model.RANKS)
 
     def order(kind: str, layers: list[int], more: int) -> list[tuple[str, int, int]]:
@@ -268,8 +269,8 @@ async def interleaved_ahead(model: Model) -> Model:
 
 
 async def interleaved_overlapped(model: Model, wide_back: int, more: int) -> Model:
-    """The first round is larger by one micro-batch, and fewer forwards come before the first backward: so many ``more``
-    than have to."""
+    """The first round is larger by one micro-batch, and fewer forwards come before the first backward: the fewest
+    possible, and ``more``."""
     later, rounds = model.RANKS - 1 - model.rank, model.LAYERS // model.RANKS - 1
     ahead = later + (later > 0) + rounds * min(model.RANKS + 1, model.BATCHES) + 1 + more
     return await looped(model, by_turns(model, ahead, 1, wide_back))
@@ -334,11 +335,11 @@ in_two_pieces()
 # ### Where real systems do this
 #
 # Megatron-LM introduced it (arXiv 2104.04473), and measured more than ten percent more throughput. Its option is
-# `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward as our solution does,
-# and by default it wants the micro-batches to be a multiple of the stages. PyTorch has it as
-# `ScheduleInterleaved1F1B`. In PyTorch {{TORCH}} it starts all work and all sends in the order of our solution, on
-# every rank, and asks for many messages earlier than they are needed (`tests/torch_truth/TABLE.md`). With it, 1 + (p
-# - 1)/(p v) times as much is in flight as with 1F1B (arXiv 2205.05198).
+# `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward as our solution does, and
+# by default it wants the micro-batches to be a multiple of the stages. PyTorch has it as `ScheduleInterleaved1F1B`. In
+# PyTorch {{TORCH}} it starts all work and all sends in the order of our solution, on every rank, and asks for many
+# messages earlier than they are needed (`tests/torch_truth/TABLE.md`). With it, 1 + (p - 1)/(p v) times as much is in
+# flight as with 1F1B (arXiv 2205.05198).
 #
 # Rounds can have other sizes. Megatron's `--microbatch-group-size-per-virtual-pipeline-stage` sets one, and Llama 3
 # was trained with rounds that could be chosen freely. Larger rounds leave more time for messages, and cost memory.
@@ -346,13 +347,13 @@ in_two_pieces()
 # ### On real GPUs
 #
 # GPT-3 on {{priced.ranks * priced.cost.tensor}} GPUs, as in puzzle 13, with {{priced.layers // priced.ranks:word}}
-# chunks on each stage. A chunk is one layer of this run, and stands for {{GPT_175B.layers // priced.layers:word}} of
-# the model.
+# chunks on each stage. A chunk is one layer of this run, and stands for {{GPT_175B.layers // priced.layers:word}}
+# layers of the model.
 #
 # ![What a step takes](picture:priced)
 #
-# Megatron-LM trained this model on such GPUs, with this schedule, in {{measured}} s a step (arXiv 2205.05198, table
-# 5). The part of the peak that matrix products reach was fitted on another row of that table.
+# Megatron-LM trained this model on such GPUs, with this schedule, in {{measured}} s a step (arXiv 2205.05198, table 5).
+# How close matrix products come to the GPU's peak speed was fitted to another row of that table.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, GPT_175B, report

@@ -2,8 +2,8 @@
 # # A tour of the machine
 #
 # How do thousands of GPUs train one large model? Here you write the answer, in short Python functions. A simulated
-# machine runs them, draws what each GPU does, and proves whether they train the model. The tensors hold no numbers, so
-# you need no GPU and never wait.
+# machine runs them, draws what each GPU does, and proves whether they train the model. It keeps track of the tensors
+# without their numbers, so you need no GPU and never wait.
 #
 # Three minutes: run each cell with Shift+Enter, then change it.
 #
@@ -56,7 +56,7 @@ play(run(step, ranks=1, layers=1, batches=4))
 # and what came. Then put it back.
 #
 # One thing surprises everybody once. **A tensor has to be in a dictionary.** A local variable keeps it only until the
-# next call, since on a real GPU it would take memory, too.
+# next call. Otherwise you could hide memory there.
 #
 # ## Many GPUs
 #
@@ -69,4 +69,4 @@ run(lambda model: print("rank", model.rank, "of", model.RANKS), ranks=3, layers=
 # That is all you need for [puzzle 0](p00_basic.ipynb). There, `grade(basic)` says whether your function is right, fast
 # and small enough, and `hint("basic")` helps.
 #
-# When you want to know more: docs/machine.md says how memory is counted, and how the machine works in plain asyncio.
+# When you want to know more: docs/machine.md says how memory is counted, and how the machine works inside.
