@@ -3,10 +3,10 @@
 #
 # So far every tensor was a name without numbers, and every GPU a row in a picture. Now the same functions run on real
 # processes with real tensors: one process of the operating system for each rank, `torch.distributed` between them.
-# What comes out is compared with what torch's own autograd and Adam make of the same training on one device.
+# The result is compared with what torch's own autograd and Adam give for the same training on one device.
 #
-# This takes PyTorch. If the first run says that something is missing, it says how to get it. A GPU is not needed:
-# without one for each rank, the ranks use the processor.
+# You need PyTorch for this. If something is missing, the first run says how to get it. You need no GPU: without one
+# for each rank, the ranks use the processor.
 
 # %%
 from drawing import compare, draw
@@ -50,16 +50,17 @@ if done and done.attempted:
 # %% [markdown]
 # ## By the clock on the wall
 #
-# The same picture, with measured times, in milliseconds. Its head also says how long a tick was: what a micro-batch
-# took to go through a layer, some tenths of a millisecond. Do not be surprised: on the processors of one machine
-# talking takes far longer than computing such small layers. That is why real layers are large, and why links matter.
+# This is the same picture, with measured times, in milliseconds. Below its title it says how long a tick was, the
+# time of one micro-batch in one layer: some tenths of a millisecond. Do not be surprised: on the processors of one
+# machine talking takes far longer than computing such small layers. That is why real layers are large, and why links
+# matter.
 
 # %%
 draw(done.measured) if done and done.attempted else None
 
 # %% [markdown]
-# To see the shape of the schedule, let computing take its time: with `pace=0.03` a tick lasts that part of a second
-# at least. Now measured and simulated look alike. Side by side, both are in milliseconds.
+# To see the shape of the schedule, let computing take its time: `pace=0.03` sets the least length of a tick, in
+# seconds. Now measured and simulated look alike. Side by side, both are in milliseconds.
 
 # %%
 paced = on_processes(fsdp, pace=0.03)
@@ -68,10 +69,10 @@ compare(paced, paced.measured, titles=["simulated", "measured"]) if paced else N
 # %% [markdown]
 # ## Somebody dies
 #
-# Machines fail. Training Llama 3 on {{gpus}} GPUs was unexpectedly interrupted {{unexpected}} times in {{days}}
-# days, once in {{round(24 * days / unexpected):word}} hours (arXiv 2407.21783), and what one sees elsewhere is often
-# that all the *others* complain, ten minutes later (NCCL's timeout in PyTorch). Here the process of rank 2 is killed
-# when it begins the third record of its log, its first all-gather:
+# Machines fail. Training Llama 3 on {{gpus}} GPUs was unexpectedly interrupted {{unexpected}} times in {{days}} days,
+# once in {{round(24 * days / unexpected):word}} hours (arXiv 2407.21783). Often a rank that dies says nothing, and
+# all the *others* complain ten minutes later (NCCL's timeout in PyTorch). Here the process of rank 2 is killed when
+# it begins its third operation, its first all-gather:
 
 
 # %%
@@ -89,8 +90,8 @@ on_processes(gathers, kill=(2, 3))
 # %% [markdown]
 # Try others: a rank that raises, that waits for a message nobody sends, that calls another collective than the rest,
 # that never ends. Each ends with a message that names the rank and the line, before anything real has begun: your
-# function runs on the simulated machine first. Its real part follows that log, so it must be the same in every
-# process: with `random` in it, it is refused.
+# function runs on the simulated machine first. The real run then repeats the operations of the simulated one, so your
+# function must do the same in every process: one that asks `random` what to do is refused.
 #
 # ## Overlap
 #

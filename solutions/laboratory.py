@@ -32,8 +32,8 @@ for name in ("ddp", "wsdp", "fsdp", "zero1", "zero2"):
 
 
 # %% [markdown]
-# So that there is something to see in any case, here are two that need no puzzle: data parallel that waits for every sum.
-# The first takes the micro-batches of a rank one by one, the second all of them together.
+# So that there is something to see in any case, here are two programs that need no puzzle. Both are data parallel,
+# and wait for every sum. The first takes the micro-batches of a rank one by one, the second all of them together.
 # [Puzzle 12](p12_prefetch.ipynb) has a worked example of what to do instead of waiting.
 
 
@@ -82,9 +82,9 @@ programs += [data_parallel, all_together]
 # ## Time against memory
 #
 # `sweep` runs all programs at all sizes, and draws each as a point: time to the right, memory upwards. Further to the
-# left and further down is better. Where no other program is better in both, a point is filled: those are the ones to
-# choose from, and together they are called the *Pareto front*. A size is a value, or a list of values, or a function
-# of the number of ranks.
+# left and further down is better. A point is filled if no other program is better in both: choose among the filled
+# points, which together are called the *Pareto front*. Each size (`ranks`, `layers`, `batches`) is a value, a list of
+# values, or a function of the number of ranks.
 
 # %%
 swept = sweep(
@@ -96,8 +96,8 @@ swept = sweep(
 swept
 
 # %% [markdown]
-# A program that was written for one micro-batch on each rank is wrong where there are more, and its row says so. The
-# pointer tells what a point is. All figures can be saved for a spreadsheet: `swept.save("sweep.csv")`.
+# A program that was written for one micro-batch on each rank is wrong if there are more, and its row says so. Rest
+# the pointer on a point to see what it is. All figures can be saved for a spreadsheet: `swept.save("sweep.csv")`.
 #
 # The prices decide, too. With `RingCost` an all-reduce costs twice as much as a gather, and every collective costs
 # more the more ranks there are:
@@ -108,8 +108,8 @@ sweep(programs, ranks=[2, 4, 8, 16], layers=6, batches=lambda ranks: ranks, cost
 # %% [markdown]
 # ## One program, with sliders
 #
-# `explore` draws a program at the size that four sliders say. Move one and let go of it. When does communication take
-# more time than computing? Do more layers change that, or more micro-batches?
+# `explore` draws a program at a size that you choose with four sliders. Move one and let go of it. When does
+# communication take more time than computing? Do more layers change that, or more micro-batches?
 
 # %%
 explore(data_parallel)

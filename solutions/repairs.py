@@ -5,10 +5,10 @@
 # really make. Some stop with an error and leave a trail. Others are quieter: they run to their end, they train the
 # model, and still something is wrong with them.
 #
-# Take them one at a time. Run the cells and look at the picture. Where the program stops, there is a flag, and
-# hatched in red is who waits, and for whom. Read the verdict. Then name the line that did it, *before* you change
-# anything. You write nothing anew: a few lines close the case, and the result is graded like any other puzzle. There
-# are no stars here.
+# Take them one at a time. Run the cells and look at the picture. A flag marks where the program stops, and red
+# hatching shows who waits, and for whom. Read the verdict. Then name the line that did it, *before* you change
+# anything. You need not write a program anew: a few lines close the case, and the result is graded like any other
+# puzzle. There are no stars here.
 #
 # Each case says which puzzle you should have solved before: R1 takes puzzle 1, R2 and R3 puzzle 2, R4 puzzle 4, R5
 # puzzle 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25. Stuck? `hint("R1")` whispers,
@@ -26,7 +26,7 @@ from lib import Cost, ExpertRingCost, Model, RingCost, Uneven, grade, hint, run,
 #
 # Target, for 1 rank, 2 layers, 4 micro-batches: **{{R1.time}}** ticks, peak memory **{{R1.memory}}** elements.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R1.ideas}}
 
@@ -96,8 +96,8 @@ grade(repair_local)
 
 # %% [markdown] tags=["solution"]
 # `sums` was a plain dictionary, so the gradients in it were stored on no device. `model.grad_weights` is a dictionary
-# of the device. On a real GPU the same mistake shows the other way round: a list of tensors that somebody forgot
-# keeps them all alive, and memory grows until there is none.
+# of the device. On a real GPU this mistake has the opposite effect: a list of tensors that somebody forgot keeps them
+# all alive, and memory grows until there is none left.
 
 # %% [markdown]
 # ## R2. Two turns each
@@ -108,7 +108,7 @@ grade(repair_local)
 #
 # Target, for 4 ranks, 2 layers, 8 micro-batches: **{{R2.time}}** ticks, peak memory **{{R2.memory}}** elements.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R2.ideas}}
 
@@ -187,20 +187,20 @@ grade(repair_twice)
 # %% [markdown] tags=["solution"]
 # After the first micro-batch every rank held the sum of all ranks, and the second reduction added that sum once for
 # each rank. With real numbers there is no error: the gradient is merely wrong, and training gets worse without a
-# word. It was also slower, since it communicated after each micro-batch. That is what `no_sync` is for in PyTorch: it
-# keeps `DistributedDataParallel` from reducing before the last micro-batch.
+# word. The program was also slower, since it communicated after each micro-batch. In PyTorch, `no_sync` prevents
+# this: it keeps `DistributedDataParallel` from reducing before the last micro-batch.
 
 # %% [markdown]
 # ## R3. Nothing to see here
 #
 # *Take it after puzzle 2.* Every rank trains on its two micro-batches, then the gradients are summed: data parallel,
 # as in R2, and done right. It trains the model within the target, and has done so for months on these four ranks.
-# Then, one night, somebody gave it another machine, and another batch. Draw it, find nothing, and ask the grader, who
-# has been there.
+# Then, one night, somebody ran it on another machine, with another batch. Draw it: you will find nothing. Then ask
+# the grader, who tries other sizes.
 #
 # Target, for 4 ranks, 2 layers, 8 micro-batches: **{{R3.time}}** ticks, peak memory **{{R3.memory}}** elements.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R3.ideas}}
 
@@ -224,7 +224,7 @@ PUZZLE = {
         "The verdict says at which size it fails, and how. Which micro-batches are there, and which of them does "
         "each rank take? Write them down for that size.",
         "Some number in this program is true of one machine with one batch, and is written down as if it were true "
-        "of all. The machine knows it better: `model.RANKS`, `model.BATCHES`.",
+        "of all. Work it out from `model.RANKS` and `model.BATCHES`.",
         "With `share = model.BATCHES // model.RANKS`, rank r takes the micro-batches from `r * share` up to, but "
         "not including, `(r + 1) * share`.",
     ],
@@ -276,9 +276,9 @@ grade(repair_quiet)
 
 # %% [markdown] tags=["solution"]
 # The 2 was true of four ranks and eight micro-batches. With any other numbers it leaves some micro-batches out, or
-# asks for some that are not there. In a real script it is called `gradient_accumulation_steps`, and nothing complains
-# there: with half the GPUs the batch is half as large, with the learning rate that was tuned for the whole one.
-# `torchrun` may restart you on another number of machines (`--nnodes=2:4`), and its documentation warns that
+# asks for some that are not there. In a real script this number is called `gradient_accumulation_steps`, and nothing
+# complains there: with half the GPUs the batch is half as large, with the learning rate that was tuned for the whole
+# one. `torchrun` may restart you on another number of machines (`--nnodes=2:4`), and its documentation warns that
 # `WORLD_SIZE` and a rank need not stay what they were. So DeepSpeed insists that `train_batch_size` is
 # `train_micro_batch_size_per_gpu` times `gradient_accumulation_steps` times the number of GPUs: give it any two, and
 # it works out the third. Test what you write at a size where no two numbers are the same.
@@ -287,13 +287,13 @@ grade(repair_quiet)
 # ## R4. A bargain
 #
 # *Take it after puzzle 4.* Fully sharded data parallel. A colleague has changed two lines of puzzle 4's answer, and
-# now it takes {{bargain.time}} ticks instead of {{plain.time}}, with the same result. That is true, you can see it
-# below. He would like to be congratulated. Nothing is free, detective: what does it cost, and when is it paid?
+# now it takes {{bargain.time}} ticks instead of {{plain.time}}, with the same result. You can see below that this is
+# true. He would like to be congratulated. Nothing is free, detective: what does it cost, and when is it paid?
 #
 # Target, for 4 ranks, 6 layers, 4 micro-batches: **{{R4.time}}** ticks, peak memory **{{R4.memory}}** elements, as in
 # puzzle 4.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R4.ideas}}
 
@@ -371,12 +371,12 @@ grade(repair_bargain)
 # with twelve layers {{worth(bargain_of_12)}} instead of {{worth(plain_of_12)}}. The price of the bargain grows with
 # the model, and the gain is one all-gather a layer.
 #
-# In PyTorch that is a parameter, `fully_shard(..., reshard_after_forward=False)`, and its default is a trap. Left
-# alone it is `True` for all modules but the root, and `False` for the root, whose weights are needed again at once
-# when backward begins. Parameters belong to the innermost module that was given to `fully_shard`. So if you call it
-# on the whole model and forget the layers, the root owns everything: all of it is gathered at once, and stays. For
-# the last layer alone it is a real bargain: to keep that one saves {{cost.collective}} ticks here and takes no
-# element more.
+# In PyTorch this is a parameter, `fully_shard(..., reshard_after_forward=False)`, and its default is a trap. By
+# default it is `True` for all modules except the root. It is `False` for the root, whose weights are needed again at
+# once when backward begins. Parameters belong to the innermost module that was given to `fully_shard`. So if you call
+# it on the whole model and forget the layers, the root owns everything: all of it is gathered at once, and stays. For
+# the last layer alone it is a real bargain: keeping the last weight saves {{cost.collective}} ticks here and takes
+# not an element more.
 
 # %% [markdown]
 # ## R5. Two witnesses
@@ -387,7 +387,7 @@ grade(repair_bargain)
 #
 # Target, for 2 ranks, 4 layers, 4 micro-batches: **{{R5.time}}** ticks, peak memory **{{R5.memory}}** elements.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R5.ideas}}
 
@@ -408,7 +408,7 @@ PUZZLE = {
     "minutes": 5,
     "hints": [
         "The error says what each of the two ranks waits for, and in which line. Could either of them go on?",
-        "Rank 1 can do nothing before it has the activation. Is anything between rank 0 and sending it?",
+        "Rank 1 can do nothing before it has the activation. What does rank 0 do before it sends that?",
         "Rank 0 must send before it receives: exchange the two lines.",
     ],
 }
@@ -470,13 +470,13 @@ grade(repair_deadlock)
 # ## R6. Three for four
 #
 # *Take it after puzzle 7.* Data parallel, as in puzzle 2, but there are fewer micro-batches than ranks: the last
-# batch of an epoch often comes up short. The rank without one still has to end with all weights updated. Three were
-# at work that night, and a fourth was in the house. Who was not at the meeting? (In puzzle 7 you have seen what
-# somebody brings who has nothing to bring.)
+# batch of an epoch often comes up short. The rank without a micro-batch still has to end with all weights updated.
+# Three ranks were at work that night, and the fourth was in the house. Who was not at the meeting? (In puzzle 7 you
+# saw what a rank brings to a sum when it has no gradient.)
 #
 # Target, for 4 ranks, 2 layers, 3 micro-batches: **{{R6.time}}** ticks, peak memory **{{R6.memory}}** elements.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R6.ideas}}
 
@@ -498,9 +498,9 @@ PUZZLE = {
     "hints": [
         "The list in the error says what each rank waits for, and which have finished. Who is missing where?",
         "A collective needs all ranks, also those that have nothing to bring. So the rank without a micro-batch has "
-        "to come along to every `allreduce`, and needs its result for its own `update`.",
-        "What it brings must change nothing: `grad = model.fake_grad(layer, [])` is the gradient of no micro-batches. "
-        "Then `allreduce`, `update` and `set_final_weight` are for everyone.",
+        "to take part in every `allreduce`, and it needs the results for its own `update`.",
+        "What the rank without a micro-batch brings must not change the sum: `grad = model.fake_grad(layer, [])` is "
+        "the gradient of no micro-batches. `allreduce`, `update` and `set_final_weight` are for all ranks.",
     ],
 }
 
@@ -553,7 +553,7 @@ grade(repair_skip)
 # %% [markdown] tags=["solution"]
 # The rank without a micro-batch left the loop early, and the others met for a sum that could never be complete. Now
 # it brings a zero. PyTorch has the same problem and the same fix: without its `join` context manager,
-# `DistributedDataParallel` hangs when one rank runs out of data before the others. There nobody tells you who is
+# `DistributedDataParallel` hangs when one rank runs out of data before the others. PyTorch does not tell you who is
 # missing; after ten minutes, with NCCL, there is a timeout.
 
 # %% [markdown]
@@ -561,14 +561,14 @@ grade(repair_skip)
 #
 # *Take it after puzzle 8.* Hybrid sharding, in its simple form: two nodes of four ranks. Every node has a replica of
 # everything, in four pieces, weight *and* state: rank `r` has piece `model.axis_index("shard")`. Each rank trains on
-# a micro-batch of its own. Whole weights are gathered inside a node. That is the plan for gradients: reduce-scatter
-# them inside the node, and sum what comes out, a quarter of the size, over the replicas, across the slow links.
-# Everybody went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.
+# a micro-batch of its own. Whole weights are gathered inside a node. For gradients, the plan is this: reduce-scatter
+# them inside the node, then sum the resulting quarters over the replicas, across the slow links. Every rank came to
+# both meetings, and none was late. And still they came home with the wrong pieces.
 #
 # Target, for 8 ranks, mesh replica 2 x shard 4, 2 layers: **{{R7.time}}** ticks, peak memory **{{R7.memory}}**
 # elements.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R7.ideas}}
 
@@ -598,8 +598,8 @@ PUZZLE = {
         "through the two reductions, and write down after each: which piece, of which micro-batches?",
         "`axis` names the ranks that meet: those that differ from you in that coordinate only. Along which axis are "
         "the pieces different? Along which are they the same?",
-        "Reduce-scatter over `shard`, where everyone keeps another piece. Then all-reduce over `replica`, where "
-        "all have the same one.",
+        "Reduce-scatter over `shard`, where each rank keeps a different piece. Then all-reduce over `replica`, where "
+        "all ranks have the same piece.",
     ],
 }
 
@@ -652,9 +652,9 @@ grade(repair_groups)
 
 # %% [markdown] tags=["solution"]
 # The groups were swapped: a reduce-scatter over two replicas leaves halves, which fit no quarter. If both axes had
-# the same size, the halves would even have fitted in shape, on some ranks, and only the values would be wrong. That
-# is why meshes have names for their axes, in PyTorch's `DeviceMesh` too. This is PyTorch's `HYBRID_SHARD`. Puzzle 8
-# goes further and shards the states over both axes.
+# the same size, the pieces would even have had the right shape, and on some ranks only the values would be wrong.
+# That is why meshes have names for their axes, in PyTorch's `DeviceMesh` too. In PyTorch, this way of sharding is
+# called `HYBRID_SHARD`. Puzzle 8 goes further and shards the states over both axes.
 
 # %% [markdown]
 # ## R8. By the book
@@ -669,7 +669,7 @@ grade(repair_groups)
 # Target, for 8 ranks, mesh replica 2 x shard 4, 4 layers, 32 micro-batches: **{{R8.time}}** ticks, peak memory
 # **{{R8.memory}}** elements.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R8.ideas}}
 
@@ -696,10 +696,10 @@ PUZZLE = {
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
-        "Rest the pointer on the longest boxes that are no compute. Between whom do they go, what does one of them "
-        "take, and how many of them are there in a step?",
-        "A sum of sums is the same sum, in whatever order. Which of the two has to be there before the next "
-        "micro-batch begins, and which only before the update?",
+        "Rest the pointer on the longest boxes that are not computing. Which ranks take part, how long does one of "
+        "them take, and how many of them are there in a step?",
+        "Each gradient is summed twice, inside the node and across the nodes, and the order of sums does not matter. "
+        "Which of the two sums has to be done before the next micro-batch begins, and which only before the update?",
         "A sum across the nodes takes most of the time. Take the `allreduce` over `replica` out of the loop. "
         "Each rank adds up its own reduce-scattered gradients, and sums the total across the nodes once, right "
         "before `update`.",
@@ -765,16 +765,16 @@ grade(repair_book)
 # %% [markdown] tags=["solution"]
 # An all-reduce across the nodes takes {{far.collective_across}} ticks, and there was one for each layer *and* each
 # micro-batch: {{sums}} of them, {{sums * far.collective_across}} ticks of {{book.time}} in which everyone stands
-# still. The sum is needed once, for the update: {{deep}} of them, {{deep * far.collective_across}} ticks. Hiding the
-# sums under the work does not help here, because the network alone needs longer for all of them than the repaired
-# program takes. The more micro-batches, the worse: with sixteen a rank it is {{book_of_16.time}} ticks instead of
-# {{mended_of_16.time}}. Memory is the same.
+# still. Each layer needs this sum only once, before its update: {{deep}} sums, {{deep * far.collective_across}}
+# ticks. Hiding the sums under the work does not help here, because the network alone needs longer for all of them
+# than the repaired program takes. The more micro-batches, the worse: with sixteen on each rank the program by the
+# book takes {{book_of_16.time}} ticks, and the repaired one {{mended_of_16.time}}. Memory is the same.
 #
 # The well-known library is PyTorch. Give `fully_shard` a mesh with two axes, and each backward ends with a
 # reduce-scatter in the node and an all-reduce across. `set_requires_all_reduce(False)` leaves out the second; use it
 # for all micro-batches but the last. (`set_requires_gradient_sync(False)` leaves out both, and keeps whole gradients:
-# as fast, but it takes more memory.) You have to know that, for nothing is wrong with the result. What it costs on
-# real machines is at the end of puzzle 8.
+# as fast, but it takes more memory.) You have to know that, for nothing is wrong with the result. The end of puzzle 8
+# says what the extra sums cost on real machines.
 
 # %% [markdown]
 # ## R9. One of them is warm
@@ -786,7 +786,7 @@ grade(repair_book)
 #
 # Target, for 4 ranks, 2 layers, 43 micro-batches: **{{R9.time}}** ticks, peak memory **{{R9.memory}}** elements.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R9.ideas}}
 
@@ -808,9 +808,10 @@ PUZZLE = {
     "minutes": 5,
     "hints": [
         "Look at the end of the picture. Who comes to the sums last, and how many micro-batches has that rank had?",
-        "The gradient is a sum over micro-batches. It makes no difference to it which rank adds which one, nor how many each rank has.",
-        "The numbers from `model.rank` up in steps of `model.RANKS` give the first ranks one more, and all "
-        "others wait for the slow one. Begin at the other end: `range(model.RANKS - 1 - model.rank, "
+        "The gradient is a sum over micro-batches. It is the same whichever rank trains a micro-batch, and however "
+        "many each rank has.",
+        "The numbers from `model.rank` up in steps of `model.RANKS` give the first ranks one micro-batch more, and all "
+        "others wait for the slow rank. Begin at the other end: `range(model.RANKS - 1 - model.rank, "
         "model.BATCHES, model.RANKS)`.",
     ],
 }
@@ -864,32 +865,33 @@ grade(repair_straggler)
 
 # %% [markdown] tags=["solution"]
 # The last rank had a micro-batch less than the others, and everyone waited for the first. Now the warm rank does
-# {{few}} micro-batches while the others do {{few + 1}}, and nobody waits: {{mended_dp.time}} ticks, and on four cool
-# ranks it is {{cool_dp.time}}. A sum over micro-batches doesn't ask who has added which, so the model is the same.
-# With few micro-batches there is nothing to shift. If each rank has one, the step takes as long as on the slowest,
-# and loses {{one_each - 1:.1%}}.
+# {{few}} micro-batches while the others do {{few + 1}}, and nobody waits. This takes {{mended_dp.time}} ticks, and on
+# four cool ranks {{cool_dp.time}}. A sum over micro-batches is the same whoever adds which, so the model is the same.
+# With few micro-batches there is nothing to shift. If each rank has one, the step takes as long as on the slowest
+# rank, and loses {{one_each - 1:.1%}}.
 #
 # And a pipeline? 1F1B with four stages and {{many}} micro-batches loses {{piped[0] - 1:.1%}} if the warm rank has the
 # first stage, and {{piped[3] - 1:.1%}} if it has the last. It loses less than data parallel, because the warm rank
 # works in the bubble, where it waited before. The more micro-batches, the smaller the bubble and the larger the loss:
-# with {{more}} of them it is {{piped_more[0] - 1:.1%}} and {{piped_more[3] - 1:.1%}}. There micro-batches can't be
-# shifted, only layers: a stage of ten gives one away.
+# with {{more}} of them it is {{piped_more[0] - 1:.1%}} and {{piped_more[3] - 1:.1%}}. In a pipeline you can't shift
+# micro-batches, only layers: a stage of ten layers gives one away.
 #
-# On thousands of GPUs there is always one that is warm. So first find it: time all of them on the same work, and
+# Among thousands of GPUs there is always one that is warm. So first find it: time all of them on the same work, and
 # replace the slow ones. Among more than ten thousand GPUs, the authors of MegaScale found hosts that took about
-# {{warm_part:.0%}} longer for the same forward passes. Without them the whole run came {{mfu_gained:.1%}} nearer to
-# the peak (arXiv 2402.15627, section 6). NVIDIA's resiliency extension does that timing while a model trains.
+# {{warm_part:.0%}} longer for the same forward passes. Without these hosts the whole run reached {{mfu_gained:.1%}}
+# more of the GPUs' peak speed (arXiv 2402.15627, section 6). NVIDIA's resiliency extension times GPUs like this while
+# a model trains.
 
 # %% [markdown]
 # ## R10. All together now
 #
-# *Take it after puzzle 27.* A dense layer and one with experts, by turns, with a micro-batch on each rank. Tokens go
-# to their experts and home again, forward and backward, and not one is lost on the way. Weights and states stay where
-# they are. Every backward is right, and still nobody gets to the end.
+# *Take it after puzzle 27.* Dense layers and layers with experts take turns, with a micro-batch on each rank. Tokens
+# go to their experts and home again, forward and backward, and not one is lost on the way. Weights and states stay
+# where they are. Every backward is right, and still nobody gets to the end.
 #
 # Target, for 4 ranks, 4 layers, 4 micro-batches: **{{R10.time}}** ticks, peak memory **{{R10.memory}}** elements.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R10.ideas}}
 
@@ -915,7 +917,8 @@ PUZZLE = {
         "it brings?",
         "A sum over ranks adds up what different micro-batches say about the same weight. Each rank has experts of its own, and the tokens of all micro-batches "
         "have come to them.",
-        "Sum the gradients of dense layers only: `if not model.experts(layer)`. Of the others each rank updates its own experts with what `backward_expert` has given.",
+        "Sum the gradients of dense layers only: `if not model.experts(layer)`. In the other layers, each rank updates "
+        "its own experts with the gradient from `backward_expert`.",
     ],
 }
 
@@ -977,10 +980,10 @@ grade(repair_experts)
 
 # %% [markdown] tags=["solution"]
 # Each rank has other experts, so their gradients are gradients of different weights, and their sum is the gradient of
-# nothing. Here their labels tell. On a real GPU they are matrices of the same shape, so they add up without a word,
-# and the model learns a little worse. That is why Megatron-LM keeps groups of ranks of their own for the gradients of
-# experts, and its `DistributedDataParallel` asks each parameter whether it is one of them. Where there are several
-# copies of the same experts, their gradients are summed over these.
+# nothing. Here the labels show that. On a real GPU they are matrices of the same shape, so they add up without a
+# word, and the model learns a little worse. That is why Megatron-LM has separate groups of ranks for the gradients of
+# experts, and its `DistributedDataParallel` asks each parameter whether it belongs to an expert. If there are several
+# copies of the same experts, their gradients are summed over these copies.
 
 # %% [markdown]
 # ## R11. Enough to see
@@ -992,7 +995,7 @@ grade(repair_experts)
 #
 # Target, for 4 ranks, 2 layers, 1 micro-batch: **{{R11.time}}** ticks, peak memory **{{R11.memory}}** elements.
 #
-# The grader holds you to this:
+# The grader also checks this:
 #
 # - {{R11.ideas}}
 
@@ -1089,10 +1092,10 @@ grade(repair_zigzag)
 
 # %% [markdown] tags=["solution"]
 # A gather was missing in the forward pass. The first slice of the sequence does not need it, since there is nothing
-# before it. The slice from the back sees nearly all. Queries that have not attended to all that they see are no
-# result, and the machine says so. On a real GPU attention to a rank's own keys alone runs without an error, and gives
-# a model that has read the sequence in snippets. The loss still falls. So if you write context parallel, compare it,
-# on a short sequence, with attention on one GPU.
+# before it. The slice from the back needs the keys and values of nearly all others. Until its queries have attended
+# to all of these, its attention is not finished, and the machine says so. On a real GPU attention to a rank's own
+# keys alone runs without an error, and gives a model that has read the sequence in snippets. The loss still falls. So
+# if you write context parallel, compare it, on a short sequence, with attention on one GPU.
 
 # %% tags=["figures"]
 from dataclasses import replace
