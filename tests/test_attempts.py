@@ -29,7 +29,8 @@ from lib.referee.attempts import (
 )
 from lib.referee.defined import defined
 from lib.referee.examiner import Judge
-from lib.referee.referee import Referee, Submission
+from lib.referee.loaded import Submission
+from lib.referee.referee import Referee
 
 HELPER = "def honest(model): pass\n\nfsdp = ddp = other = whole = honest\n"
 ATTEMPTED = {

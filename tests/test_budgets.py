@@ -11,9 +11,10 @@ import pytest
 from lib.course.specs import puzzles
 from lib.grading.verdict import FAIL, PASS
 from lib.recording.replay import Replay
+from lib.recording.wire import Wire
 from lib.referee.attempts import Attempt
 from lib.referee.examiner import Judge
-from lib.referee.loaded import Loaded, Submission
+from lib.referee.loaded import Submission
 from lib.referee.referee import Referee
 from lib.referee.sandbox import Worker
 from lib.referee.session import CHECKING, Allowance, Turn
@@ -47,13 +48,13 @@ def test_only_a_students_own_code_counts(name: str, monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setattr(owner, method, called)
 
-    for owner, method in ((Replay, "play"), (Worker, "begin"), (Worker, "close"), (Loaded, "_answer")):
+    for owner, method in ((Replay, "play"), (Worker, "begin"), (Worker, "close"), (Wire, "receive_line")):
         noted(owner, method)
     watch = lambda seconds, learners: now.append((seconds, learners))  # noqa: E731
     with closing(Judge(Referee(20.0, watch=watch))) as judge:
         verdict = judge.verdict(Attempt(puzzles()["ddp"], Submission("x.py", PROGRAMS[name])))
     assert (verdict.status == PASS) == (name == "right")
-    assert {method for method, learners in seen if learners} == {"_answer"}
+    assert {method for method, learners in seen if learners} == {"receive_line"}
     assert now[-1] == (math.inf, False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from lib.record.kinds import KINDS, MEMORY_KINDS, SLOT
 from lib.record.labels import Labels, of_batches
 from lib.record.table import OPERATIONS, add, collective, computation, grantable, in_stream, operation
 from lib.record.training import FORWARD
-from lib.referee.loaded import Submission
+from lib.referee.loaded import Loaded, Submission
 from lib.referee.referee import Referee
 from tests import toys
 from tests.marks import needs_torch
@@ -82,7 +83,8 @@ def test_new_operations_run_in_a_worker_of_the_grader(tmp_path: Path, monkeypatc
     program = "from __future__ import annotations\n" + program.replace("    register()\n", "", 1)
     size = {name: SIZE[name] for name in ("ranks", "layers", "batches")}
     submission = Submission("attempt.py", "import toys_here\n" + program, str(tmp_path))
-    outcome = Referee(20.0).run(submission, "data_parallel", size, [], "toy")
+    with closing(Loaded(submission, Referee(20.0))) as code:
+        outcome = code.run("data_parallel", size, [], "toy")
     outcome.check()
     assert outcome.events == run(toys.data_parallel, **SIZE).events
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 import pytest
 
 from lib import Dist, Model, run
 from lib.course.specs import puzzles
-from lib.referee.loaded import Submission
+from lib.referee.loaded import Loaded, Submission
 from lib.referee.referee import Referee
 
 
@@ -96,5 +97,6 @@ def test_the_stream_comes_back_whatever_happens(capsys: pytest.CaptureFixture[st
 def test_at_a_shell_too() -> None:
     said: list[str] = []
     source = "def basic(model):\n    model.get_activation([0])\n    print('hello')\n"
-    Referee(20.0).run(Submission("x.py", source), "basic", puzzles()["basic"].size, said)
+    with closing(Loaded(Submission("x.py", source), Referee(20.0))) as code:
+        code.run("basic", puzzles()["basic"].size, said)
     assert said == ["[rank 0, tick 0] hello\n"]

@@ -25,6 +25,7 @@ import pytest
 from lib import PuzzleError
 from lib.course import outlines
 from lib.course.specs import puzzles
+from lib.machine.outcome import Outcome
 from lib.referee import examiner, loaded, sandbox
 from lib.referee import referee as module
 from lib.referee.examiner import Examiner
@@ -41,12 +42,18 @@ HONEST = HEAD + function("basic")
 CUT_OFF = [name for name in MECHANISMS if name != "process"]
 
 
+def run(judge: Referee, submission: Submission, name: str = "basic", printed: list[str] | None = None) -> Outcome:
+    """The outcome of one run, in a worker of its own."""
+    with closing(Loaded(submission, judge)) as code:
+        return code.run(name, puzzles()[name].size, [] if printed is None else printed)
+
+
 def printed_by(code: str, mechanism: str, folder: str | None = None) -> str:
     """What a program prints that looks around, of a file in that folder."""
     printed: list[str] = []
     lines = "\n".join("    " + line for line in code.strip().split("\n"))
     source = f"{HEAD}def basic(model):\n{lines}\n    model.load_weights(0)\n"
-    Referee(20.0, [mechanism]).run(Submission("x.py", source, folder), "basic", BASIC.size, printed)
+    run(Referee(20.0, [mechanism]), Submission("x.py", source, folder), printed=printed)
     return printed[0].replace("[rank 0, tick 0] ", "")
 
 
@@ -57,7 +64,7 @@ def missing(mechanism: str) -> str:
         linux = "it is not installed. To have it: sudo apt install bubblewrap"
         return f"NOT TRIED WITH {mechanism.upper()}: {linux if sys.platform == 'linux' else 'only Linux has it'}"
     try:
-        Referee(20.0, [mechanism]).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
+        run(Referee(20.0, [mechanism]), Submission("x.py", HONEST))
     except RuntimeError as error:
         return f"NOT TRIED WITH {mechanism.upper()}: this machine refuses it ({str(error).splitlines()[-1]})"
     return ""
@@ -88,7 +95,7 @@ def test_one_way_works_everywhere() -> None:
 
 
 def test_a_run_is_the_same_in_each(mechanism: str) -> None:
-    outcome = Referee(20.0, [mechanism]).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
+    outcome = run(Referee(20.0, [mechanism]), Submission("x.py", HONEST))
     assert (outcome.time, outcome.memory) == (17.0, 2621440)
 
 
@@ -248,8 +255,8 @@ def tries(act):
         return repr(act())
     except (OSError, PuzzleError) as error:
         return type(error).__name__
-print(os.path.exists({str(tmp_path / "secret")!r}), os.path.exists({str(sandbox.PACKAGE.parent / "solutions")!r}))
-paths = ['/x', '/usr/x', {str(sandbox.PACKAGE / "x")!r}, sys.prefix + '/x']
+print(os.path.exists({str(tmp_path / "secret")!r}), os.path.exists({str(sandbox.LIB.parent / "solutions")!r}))
+paths = ['/x', '/usr/x', {str(sandbox.LIB / "x")!r}, sys.prefix + '/x']
 paths += ['/proc/sys/vm/swappiness', '/proc/self/oom_score_adj']
 print([tries(lambda path=path: open(path, 'w')) for path in paths])
 print(os.path.exists('/etc/passwd'), os.path.exists('/etc/hostname'), os.path.exists('/var'))
@@ -317,7 +324,7 @@ def test_the_next_way_is_taken_where_one_does_not_start(
 ) -> None:
     monkeypatch.setattr(Worker, "_bubblewrap", lambda worker: [command])
     judge = Referee(20.0, ["bubblewrap", "process"])
-    assert judge.run(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
+    assert run(judge, Submission("x.py", HONEST)).time == 17.0
     assert judge.mechanisms == ["process"] and "NOT cut off" in judge.isolation()
 
 
@@ -344,7 +351,7 @@ def test_the_way_is_decided_before_anything_of_a_learner_is_seen(
     for _ in range(2):
         judge = Referee(20.0, [apart, "process"])
         assert judge.isolation() == MECHANISMS[apart]
-        judge.run(Submission("x.py", HONEST, str(tmp_path)), "basic", BASIC.size, [])
+        run(judge, Submission("x.py", HONEST, str(tmp_path)))
     assert len(seen) == 3 and seen[0] != str(tmp_path) == seen[1] == seen[2]
 
 
@@ -357,7 +364,7 @@ def test_a_passing_trouble_does_not_weaken(monkeypatch: pytest.MonkeyPatch, fres
 
     monkeypatch.setattr(Worker, "begin", sometimes)
     judge = Referee(20.0, [apart, "process"])
-    assert judge.run(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
+    assert run(judge, Submission("x.py", HONEST)).time == 17.0
     assert judge.mechanisms == [apart] and next(troubles, None) is None
 
 
@@ -369,7 +376,7 @@ def test_a_lasting_trouble_is_the_graders_and_does_not_weaken(
     monkeypatch.setattr(Worker, "begin", lambda *rest: False)
     for folder in (None, "/usr"):
         with pytest.raises(RuntimeError, match="no worker could be started"):
-            judge.run(Submission("x.py", HONEST, folder), "basic", BASIC.size, [])
+            run(judge, Submission("x.py", HONEST, folder))
     assert judge.isolation() == MECHANISMS[apart]
 
 
@@ -387,7 +394,7 @@ def test_a_folder_that_the_sandbox_cannot_hold_fails_and_is_not_run(
     source = HEAD + f"def basic(model):\n    ctypes.CDLL(None).open({os.fsencode(marker)!r}, 0o101, 0o644)\n"
     judge = Referee(20.0, [apart, "process"])
     with pytest.raises(PuzzleError) as failed:
-        judge.run(Submission("x.py", source, folder), "basic", BASIC.size, [])
+        run(judge, Submission("x.py", source, folder))
     assert not marker.exists() and judge.isolation() == MECHANISMS[apart]
     assert "cannot be started in the sandbox" in str(failed.value) and len(str(failed.value)) < 1000
     assert "File name too long" in str(failed.value)
@@ -399,7 +406,7 @@ def test_a_folder_whose_name_is_no_text(mechanism: str, tmp_path: Path) -> None:
     (folder / "helper.py").write_text(HONEST)
     judge = Referee(20.0, list(dict.fromkeys([mechanism, "process"])))
     submission = Submission("x.py", "import helper\n\nbasic = helper.basic\n", str(folder))
-    assert judge.run(submission, "basic", BASIC.size, []).time == 17.0
+    assert run(judge, submission).time == 17.0
     assert judge.isolation() == MECHANISMS[mechanism]
 
 
@@ -424,7 +431,7 @@ ctypes.memset(place, 65, 1)
 def test_where_nothing_works_it_is_the_graders_fault(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(Worker, "_bubblewrap", lambda worker: ["sh", "-c", "echo no such luck; exit 1"])
     with pytest.raises(RuntimeError, match="no worker could be started:\nno such luck"):
-        Referee(20.0, ["bubblewrap"]).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
+        run(Referee(20.0, ["bubblewrap"]), Submission("x.py", HONEST))
 
 
 @pytest.mark.process
@@ -441,29 +448,30 @@ def test_a_worker_that_does_not_hear_its_task_to_the_end_is_not_the_graders_faul
 
     monkeypatch.setattr(Worker, "begin", ends)
     with pytest.raises(PuzzleError, match="the process ended before"):
-        Referee(20.0).run(Submission("x.py", HONEST + "#" * (1 << 20)), "basic", BASIC.size, [])
+        run(Referee(20.0), Submission("x.py", HONEST + "#" * (1 << 20)))
 
 
 @pytest.mark.process
 def test_no_function_of_that_name() -> None:
     with pytest.raises(Missing):
-        Referee(20.0).run(Submission("x.py", "x = 1\n"), "basic", BASIC.size, [])
+        run(Referee(20.0), Submission("x.py", "x = 1\n"))
     with pytest.raises(PuzzleError, match=r"there is no function basic(.|\n)*x.py, line 1: expected"):
-        Referee(20.0).run(Submission("x.py", "def basic(model) 1\n"), "basic", BASIC.size, [])
+        run(Referee(20.0), Submission("x.py", "def basic(model) 1\n"))
 
 
 def test_of_the_projects_own_folder_only_scripts_are_seen() -> None:
-    seen = [path for path, shown in view(str(sandbox.PACKAGE.parent)) if shown]
-    assert str(sandbox.PACKAGE.parent) not in seen and str(sandbox.PACKAGE) in seen
+    seen = [path for path, shown in view(str(sandbox.LIB.parent)) if shown]
+    assert str(sandbox.LIB.parent) not in seen and str(sandbox.LIB) in seen
     assert not any("solutions" in path or ".git" in path for path in seen)
 
 
 BELOW = """
 import sys
+from contextlib import closing
 from pathlib import Path
 from lib.course.specs import puzzles
 from lib.referee import sandbox
-from lib.referee.loaded import Submission
+from lib.referee.loaded import Loaded, Submission
 from lib.referee.referee import Referee
 
 root, mechanism, masked = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -471,7 +479,7 @@ sandbox.SYSTEM += (str(root.parent),)  # as /usr is around a project in /usr/src
 if masked == "no":
     sandbox.view = lambda folder, secret=(), view=sandbox.view: [part for part in view(folder, secret) if part[1]]
 own, other = root / "class" / "alice", root / "class" / "bob" / "basic.py"
-paths = [root / "solutions" / "p00_basic.py", other, own / "helper.py", sandbox.PACKAGE / "__init__.py"]
+paths = [root / "solutions" / "p00_basic.py", other, own / "helper.py", sandbox.LIB / "__init__.py"]
 source = f'''
 import ctypes, os
 def basic(model):
@@ -480,7 +488,8 @@ def basic(model):
     model.load_weights(0)
 '''
 judge, said = Referee(20.0, [mechanism], [str(root / "class")]), []
-judge.run(Submission("x.py", source, str(own)), "basic", puzzles()["basic"].size, said)
+with closing(Loaded(Submission("x.py", source, str(own)), judge)) as code:
+    code.run("basic", puzzles()["basic"].size, said)
 print(said[0].replace("[rank 0, tick 0] ", "") + judge.isolation())
 """
 
@@ -492,7 +501,7 @@ def test_wherever_the_project_lies_solutions_and_other_students_are_out_of_view(
     """Where what a worker sees lies around them, they are masked; and where that fails, the report says so."""
     root = tmp_path / "around" / "project"
     for name in ("lib", "solutions"):
-        shutil.copytree(sandbox.PACKAGE.parent / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(sandbox.LIB.parent / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for student in ("alice", "bob"):
         (root / "class" / student).mkdir(parents=True)
         for name in ("basic.py", "helper.py"):
@@ -516,7 +525,7 @@ def test_a_full_disk_is_the_graders_fault_and_said(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("tempfile.mkdtemp", full)
     with pytest.raises(OSError, match="No space left"):
-        module.Referee(20.0).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
+        run(module.Referee(20.0), Submission("x.py", HONEST))
 
 
 NASTY = """
@@ -559,7 +568,7 @@ def test_what_cannot_be_read_is_not_printed_and_nothing_is_left(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(os, "pread", broken)
     printed: list[str] = []
-    assert Referee(20.0).run(Submission("x.py", HONEST), "basic", BASIC.size, printed).time == 17.0
+    assert run(Referee(20.0), Submission("x.py", HONEST), printed=printed).time == 17.0
     assert printed == [""] and os.listdir(tmp_path) == []
 
 
@@ -631,7 +640,7 @@ def test_nothing_outlives_its_run(mechanism: str, name: str, sociable: None, mon
     source = f"{HEAD}LASTS = {LASTS}\n\ndef basic(model):\n" + "".join(f"    {line}\n" for line in lines)
     printed: list[str] = []
     with contextlib.suppress(PuzzleError):
-        Referee(0.5, [mechanism]).run(Submission("x.py", source), "basic", BASIC.size, printed)
+        run(Referee(0.5, [mechanism]), Submission("x.py", source), printed=printed)
     assert outliving() == [] and printed == [""]  # ended, not waited for
 
 
@@ -650,10 +659,14 @@ class Idle:
 
 def test_a_run_on_a_large_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed: dict[str, float] = {}
-    monkeypatch.setattr(Referee, "_start", lambda self, folder: Idle())
-    monkeypatch.setattr(Loaded, "_send", lambda self, task: allowed.update({task.get("name", ""): task["timeout"]}))
-    monkeypatch.setattr(Loaded, "_answer", lambda *_: b'["loaded", ["basic", "compose"], ["", ""]]')
+
+    def answers(self: Loaded, task: dict[str, Any], *_: Any, **__: Any) -> bytes:
+        allowed[task.get("name", "")] = task["timeout"]
+        return b'["loaded", ["basic", "compose"], ["", ""]]'
+
+    monkeypatch.setattr(Referee, "start", lambda self, folder: Idle())
+    monkeypatch.setattr(Loaded, "_answer", answers)
     for name in ("basic", "compose"):
         with pytest.raises(PuzzleError, match="no recording of a run"):
-            Referee(10.0).run(Submission("x.py", ""), name, puzzles()[name].size, [])
+            run(Referee(10.0), Submission("x.py", ""), name)
     assert 10 <= allowed["basic"] < 10.1 and allowed["compose"] > 25

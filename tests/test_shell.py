@@ -442,11 +442,11 @@ def hang(monkeypatch: pytest.MonkeyPatch, whom: str) -> None:
     """The grader hangs over that student's code, in a call that it cannot interrupt."""
     begun = Loaded.run
 
-    def hangs(self: Loaded, *rest: Any) -> Any:
+    def hangs(self: Loaded, *rest: Any, **options: Any) -> Any:
         if self.submission.folder and self.submission.folder.endswith(whom):
             self.watch(self.timeout, True)
             time.sleep(300)
-        return begun(self, *rest)
+        return begun(self, *rest, **options)
 
     monkeypatch.setattr(Loaded, "run", hangs)
 

@@ -27,6 +27,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from importlib import import_module
 from itertools import groupby
@@ -51,7 +52,7 @@ from lib.record.figures.score import idle_share
 from lib.record.figures.waiting import Waiting
 from lib.recording.recorder import Recorder, recorder_for
 from lib.recording.replay import Replay
-from lib.referee.loaded import Submission
+from lib.referee.loaded import Loaded, Submission
 from lib.referee.referee import Referee
 from lib.running.execution import execute
 from lib.running.run import Settings, train_on
@@ -291,7 +292,8 @@ def shell_grader(figures: Figures) -> None:
     source = "import asyncio\n" + inspect.getsource(fsdp).replace(": Model", "").replace(" -> Model", "")
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        referee.run(Submission("bench.py", source), "fsdp", size | {"layers": 1}, [])
+        with closing(Loaded(Submission("bench.py", source), referee)) as code:
+            code.run("fsdp", size | {"layers": 1}, [])
         times.append(time.perf_counter() - start)
     figures.add("a worker process with a short run: milliseconds", min(times) * 1e3, f"({referee.mechanisms[0]})")
     files = sorted(str(path) for path in (ROOT / "solutions").glob("p0[0-8]_*.py"))

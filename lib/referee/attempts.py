@@ -16,7 +16,7 @@ from ..course.specs import Puzzle, find, puzzles
 from ..grading.progress import NAME, Progress, kept_in
 from ..lab.copies import SUFFIXES, home, named_for
 from ..recording.safe import shown
-from .handed_in import is_given, is_packed, owner
+from .handed_in import GIVEN, is_packed, owner
 from .loaded import Submission
 
 LARGEST = 10 << 20  # bytes of a file that is graded, at most
@@ -63,8 +63,7 @@ class Unreadable(Exception):
 
 def progress_here() -> Progress:
     """Return the progress of who works here: in this folder if it is kept here already, else beside the notebooks."""
-    here = Path.cwd()
-    return Progress(kept_in(here if (here / NAME).exists() else home()))
+    return Progress(kept_in(Path.cwd() if os.path.exists(NAME) else home()))
 
 
 def called(path: Path) -> str:
@@ -122,10 +121,8 @@ IN_JSON = (("\\r", ""), ("\\n", "\n"), ('"', "\n"))
 def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:
     """Return the learner's attempt at a puzzle, from the file named for it, the latest if there are several."""
     found = named_for(puzzle, folder)
-    if not found:
-        return Attempt(puzzle, None)
     try:
-        return Attempt(puzzle, read(max(found, key=os.path.getmtime), folder))
+        return Attempt(puzzle, read(max(found, key=os.path.getmtime), folder) if found else None)
     except Unreadable as error:
         return Attempt(puzzle, None, str(error))  # the others are graded all the same
 
@@ -137,7 +134,7 @@ def is_file(what: str) -> bool:
 
 
 def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt | Submission]:
-    """Return what a command line names: attempts at puzzles of those ``chosen``, and files.
+    """Return what a command line names: files, or attempts at the puzzles ``chosen`` (see ``wanted``).
 
     If nothing is named, programs to be repaired count only if there is a file of them. Raise PuzzleError for an
     unknown puzzle, and Unreadable for a file that cannot be read.
@@ -145,7 +142,7 @@ def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt | Su
     files = [Path(one) for one in what if is_file(one)]
     if not files:
         folder = home()
-        found = [attempt_at(puzzles()[name], folder) for name in wanted(what, chosen)]
+        found = [attempt_at(puzzles()[name], folder) for name in chosen]
         return [one for one in found if what or one.submission or one.trouble or not one.puzzle.repair]
     for path in files:
         if os.path.isdir(path):
@@ -172,7 +169,7 @@ def submissions(folder: Path) -> tuple[list[Student], str]:
     nobodys: list[str] = []
     for path in entries:
         is_folder = os.path.isdir(path)
-        if is_folder or path.suffix in SUFFIXES or is_given(path.name):
+        if is_folder or path.suffix in SUFFIXES or GIVEN.fullmatch(path.name):
             files, trouble = found.setdefault(folder / owner(path), ([], []))
             more, wrong = _files_in(path)
             files += more
@@ -196,9 +193,7 @@ def _left_out(names: Sequence[str]) -> str:
 def _files_in(place: Path) -> tuple[list[Path], list[str]]:
     """Return a student's files in a folder, or that one file, packed ones among them, and what could not be read.
     Folders may be nested deeper than Python's calls."""
-    files: list[Path] = []
-    trouble: list[str] = []
-    places = [place]
+    files, trouble, places = list[Path](), list[str](), [place]
     while places:
         at = places.pop()
         try:
@@ -218,8 +213,7 @@ def _files_in(place: Path) -> tuple[list[Path], list[str]]:
 def _names(paths: Iterable[Path]) -> dict[Path, str]:
     """Return a name for each student, which differ by more than capitals. A name that is a student's own stays."""
     short = {path: called(path).encode()[:LONGEST_NAME].decode(errors="ignore") for path in paths}
-    names: dict[Path, str] = {}
-    taken: set[str] = set()
+    names, taken = dict[Path, str](), set[str]()
     for path, name in sorted(short.items(), key=lambda item: item[1] != item[0].name):
         numbered = (f"{name} ({number})" for number in count(2))
         names[path] = next(one for one in chain([name], numbered) if one.casefold() not in taken)

@@ -18,14 +18,11 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 
-from ..course.layouts import Size
-from ..course.specs import Puzzle
 from ..grading.judge import judge
 from ..grading.reasons import references_of
 from ..grading.submission import sources
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
 from ..lab.commands import called
-from ..machine.outcome import Outcome
 from ..recording.safe import shown
 from .attempts import Attempt, Found
 from .loaded import GRACE, LATE, Loaded, Missing, Submission
@@ -50,7 +47,7 @@ class Judge:
         """Return what a file defines."""
         self.close()
         try:
-            self.code = code = self.referee.load(submission)
+            self.code = code = Loaded(submission, self.referee)
         except Exception as error:
             return Found([], incomplete=_failure(error))
         failed = shown(str(code.failed), LONGEST) if code.failed else ""
@@ -58,42 +55,35 @@ class Judge:
 
     def verdict(self, attempt: Attempt) -> Verdict:
         """Return the verdict on an attempt, with what to type for a hint: ERROR if the grader itself fails."""
-        puzzle, submission, trouble = attempt
         begun, printed = time.perf_counter(), list[str]()
         try:
-            if trouble:
-                verdict = Verdict(puzzle, FAIL, trouble)
-            elif submission is None:
-                verdict = Verdict(puzzle, TODO, "not attempted yet: there is no file of it")
-            else:
-                if self.code is None or self.code.submission != submission:
-                    self.close()
-                    self.code = self.referee.load(submission)
-                verdict = _judged(puzzle, self.code, printed)
+            verdict = self._judged(attempt, printed)
         except Missing as nothing:
-            verdict = Verdict(puzzle, TODO, f"not attempted yet: {nothing}")
+            verdict = Verdict(attempt.puzzle, TODO, f"not attempted yet: {nothing}")
         except Exception as error:
-            verdict = Verdict(puzzle, ERROR, _failure(error))
+            verdict = Verdict(attempt.puzzle, ERROR, _failure(error))
         seconds = time.perf_counter() - begun
         self.close()  # so that no puzzle finds what another has left
-        verdict = replace(verdict, message=shown(verdict.message, LONGEST), printed="".join(printed[:1]))
-        hint = f"{called()} grade --hint {puzzle.name}"
-        return replace(_of(attempt, verdict), seconds=seconds, next_hint=hint)
+        message, hint = shown(verdict.message, LONGEST), f"{called()} grade --hint {attempt.puzzle.name}"
+        verdict = replace(verdict, message=message, printed="".join(printed[:1]), seconds=seconds, next_hint=hint)
+        return _of(attempt, verdict)
+
+    def _judged(self, attempt: Attempt, printed: list[str]) -> Verdict:
+        """Return the verdict on an attempt, and append what each run has printed to ``printed``."""
+        puzzle, submission, trouble = attempt
+        if trouble or submission is None:
+            return Verdict(puzzle, FAIL if trouble else TODO, trouble or "not attempted yet: there is no file of it")
+        if self.code is None or self.code.submission != submission:
+            self.close()
+            self.code = Loaded(submission, self.referee)
+        run = partial(self.code.run, puzzle.name, printed=printed, cost=puzzle.cost)
+        return judge(puzzle, run, self.code.recording, references_of, partial(_source, submission, puzzle.name))
 
     def close(self) -> None:
         """End the worker that has the file."""
         if self.code is not None:
             self.code.close()
             self.code = None
-
-
-def _judged(puzzle: Puzzle, code: Loaded, printed: list[str]) -> Verdict:
-    """Return the verdict on a puzzle in a file that is loaded, and append what each run has printed to ``printed``."""
-
-    def run(size: Size) -> Outcome:
-        return code.run(puzzle.name, size, printed, puzzle.cost)
-
-    return judge(puzzle, run, code.recording, references_of, partial(_source, code.submission, puzzle.name))
 
 
 def _source(submission: Submission, name: str) -> str:

@@ -39,23 +39,21 @@ def as_junit(reports: Sequence[Report]) -> str:
     """
     suites = ElementTree.Element("testsuites")
     for report in reports:
-        statuses = [verdict.status for verdict in report.verdicts] or [ERROR] * bool(report.not_graded)
+        cases = [
+            (one.status, one.puzzle.name, one.seconds, one.message, text(one, why=True)) for one in report.verdicts
+        ]
+        cases += [(ERROR, "not graded", 0.0, report.not_graded, "")] if report.not_graded else []
+        statuses = [status for status, *_ in cases]
         counted = (("failures", FAIL), ("errors", ERROR), ("skipped", TODO))
-        facts = {"name": report.student or "puzzles", "tests": str(len(statuses))}
+        facts = {"name": report.student or "puzzles", "tests": str(len(cases))}
         facts |= {name: str(statuses.count(status)) for name, status in counted}
         suite = ElementTree.SubElement(suites, "testsuite", facts | {"time": f"{report.seconds:.3f}"})
         whose = f"{report.student}.puzzles" if report.student else "puzzles"
-        if report.not_graded:
-            case = ElementTree.SubElement(
-                suite, "testcase", {"classname": whose, "name": "not graded", "time": "0.000"}
-            )
-            ElementTree.SubElement(case, "error", message=report.not_graded)
-        for verdict in report.verdicts:
-            facts = {"classname": whose, "name": verdict.puzzle.name, "time": f"{verdict.seconds:.3f}"}
+        for status, name, seconds, message, whole in cases:
+            facts = {"classname": whose, "name": name, "time": f"{seconds:.3f}"}
             case = ElementTree.SubElement(suite, "testcase", facts)
-            if tag := {FAIL: "failure", ERROR: "error", TODO: "skipped"}.get(verdict.status):
-                first = verdict.message.split("\n")[0]
-                ElementTree.SubElement(case, tag, message=first).text = text(verdict, why=True)
+            if tag := {FAIL: "failure", ERROR: "error", TODO: "skipped"}.get(status):
+                ElementTree.SubElement(case, tag, message=message.split("\n")[0]).text = whole
     ElementTree.indent(suites)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
 

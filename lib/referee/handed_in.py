@@ -26,11 +26,6 @@ def owner(path: Path) -> str:
     return found["name"] + (found["canvas"] or found["moodle"]) if found else name
 
 
-def is_given(name: str) -> bool:
-    """Return whether a name tells whose it is, whatever the file has in it."""
-    return GIVEN.fullmatch(name) is not None
-
-
 def is_packed(name: str) -> bool:
     """Return whether a file has others in it. Nobody opens it here."""
     return name.lower().endswith(PACKED)

@@ -2,13 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..basics.errors import Place, PuzzleError
-from ..basics.folders import SECRET, SOLUTIONS
+from ..basics.folders import LIB, SECRET, SOLUTIONS
 from ..course.layouts import Size
 from ..course.specs import machine_of, puzzles
 from ..grading.submission import AWAITS, LONGEST_SUMMARY
@@ -21,8 +21,9 @@ from ..recording.safe import LONGEST_ERROR, presentable, shown, unpack_error
 from ..recording.wire import CHARACTER, LONGEST, ProtocolError, parse
 from ..running.execution import cause
 from ..running.limits import collector_off, room, watchdog
-from .known import Known, Recorded
-from .sandbox import PACKAGE, PATIENCE, Worker
+from .known import Recorded
+from .referee import Referee
+from .sandbox import PATIENCE, Worker
 
 AGAIN = 3
 """How much longer than in a notebook a run on a large machine may take: it is recorded, and replayed."""
@@ -64,17 +65,9 @@ class Missing(Exception):
 class Loaded:
     """A submission that a worker has loaded. ``defines``: the names of puzzles of which it has something to call."""
 
-    def __init__(
-        self,
-        submission: Submission,
-        start: Callable[[str | None], Worker],
-        timeout: float,
-        watch: Callable[[float, bool], None],
-        known: Known,
-    ) -> None:
-        """``start`` gives a worker that sees a folder, or raises PuzzleError; ``timeout`` is in seconds of wall-clock
-        time, for loading and for each run; ``watch`` as for Referee; ``known``: what earlier replays have shown."""
-        self.submission, self.timeout, self.watch, self.known = submission, timeout, watch, known
+    def __init__(self, submission: Submission, referee: Referee) -> None:
+        self.submission, self.timeout = submission, referee.timeout
+        self.watch, self.known = referee.watch, referee.known
         self.worker: Worker | None = None
         self.begun = 0  # bytes that were printed while it was loaded
         self.defines: list[str] = []
@@ -83,15 +76,13 @@ class Loaded:
         self.runs = 0  # how many were asked for
         self.kept: list[Recorded] = []  # the first run and the last one, which may be looked at once more
         task = {
-            "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": timeout,
-            "hidden": [str(SOLUTIONS), str(PACKAGE.parent / "tests"), str(SECRET)],
+            "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": self.timeout,
+            "hidden": [str(SOLUTIONS), str(LIB.parent / "tests"), str(SECRET)],
         }  # fmt: skip
         try:
-            self.worker = start(submission.folder)
+            self.worker = referee.start(submission.folder)
             with self._timed(""):
-                self.watch(timeout, True)
-                self._send(task)
-                match parse(self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST_LOADED)):
+                match parse(self._answer(task, "", self.timeout, longest=LONGEST_LOADED)):
                     case ["loaded", list() as defines, [str(), str()] as notes]:
                         self.defines = [name for name in puzzles() if name in defines]
                         self.notes = Notes(*(shown(note, LONGEST_SUMMARY) for note in notes))
@@ -120,27 +111,21 @@ class Loaded:
         recorded = next((one for one in reversed(self.kept) if one.size == size), None)
         if recorded is None:
             return None  # its worker has ended
-        try:
+        with suppress(ProtocolError):
             match parse(recorded.line):
                 case [{"calls": list() as calls, "failed": list() as failed}, *_]:
                     return {"calls": calls, "failed": failed, "diary": self._diary(recorded)}
-        except ProtocolError:
-            pass
         return None
 
     def _diary(self, recorded: Recorded) -> object:
         """Return the diary of a run; None where the worker does not tell it."""
         size = recorded.size
         seconds = TELLING + AGAIN * room(size["ranks"], size["layers"], size["batches"])
-        try:
-            with self._timed(recorded.name):
-                self.watch(seconds, False)
-                self._send({"diary": recorded.number})
-                answer = self._answer(recorded.name, seconds, time.monotonic() + seconds, MOST_BYTES)
-                read_diary(diary := parse(answer))
-                return diary
-        except PuzzleError:
-            return None
+        with suppress(PuzzleError), self._timed(recorded.name):
+            answer = self._answer({"diary": recorded.number}, recorded.name, seconds, learners=False)
+            read_diary(diary := parse(answer))
+            return diary
+        return None
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -159,10 +144,8 @@ class Loaded:
                 self.failed.place = Place(detail=name)
                 raise self.failed
             seconds = self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
-            self.watch(seconds, True)
-            self._send({"name": name, "size": size, "cost": cost, "timeout": seconds})
             self.runs += 1
-            line = self._answer(name, seconds, time.monotonic() + seconds + GRACE, MOST_BYTES)
+            line = self._answer({"name": name, "size": size, "cost": cost, "timeout": seconds}, name, seconds)
             self.watch(seconds, False)  # to carry the calls out again takes time of its own
             self.kept[1:] = [Recorded(self.runs - 1, name, size, cost, line, time.monotonic() + seconds + GRACE)]
             return self.kept[-1]
@@ -194,23 +177,22 @@ class Loaded:
 
     def _missing(self, name: str) -> Exception:
         if self.notes.failed:
-            expected = (
-                f"async def {name}(model): a function that awaits begins so" if AWAITS in self.notes.failed else ""
-            )
+            expected = f"async def {name}(model): a function that awaits begins so" * (AWAITS in self.notes.failed)
             got = self.notes.about(raised=True)
             return PuzzleError(f"there is no function {name}", expected=expected, got=got, line="")
         return Missing(f"{self.submission.file} defines no function {name}")
 
-    def _send(self, task: dict[str, Any]) -> None:
+    def _answer(
+        self, task: dict[str, Any], name: str, seconds: float, learners: bool = True, longest: int = MOST_BYTES
+    ) -> bytes:
+        """Return the line with which the worker answers. ``learners``: whether the learner's code runs meanwhile. Raise
+        PuzzleError if it says nothing in time, or nothing at all."""
         assert self.worker is not None
+        self.watch(seconds, learners)
         with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out at its answer
             self.worker.wire.send(task, time.monotonic() + PATIENCE)
-
-    def _answer(self, name: str, seconds: float, deadline: float, longest: int) -> bytes:
-        """Return the line that the worker says. Raise PuzzleError if it says nothing in time, or nothing at all."""
-        assert self.worker is not None
         try:
-            return self.worker.wire.receive_line(deadline, longest)
+            return self.worker.wire.receive_line(time.monotonic() + seconds + GRACE, longest)
         except TimeoutError:
             raise PuzzleError(LATE.format(seconds), where=name, line="") from None
         except (EOFError, OSError):

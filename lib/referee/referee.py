@@ -4,14 +4,11 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 
 from ..basics.errors import PuzzleError
-from ..course.layouts import Size
-from ..machine.outcome import Outcome
 from ..recording.safe import shown
 from .known import Known
-from .loaded import Loaded, Submission
 from .sandbox import MECHANISMS, Worker, available, hidden
 
 TRIES, PAUSE = 3, 0.2  # how often to try to start a worker, and the seconds in between
@@ -49,15 +46,6 @@ class Referee:
         seen = "" if mechanism == "process" else "; ".join(exposed.get((mechanism, self.secret), []))
         return MECHANISMS[mechanism] + (f"; BUT THIS CAN BE READ: {shown(seen, 300)}" if seen else "")
 
-    def load(self, submission: Submission) -> Loaded:
-        """Return a submission in a worker, which is to be closed."""
-        return Loaded(submission, self._start, self.timeout, self.watch, self.known)
-
-    def run(self, submission: Submission, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
-        """Return the outcome of one run (see ``Loaded.run``), in a worker of its own."""
-        with closing(self.load(submission)) as code:
-            return code.run(name, size, printed, cost)
-
     def _mechanism(self) -> str:
         """Return the mechanism of all workers, chosen once: a later failure never leads to a weaker one."""
         several = tuple(self.mechanisms)
@@ -77,7 +65,7 @@ class Referee:
             worker.close()
         return worker is not None
 
-    def _start(self, folder: str | None) -> Worker:
+    def start(self, folder: str | None) -> Worker:
         """Return a worker that sees the folder and is ready. Raise PuzzleError or RuntimeError if none starts."""
         mechanism = self._mechanism()
         worker, output = self._try(mechanism, folder)
@@ -100,13 +88,11 @@ class Referee:
             except (FileNotFoundError, PermissionError) as error:  # found, and cannot be started
                 output = f"{mechanism}: {error.strerror}"
                 continue
-            ready = False
-            try:
-                if ready := worker.begin(secrets):
+            with ExitStack() as undo:
+                undo.callback(worker.close)
+                if worker.begin(secrets):
+                    undo.pop_all()
                     return worker, output
                 worker.end()
                 output = worker.printed(max(0, worker.printed_bytes() - LAST_WORDS)).strip()
-            finally:
-                if not ready:
-                    worker.close()
         return None, output

@@ -18,7 +18,6 @@ from ..recording.wire import ProtocolError, Wire
 from .fork_server import END, FORK, READY
 from .namespaces import DEVICES, landlock
 
-PACKAGE = LIB
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
 BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); from lib.referee import fork_server; fork_server.serve()"
 """How the fork server is started: the package need not be installed."""
@@ -57,11 +56,11 @@ def view(folder: str | None, secret: Sequence[str] = ()) -> list[tuple[str, bool
     the rest of the project (solutions, tests, history) and what is ``secret``.
     """
     own = [folder] if folder else []
-    if folder and PACKAGE.is_relative_to(folder):
+    if folder and LIB.is_relative_to(folder):
         own = sorted(map(str, Path(folder).glob("*.py")))  # the folder has solutions and history in it, too
-    wanted = [*SYSTEM, sys.base_prefix, sys.prefix, str(PACKAGE), *own]
+    wanted = [*SYSTEM, sys.base_prefix, sys.prefix, str(LIB), *own]
     seen = [path for path in dict.fromkeys(wanted) if os.path.exists(path) and path != "/"]
-    masks = [path for path in (str(PACKAGE.parent), str(SECRET), *secret) if path not in seen and os.path.exists(path)]
+    masks = [path for path in (str(LIB.parent), str(SECRET), *secret) if path not in seen and os.path.exists(path)]
     around = [path for path in masks if any(Path(path).is_relative_to(outer) for outer in seen)]
     parts = [*((path, True) for path in seen), *((path, False) for path in around)]
     return sorted(parts, key=lambda part: len(Path(part[0]).parts))
@@ -69,7 +68,7 @@ def view(folder: str | None, secret: Sequence[str] = ()) -> list[tuple[str, bool
 
 def hidden(folder: str | None, secret: Sequence[str]) -> list[str]:
     """Return paths that a worker must not find, to be tried before it gets any code."""
-    own = [PACKAGE.parent / name for name in ("solutions", "tests", ".git")]
+    own = [LIB.parent / name for name in ("solutions", "tests", ".git")]
     others = [path for place in (*secret, str(SECRET)) for path in sorted(Path(place).glob("*"))[:50]]
     return [str(path) for path in (*own, *others) if path.exists() and not Path(folder or "/").is_relative_to(path)]
 
@@ -82,7 +81,7 @@ class ForkServer:
         that starts it."""
         self.line, theirs = socket.socketpair()
         number = theirs.fileno()
-        command = [sys.executable, "-I", "-B", "-X", "utf8", "-c", BEGIN, str(PACKAGE.parent), str(number)]
+        command = [sys.executable, "-I", "-B", "-X", "utf8", "-c", BEGIN, str(LIB.parent), str(number)]
         self.tasks = _tasks()
         with theirs, ExitStack() as undo:
             undo.callback(self.line.close)

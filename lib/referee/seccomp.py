@@ -52,8 +52,6 @@ CALLS = {
     ),
 }  # fmt: skip
 
-Rule = tuple[int, int, int, tuple[int, ...]]
-"""The number of a call, one of its arguments, how to compare that, and with what."""
 JOIN_SESSION_KEYRING = 1  # of keyctl: linux/keyctl.h
 
 
@@ -77,17 +75,17 @@ def refuse_processes() -> bool:
     steps += [(SAME, 0, 1, numbers.clone3), unknown]  # then the C library takes clone
     for number in (numbers.keyctl, *numbers.others):
         steps += [(SAME, 0, 1, number), refused]
-    only: list[Rule] = [(numbers.clone, FIRST_ARGUMENT, ANY_BIT, (A_THREAD,))]
-    only += [(number, FIRST_ARGUMENT, SAME, (own,)) for number in numbers.signals]
-    only += [(number, FIRST_ARGUMENT, SAME, (own, 0)) for number in numbers.settings]
-    never: list[Rule] = [(numbers.fcntl, SECOND_ARGUMENT, SAME, (SET_OWNER, SET_SIGNAL, SET_OWNER_2))]
-    never += [(numbers.ioctl, SECOND_ARGUMENT, SAME, (SET_GROUP, SET_GROUP_2))]
-    for where, found, otherwise in ((only, allowed, refused), (never, refused, allowed)):
-        for number, argument, holds, values in where:
-            steps += [(SAME, 0, 2 + 2 * len(values), number), (LOAD, 0, 0, argument)]
-            for value in values:
-                steps += [(holds, 0, 1, value), found]
-            steps += [otherwise]
+    for number, argument, holds, values, found, otherwise in (  # what an argument decides
+        (numbers.clone, FIRST_ARGUMENT, ANY_BIT, (A_THREAD,), allowed, refused),
+        *((number, FIRST_ARGUMENT, SAME, (own,), allowed, refused) for number in numbers.signals),
+        *((number, FIRST_ARGUMENT, SAME, (own, 0), allowed, refused) for number in numbers.settings),
+        (numbers.fcntl, SECOND_ARGUMENT, SAME, (SET_OWNER, SET_SIGNAL, SET_OWNER_2), refused, allowed),
+        (numbers.ioctl, SECOND_ARGUMENT, SAME, (SET_GROUP, SET_GROUP_2), refused, allowed),
+    ):
+        steps += [(SAME, 0, 2 + 2 * len(values), number), (LOAD, 0, 0, argument)]
+        for value in values:
+            steps += [(holds, 0, 1, value), found]
+        steps += [otherwise]
     steps += [allowed]
     program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
     prctl(NO_NEW_PRIVILEGES, 1)

@@ -153,16 +153,12 @@ def session(
         for turn in examiners.done(largest_first):
             for submission, attempts, found in turn.found:
                 if not attempts:
-                    raise _nothing_in(submission, found, chosen)
+                    several, more = " or ".join([*chosen][:MOST_NAMES]), " ..." * (len(chosen) > MOST_NAMES)
+                    problem = f"{submission.file} defines none of the puzzles asked for at its top"
+                    expected, got = f"a function of the name {several}{more}", found.failed or found.incomplete
+                    raise PuzzleError(problem, expected=expected, got=got, line="")
             step(turn.verdicts[0].puzzle.name)
     return Report([verdict for turn in turns for verdict in turn.verdicts], examiners.isolation)
-
-
-def _nothing_in(submission: Submission, found: Found, chosen: Collection[str]) -> PuzzleError:
-    several = [*chosen]
-    expected = f"a function of the name {' or '.join(several[:MOST_NAMES])}{' ...' * (len(several) > MOST_NAMES)}"
-    problem = f"{submission.file} defines none of the puzzles asked for at its top"
-    return PuzzleError(problem, expected=expected, got=found.failed or found.incomplete, line="")
 
 
 def _work(turn: Turn) -> float:

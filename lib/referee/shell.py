@@ -41,6 +41,7 @@ from .session import Examiners, session
 BUDGET = 12  # times the time limit: the seconds of one student of a class, unless --budget says otherwise
 
 ALL_PASS, SOME_FAIL, USAGE, GRADER_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
+STATUSES = "Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed, 130 interrupted."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,14 +76,17 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"More about each of them: {called()} grade --help, and so on.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    statuses = (
-        "Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed, 130 interrupted."
-    )
+
+    def command(name: str, do: Callable[[argparse.Namespace], int], about: str = "", epilog: str | None = None) -> Any:
+        """Add a command, and return what adds its arguments."""
+        says = f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.{about}"
+        added = commands.add_parser(name, help=COMMANDS[name], description=says, epilog=epilog)
+        added.set_defaults(do=do)
+        return added.add_argument
+
+    about = " Without WHAT: your notebooks, in this folder or where `lab` has put them."
     for name, do in (("grade", grade), ("watch", watch)):
-        about = f"{_sentence(name)} Without WHAT: your notebooks, in this folder or where `lab` has put them."
-        command = commands.add_parser(name, help=COMMANDS[name], description=about, epilog=statuses)
-        command.set_defaults(do=do)
-        add = command.add_argument
+        add = command(name, do, about, STATUSES)
         add("what", nargs="*", metavar="WHAT", help="names or numbers of puzzles, and files (.py, .ipynb)")
         add("-k", metavar="WORDS", default="", help='puzzles whose name contains this; "not", "and", "or" work')
         add("--timeout", metavar="S", type=_seconds, default=10.0, help="seconds for a run, more for a large one (10)")
@@ -91,38 +95,29 @@ def _parser() -> argparse.ArgumentParser:
         if name == "grade":
             add("--list", action="store_true", help="list the puzzles and their targets")
             add("--why", action="store_true", help="say all that is known of each verdict: why, where, figures")
-            add("--hint", metavar="P", help="the next hint for a puzzle, after those already given")
+            add("--hint", dest="puzzle", metavar="P", help="the next hint for a puzzle, after those already given")
             add("--each", metavar="DIR", type=Path, help="grade a folder of submissions, a student each")
-            add(
-                "--budget", metavar="S", type=_seconds, help="with --each: seconds for one student (12 times --timeout)"
-            )
+            seconds = "with --each: seconds for one student (12 times --timeout)"
+            add("--budget", metavar="S", type=_seconds, help=seconds)
             add("--json", metavar="F", help="write the results as JSON (- is stdout, here and below)")
             add("--junit", metavar="F", help="write JUnit XML")
             add("--gradescope", metavar="F", help="write Gradescope's results.json; with --each a folder of them")
             add("--csv", metavar="F", help="with --each: write a table, a row a student")
             add("--leaderboard", metavar="F", help="with --each: write who has most, as F.html or F.md")
             add("--points", metavar="N", help="what each puzzle is worth, 10 or fsdp=20,gpipe=10; see docs/teaching.md")
-    command = commands.add_parser("start", help=COMMANDS["start"], description=_sentence("start"))
-    command.set_defaults(do=start)
-    command.add_argument("puzzle", metavar="PUZZLE", help="name or number")
-    command.add_argument("file", metavar="FILE.py", type=Path, help="a file that is not there yet")
-    says = "begin with your answer to another puzzle (its name or number, or a file with it)"
-    command.add_argument("--from", dest="begin", metavar="WHAT", help=says)
-    for name, do in (("hint", hint), ("solution", solution), ("progress", progress)):
-        command = commands.add_parser(name, help=COMMANDS[name], description=_sentence(name))
-        command.set_defaults(do=do)
+    for name, do in (("start", start), ("hint", hint), ("solution", solution), ("progress", progress)):
+        add = command(name, do)
         if name != "progress":
-            command.add_argument("puzzle", metavar="PUZZLE", help="name or number")
+            add("puzzle", metavar="PUZZLE", help="name or number")
+        if name == "start":
+            add("file", metavar="FILE.py", type=Path, help="a file that is not there yet")
+            says = "begin with your answer to another puzzle (its name or number, or a file with it)"
+            add("--from", dest="begin", metavar="WHAT", help=says)
         if name == "solution":
-            command.add_argument("--sure", action="store_true", help="show it although you have not solved the puzzle")
+            add("--sure", action="store_true", help="show it although you have not solved the puzzle")
     for name in COMMANDS.keys() - commands.choices:  # which lib.__main__ hands to others: here they are only listed
         commands.add_parser(name, help=COMMANDS[name], add_help=False)
     return parser
-
-
-def _sentence(command: str) -> str:
-    says = COMMANDS[command]
-    return f"{says[0].upper()}{says[1:]}."
 
 
 def _seconds(text: str) -> float:
@@ -134,9 +129,11 @@ def _seconds(text: str) -> float:
 
 def grade(options: argparse.Namespace) -> int:
     """Carry out ``grade``. Return the exit status."""
-    if options.list or options.hint is not None:
-        print(_list() if options.list else _hints(options.hint))
+    if options.list:
+        print(_list())
         return ALL_PASS
+    if options.puzzle is not None:
+        return hint(options)
     _check_outputs(options)
     options.worths = {} if options.points is None else assignment(options.points)
     if "=" in (options.points or ""):
@@ -146,14 +143,10 @@ def grade(options: argparse.Namespace) -> int:
 
 def _grade_own(options: argparse.Namespace) -> int:
     """Grade files, or attempts at puzzles. Return the exit status."""
-    chosen = wanted(options.what, _chosen(options.k))
-    requests = asked_for(options.what, chosen)
     with closing(Examiners(options.timeout)) as examiners:
-        report = _worth(options, _leading_on(session(requests, chosen, examiners, options.plain)))
-    saved = _write_files(options, [report])
+        report = _worth(options, _report_on(options.what, options, examiners))
     _keep(report)
-    saved &= _print_report(options, [report])
-    return _status([report], saved)
+    return _published(options, [report])
 
 
 def _grade_each(options: argparse.Namespace) -> int:
@@ -168,16 +161,14 @@ def _grade_each(options: argparse.Namespace) -> int:
     students, left_out = submissions(options.each)
     with _ends_are_interrupts(), closing(Examiners(options.timeout, [str(options.each)])) as examiners:
         reports, stopped = grade_class(options.each, students, chosen, bool(named), examiners, budget, options.plain)
-        reports = [_worth(options, report) for report in reports]
-        saved = _write_files(options, reports)  # first of all: a second interrupt may come
-    saved &= _print_report(options, reports)
+        status = _published(options, [_worth(options, report) for report in reports])
     if left_out:
         print_to_stderr(left_out)
     if stopped is not None:
         missing = [report.student for report in reports if report.not_graded]
         print_to_stderr(f"{len(missing)} of {len(reports)} students are not graded: {', '.join(missing)}")
         raise stopped
-    return _status(reports, saved)
+    return status
 
 
 @contextmanager
@@ -198,14 +189,6 @@ def _ends_are_interrupts() -> Iterator[None]:
         yield
 
 
-def _status(reports: Sequence[Report], saved: bool) -> int:
-    """Return the exit status for these reports."""
-    statuses = {verdict.status for report in reports for verdict in report.verdicts}
-    if not saved or ERROR in statuses:
-        return GRADER_FAILED
-    return ALL_PASS if statuses == {PASS} else SOME_FAIL
-
-
 def _keep(report: Report) -> None:
     """Record verdicts where a notebook beside the graded files would record its own. Say so if that does not work."""
     for folder in dict.fromkeys(verdict.folder for verdict in report.verdicts):
@@ -214,8 +197,11 @@ def _keep(report: Report) -> None:
             print_to_stderr(note)
 
 
-def _leading_on(report: Report) -> Report:
-    """Return the report with what to type to see why, and after a single verdict the puzzle that comes next."""
+def _report_on(what: Sequence[str], options: argparse.Namespace, examiners: Examiners) -> Report:
+    """Return the verdicts on puzzles or files, of the puzzles chosen, with what to type to see why, and after a single
+    one the puzzle that comes next."""
+    chosen = wanted(options.what, _chosen(options.k))
+    report = session(asked_for(what, chosen), chosen, examiners, options.plain)
     verdicts = [replace(one, asks_why=f"{called()} grade {_graded(one)} --why") for one in report.verdicts]
     if len(verdicts) == 1 and (then := after(verdicts[0].puzzle)) is not None:
         verdicts = [replace(verdicts[0], following=f"{then.heading} ({then.name})")]
@@ -257,25 +243,12 @@ def _matches(words: str, name: str) -> bool:
 def _list() -> str:
     lines = []
     for puzzle in puzzles().values():
-        wanted = [puzzle.target, *([puzzle.star] if puzzle.star else [])]
-        figures = [", ".join(puzzle.describe(one["time"], one["memory"])) for one in wanted]
+        two = filter(None, (puzzle.target, puzzle.star))
+        figures = [", ".join(puzzle.describe(one["time"], one["memory"])) for one in two]
         effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
         both = f"  {STAR} ".join(f"{one:32}" for one in figures).rstrip()
         lines.append(f"{puzzle.number!s:>2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {both}")
     return "\n".join(lines)
-
-
-def _hints(name: str) -> str:
-    """Return all hints given so far and the next one, or the question for the star of a puzzle that is solved. What was
-    given and what is solved is in a file, as a shell remembers nothing."""
-    puzzle = find(name)
-    kept = progress_here()
-    first, why = kept.fitting(puzzle)
-    if first == len(puzzle.hints):
-        hints = [Hint(puzzle, first, why)]
-    else:
-        hints = [Hint(puzzle, place, why * (place == first)) for place in range(kept.take_hint(puzzle, first) + 1)]
-    return "\n\n".join([*map(str, hints), *filter(None, [kept.note])])
 
 
 # -- what is written -----------------------------------------------------------------------------------------------
@@ -307,9 +280,8 @@ def _check_outputs(options: argparse.Namespace) -> None:
         if target != "-":
             place = Path(target).resolve()
             if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
-                raise Usage(
-                    f"{target} cannot be written: it is a folder, or is to be in one that is not there or not yours"
-                )
+                why = "it is a folder, or is to be in one that is not there or not yours"
+                raise Usage(f"{target} cannot be written: {why}")
             of_a_student = each is not None and place.is_relative_to(each) and place.parent != each
             if target.endswith((".py", ".ipynb")) or of_a_student:
                 raise Usage(f"{target} may be somebody's work: give the report a file of its own, such as results.json")
@@ -320,25 +292,25 @@ def _check_outputs(options: argparse.Namespace) -> None:
             raise Usage(f"{folder} is no folder, and none can be made there: {error.strerror}") from None
 
 
-def _write_files(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
-    """Write all files that are asked for. Return whether all could be written: one failure stops no other."""
-    texts = {target: partial(face, reports) for target, face in _faces(options) if target != "-"}
+def _published(options: argparse.Namespace, reports: Sequence[Report]) -> int:
+    """Write all files that are asked for, and then print the report, or what stdout is asked for instead: one failure
+    stops no other, and while something is printed an interrupt may come. Return the exit status."""
+    color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    texts = {target: partial(face, reports) for target, face in _faces(options)}
     if options.gradescope is not None and options.each is not None:
         folder, graded = Path(options.gradescope), [one for one in reports if not one.not_graded]
         texts |= {str(folder / f"{one.student}.json"): partial(files.as_gradescope, one) for one in graded}
-    return all([_write_text(target, text) for target, text in texts.items()])
-
-
-def _print_report(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
-    """Print the report, or what stdout is asked for instead. Return whether that could be done."""
-    color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    to_stdout = [face for target, face in _faces(options) if target == "-"]
-    if to_stdout and 1 in closed:
+    lost = "-" in texts and 1 in closed
+    printed = texts.pop("-", lambda: "\n\n".join(report_text(one, color, options.why) for one in reports) + "\n")
+    saved = all([_write_text(target, text) for target, text in texts.items()])
+    if lost:
         print_to_stderr(f"{called()} grade: the report could not be written: stdout is closed")
-        return False
-    if to_stdout:
-        return _write_text("-", partial(to_stdout[0], reports))
-    return _write_text("-", lambda: "\n\n".join(report_text(one, color, options.why) for one in reports) + "\n")
+    else:
+        saved &= _write_text("-", printed)
+    statuses = {verdict.status for report in reports for verdict in report.verdicts}
+    if lost or not saved or ERROR in statuses:
+        return GRADER_FAILED
+    return ALL_PASS if statuses == {PASS} else SOME_FAIL
 
 
 def _write_text(target: str, text: Callable[[], str]) -> bool:
@@ -360,8 +332,13 @@ def _write_text(target: str, text: Callable[[], str]) -> bool:
 
 
 def hint(options: argparse.Namespace) -> int:
-    """Carry out ``hint``. Return the exit status."""
-    print(_hints(options.puzzle))
+    """Carry out ``hint``: show all hints given so far and the next one, or the question for the star of a puzzle that
+    is solved. What was given and what is solved is in a file, as a shell remembers nothing. Return the exit status."""
+    puzzle, kept = find(options.puzzle), progress_here()
+    first, why = kept.fitting(puzzle)
+    places = [first] if first == len(puzzle.hints) else range(kept.take_hint(puzzle, first) + 1)
+    hints = [Hint(puzzle, place, why * (place == first)) for place in places]
+    print("\n\n".join([*map(str, hints), *filter(None, [kept.note])]))
     return ALL_PASS
 
 
@@ -396,9 +373,7 @@ def watch(options: argparse.Namespace) -> int:
     with closing(Examiners(options.timeout)) as examiners:
         while True:
             try:
-                chosen = wanted(options.what, _chosen(options.k))
-                requests = asked_for(graded, chosen)
-                report = _leading_on(session(requests, chosen, examiners, options.plain))
+                report = _report_on(graded, options, examiners)
                 _keep(report)
                 print(without_commands(report_text(report, not options.plain and sys.stdout.isatty())), flush=True)
             except (Unreadable, PuzzleError) as error:

@@ -52,7 +52,8 @@ def main(wire: Wire, place: dict[str, Any]) -> None:
             namespaces.keep_to(place["view"], place["home"])
         os.chdir(place["home"])
         os.environ.update(HOME=place["home"], TMPDIR=place["home"])
-        _limit(place["tasks"])
+        for name, value in (LIMITS | {"NPROC": place["tasks"]}).items():
+            _limit(name, value)
         if place["alone"]:
             refuse_processes()
         gc.disable()  # it would look through each call of a recording, in a process that ends soon
@@ -67,35 +68,33 @@ def main(wire: Wire, place: dict[str, Any]) -> None:
 
 
 def _settle(file: str, folder: str | None) -> None:
-    """Let the code find the files that lie beside it, and no words of ours on its command line."""
+    """Let the code find what lies beside it, files and modules, and no words of ours on its command line."""
     sys.argv = [file]
-    for name in os.listdir(folder)[:MOST_LINKS] if folder else ():
-        with suppress(OSError):
-            os.symlink(os.path.join(str(folder), name), name)
+    if folder:
+        sys.path.append(folder)
+        for name in os.listdir(folder)[:MOST_LINKS]:
+            with suppress(OSError):
+                os.symlink(os.path.join(folder, name), name)
 
 
-def _limit(tasks: int) -> None:
-    for name, value in (LIMITS | {"NPROC": tasks}).items():
-        limit = getattr(resource, f"RLIMIT_{name}")
-        hard = resource.getrlimit(limit)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        with suppress(ValueError, OSError):  # macOS knows some limits and refuses to set them
-            resource.setrlimit(limit, (value, value))
+def _limit(name: str, value: int, for_good: bool = True) -> None:
+    """Set a limit of the system, none higher than it is."""
+    limit = getattr(resource, f"RLIMIT_{name}")
+    hard = resource.getrlimit(limit)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    with suppress(ValueError, OSError):  # macOS knows some limits and refuses to set them
+        resource.setrlimit(limit, (value, value if for_good else hard))
 
 
 def _limit_next(seconds: float) -> None:
     """Limit the processor time of what is next."""
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + seconds) + 3, hard))
+    _limit("CPU", int(time.process_time() + seconds) + 3, for_good=False)
 
 
 def _work(wire: Wire, task: dict[str, Any]) -> None:
     """Load a file, and say what it defines. Then run what is asked for, and send its calls and how it ended."""
-    _settle(task["file"], task["folder"])
     _make_quiet(task["hidden"])
-    if task["folder"]:
-        sys.path.append(task["folder"])  # a learner's own modules
+    _settle(task["file"], task["folder"])
     names: dict[str, object] = {}
     _limit_next(task["timeout"])
     try:
