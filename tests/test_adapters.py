@@ -456,13 +456,13 @@ def test_the_gradient_of_a_frozen_weight_is_not_even_computed(kind: str) -> None
 
     from lib.engines import data
     from lib.engines.layers import apply as apply_layer
-    from lib.engines.layers import apply_adapted, merged
+    from lib.engines.layers import merged
     from lib.engines.numbers import Numbers
     from lib.running.workload import Workload
 
     work = Workload(1, 1, kind, "float64", 64, 8, train="adapters")
     weight, adapter, x = data.weight(work, 0), data.adapter(work, 0), data.inputs(work, 0)
-    both = [apply_adapted(kind, x, weight, adapter), apply_layer(kind, x, merged(kind, 64, weight, adapter))]
+    both = [apply_layer(kind, x, weight, adapter=adapter), apply_layer(kind, x, merged(kind, 64, weight, adapter))]
     assert torch.allclose(*both, rtol=1e-12, atol=1e-12)
     numbers, done = Numbers(work), {}
     labels = Labels("Weight", 0, 1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lib import Model, PuzzleError, run
-from lib.engines.distributed.recording import Move, Plan, record
+from lib.engines.distributed.recording import Move, Plan, Setup, record
 from lib.machine.cost import Shape
 from lib.running.run import Settings
 from lib.running.workload import Workload
@@ -22,7 +22,7 @@ def plans_of(fn: Any, ranks: int, layers: int, batches: int, train: str = "weigh
         ranks, machine.get("mesh"), machine.get("node_size"), None, machine.get("hosts", 0), experts=experts
     )
     work = Workload(layers, batches, layers_of(fn, {"experts": experts} if experts else {})[0], train=train).on(shape)
-    return [record(fn, shape, work, Settings(), rank)[1] for rank in range(shape.everyone)]
+    return [record(fn, Setup(shape, work, Settings()), rank).plan for rank in range(shape.everyone)]
 
 
 def carried_out(plans: list[Plan]) -> bool:
@@ -55,7 +55,7 @@ def test_every_process_finds_the_same_log_and_nobody_waits_for_ever(name: str) -
     fn, size = SOLUTIONS[name]
     plans = plans_of(fn, **size)
     assert len({plan.fingerprint for plan in plans}) == 1 and plans[0].moves == plans[-1].moves
-    records = [sum(step in ("load", "compute", "start", "end") for step, *_ in plan.steps) for plan in plans]
+    records = [sum(step in ("load", "compute", "start", "record") for step, *_ in plan.steps) for plan in plans]
     assert records == [len(model.log) for model in run(fn, **size).models]
     assert carried_out(plans)
 
@@ -76,7 +76,8 @@ def test_another_log_has_another_fingerprint() -> None:
 
 def test_a_run_that_is_recorded_is_the_simulated_one() -> None:
     fn, size = SOLUTIONS["fsdp"]
-    done, plan = record(fn, Shape.of(size["ranks"]), Workload(size["layers"], size["batches"]), Settings())
+    setup = Setup(Shape.of(size["ranks"]), Workload(size["layers"], size["batches"]), Settings())
+    done, plan, _ = record(fn, setup)
     simulated = run(fn, **size)
     assert done.events == simulated.events and done.final_states == simulated.final_states
     assert done.verify() == "Correct!" and not plan.steps

@@ -37,11 +37,6 @@ class Agreement:
         return max(self.rows, key=lambda row: badness(row.relative))
 
     @property
-    def error(self) -> float:
-        """The largest difference from the reference."""
-        return max((row.error for row in self.rows), key=badness)
-
-    @property
     def relative(self) -> float:
         """The largest difference divided by the largest update of its layer."""
         return self.worst.relative

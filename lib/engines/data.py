@@ -5,6 +5,7 @@ precisions and devices differ by rounding only. All functions return tensors of 
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 from itertools import accumulate
@@ -14,7 +15,7 @@ import torch
 
 from ..record.labels import experts_of
 from ..running.workload import Workload, units_of
-from .layers import Gates, parameters, shapes_of_adapter, split
+from .layers import LAYERS, Gates, Shape, parameters, shapes_of_adapter, split
 
 RATE, BETAS, EPSILON = 1e-2, (0.9, 0.95), 1e-8
 """Adam's learning rate, the decay of its two moments, and what keeps it from dividing by zero."""
@@ -35,31 +36,30 @@ def target(work: Workload, batch: int) -> torch.Tensor:
 
 
 def weight(work: Workload, layer: int) -> torch.Tensor:
-    """Return a layer's flat weight before training, (parameters,): gains near 1, matrices that make nothing larger. A
-    deep model would make a rounding large as well."""
-    numbers = _normal(work, "weight", layer, parameters(work.layer, work.hidden))
-    parts = split(work.layer, work.hidden, numbers)
-    scaled = [1 + part / 10 if part.dim() == 1 else part / math.sqrt(max(part.shape)) for part in parts]
-    return _cast(work, torch.cat([part.flatten() for part in scaled]))
+    """Return a layer's flat weight before training: (parameters,)."""
+    return _drawn(work, "weight", layer, LAYERS[work.layer].shapes(work.hidden))
 
 
 def moments(work: Workload, layer: int, of_adapter: bool = False) -> torch.Tensor:
     """Return Adam's m and v of a layer, or of its adapter, after WARM steps, (2, parameters). They are as large as
     gradients of this size of batch are, so that the update depends on both."""
-    kind, count = "moments", parameters(work.layer, work.hidden)
-    if of_adapter:
-        kind, count = "moments of the adapter", len(adapter(work, layer))
-    drawn = _normal(work, kind, layer, 2, count)
+    count = len(adapter(work, layer)) if of_adapter else parameters(work.layer, work.hidden)
+    drawn = _normal(work, "moments of the adapter" if of_adapter else "moments", layer, 2, count)
     size = 0.4 / math.sqrt(work.length * work.batches)
     return _cast(work, torch.stack([size * drawn[0], (size * (1 + drawn[1].abs())) ** 2]))
 
 
 def adapter(work: Workload, layer: int) -> torch.Tensor:
     """Return a layer's flat adapter as it is during training: at first the second matrix of each pair would be zero."""
-    shapes = shapes_of_adapter(work.layer, work.hidden)
-    numbers = _normal(work, "adapter", layer, sum(map(math.prod, shapes)))
-    parts = zip(numbers.split([math.prod(shape) for shape in shapes]), shapes, strict=True)
-    return _cast(work, torch.cat([part / math.sqrt(max(shape)) for part, shape in parts]))
+    return _drawn(work, "adapter", layer, shapes_of_adapter(work.layer, work.hidden))
+
+
+def _drawn(work: Workload, kind: str, layer: int, shapes: Sequence[Shape]) -> torch.Tensor:
+    """Return parameters, flat: gains near 1, matrices that make nothing larger. A deep model would make a rounding
+    large as well."""
+    parts = split(shapes, _normal(work, kind, layer, sum(map(math.prod, shapes))))
+    scaled = [1 + part / 10 if part.dim() == 1 else part / math.sqrt(max(part.shape)) for part in parts]
+    return _cast(work, torch.cat([part.flatten() for part in scaled]))
 
 
 class Routes(NamedTuple):

@@ -125,17 +125,14 @@ def shapes_of_adapter(kind: str, hidden: int) -> tuple[Shape, ...]:
 
 def pairs_of(kind: str, hidden: int, adapter: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return the two thin matrices beside each matrix of a layer, of a flat adapter."""
-    shapes = shapes_of_adapter(kind, hidden)
-    parts = adapter.split([math.prod(shape) for shape in shapes])
-    thin = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    thin = split(shapes_of_adapter(kind, hidden), adapter)
     return list(zip(thin[::2], thin[1::2], strict=True))
 
 
 def merged(kind: str, hidden: int, flat: torch.Tensor, adapter: torch.Tensor) -> torch.Tensor:
     """Return the flat weight of a layer with the products of its adapter added to its matrices."""
-    pairs = iter(pairs_of(kind, hidden, adapter))
-    parts = [part if part.dim() == 1 else part + torch.mm(*next(pairs)) for part in split(kind, hidden, flat)]
-    return torch.cat([part.flatten() for part in parts])
+    pairs, parts = iter(pairs_of(kind, hidden, adapter)), split(LAYERS[kind].shapes(hidden), flat)
+    return torch.cat([(part if part.dim() == 1 else part + torch.mm(*next(pairs))).flatten() for part in parts])
 
 
 @dataclass(frozen=True)
@@ -161,27 +158,21 @@ class Beside:
         return [Beside(matrix, self.tall, wide) for matrix, wide in blocks]
 
 
-def apply_adapted(
-    kind: str, x: torch.Tensor, flat: torch.Tensor, adapter: torch.Tensor, cheap: Cheap = at_once, gates: Gates = None
-) -> torch.Tensor:
-    """Return the output of a layer with this flat weight, which is frozen, and this flat adapter."""
-    pairs = iter(pairs_of(kind, x.shape[-1], adapter))
-    parameters: Any = [
-        part if part.dim() == 1 else Beside(part, *next(pairs)) for part in split(kind, x.shape[-1], flat)
-    ]
-    return LAYERS[kind].function(x, parameters, cheap, gates)
-
-
-def split(kind: str, hidden: int, flat: torch.Tensor) -> list[torch.Tensor]:
+def split(shapes: Sequence[Shape], flat: torch.Tensor) -> list[torch.Tensor]:
     """Return the parameters that a flat weight holds, in their shapes."""
-    shapes = LAYERS[kind].shapes(hidden)
     parts = flat.split([math.prod(shape) for shape in shapes])  # split, whose gradient is a single concatenation
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def apply(kind: str, x: torch.Tensor, flat: torch.Tensor, cheap: Cheap = at_once, gates: Gates = None) -> torch.Tensor:
-    """Return the output of a layer with this flat weight."""
-    return LAYERS[kind].function(x, split(kind, x.shape[-1], flat), cheap, gates)
+def apply(
+    kind: str, x: torch.Tensor, flat: torch.Tensor, cheap: Cheap = at_once, gates: Gates = None, adapter: Any = None
+) -> torch.Tensor:
+    """Return the output of a layer with this flat weight; beside a flat adapter, the weight is frozen."""
+    parameters: list[Any] = [*split(LAYERS[kind].shapes(x.shape[-1]), flat)]
+    if adapter is not None:
+        pairs = iter(pairs_of(kind, x.shape[-1], adapter))
+        parameters = [part if part.dim() == 1 else Beside(part, *next(pairs)) for part in parameters]
+    return LAYERS[kind].function(x, parameters, cheap, gates)
 
 
 def apply_units(

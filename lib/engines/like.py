@@ -66,8 +66,8 @@ _stages = _among_all(lambda model: model.BATCHES)  # all ranks work on each micr
 
 
 def _replicas(model: Model) -> Rank:
-    members, twins = _axis(model, "shard"), _axis(model, "replica")
-    return Rank(model.axis_index("shard"), members, model.LAYERS, model.BATCHES // model.RANKS, twins)
+    place, turns = model.axis_index("shard"), model.BATCHES // model.RANKS
+    return Rank(place, _axis(model, "shard"), model.LAYERS, turns, _axis(model, "replica"))
 
 
 def _along(axis: str, other: str) -> Callable[[Model], Rank]:
@@ -160,28 +160,24 @@ UPDATES_LAST = "PyTorch's optimizer begins when the whole backward pass is done 
 GATHERED_AHEAD = (
     "FSDP2 issues the next all-gather before this backward, so that the weight comes while the rank computes."
 )
+GATHERED_BY_NOW = "FSDP2 has issued the next all-gather by now, before the sum of this gradient."
+NEVER_WHOLE = "FSDP2 never has a whole summed gradient: it reduces each to the rank's shard."
 BACKWARD_FIRST = "PyTorch's schedule does a backward first, and holds one micro-batch less."
 WEIGHT_LATER = "PyTorch's schedule does the weight's half of a backward later."
+IN_HALVES = "PyTorch's schedule does this backward in two halves: what others wait for is first."
 WHY = {
-    (its.kind, mine.kind): says
-    for its, mine, says in (
-        (ALLGATHER, BACKWARD, GATHERED_AHEAD),
-        (ALLGATHER, SCATTERREDUCE, "FSDP2 has issued the next all-gather by now, before the sum of this gradient."),
-        (SCATTERREDUCE, ALLGATHER, "FSDP2 issues the sum of this gradient first: only one gather is ahead."),
-        (SCATTERREDUCE, ALLREDUCE, "FSDP2 never has a whole summed gradient: it reduces each to the rank's shard."),
-        (BACKWARD, UPDATE, UPDATES_LAST),
-        (BACKWARD, BACKWARD, "PyTorch's schedule takes another layer or micro-batch first."),
-        (BACKWARD, FORWARD, BACKWARD_FIRST),
-        (BACKWARD_INPUT, FORWARD, BACKWARD_FIRST),
-        (BACKWARD_WEIGHT, FORWARD, "PyTorch's schedule does the weight's half of a backward first."),
-        (FORWARD, BACKWARD_WEIGHT, WEIGHT_LATER),
-        (BACKWARD_INPUT, BACKWARD_WEIGHT, WEIGHT_LATER),
-        (
-            BACKWARD_INPUT,
-            BACKWARD,
-            "PyTorch's schedule does this backward in two halves: what others wait for is first.",
-        ),
-    )
+    (ALLGATHER.kind, BACKWARD.kind): GATHERED_AHEAD,
+    (ALLGATHER.kind, SCATTERREDUCE.kind): GATHERED_BY_NOW,
+    (SCATTERREDUCE.kind, ALLGATHER.kind): "FSDP2 issues the sum of this gradient first: only one gather is ahead.",
+    (SCATTERREDUCE.kind, ALLREDUCE.kind): NEVER_WHOLE,
+    (BACKWARD.kind, UPDATE.kind): UPDATES_LAST,
+    (BACKWARD.kind, BACKWARD.kind): "PyTorch's schedule takes another layer or micro-batch first.",
+    (BACKWARD.kind, FORWARD.kind): BACKWARD_FIRST,
+    (BACKWARD_INPUT.kind, FORWARD.kind): BACKWARD_FIRST,
+    (BACKWARD_WEIGHT.kind, FORWARD.kind): "PyTorch's schedule does the weight's half of a backward first.",
+    (FORWARD.kind, BACKWARD_WEIGHT.kind): WEIGHT_LATER,
+    (BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind): WEIGHT_LATER,
+    (BACKWARD_INPUT.kind, BACKWARD.kind): IN_HALVES,
 }
 """What a difference means, by what PyTorch starts and what the learner does."""
 

@@ -29,15 +29,10 @@ def run(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: S
     if settings.pace or settings.meter or settings.kill:
         problem = "ranks in one process have no pace and no meter of their own, and none can be killed"
         raise PuzzleError(problem, expected='engine="processes"')
-    dist = Dist.of(
-        shape,
-        new_simulator(
-            shape, graded=True, strict=settings.strict, values=cast(Values, Pairs(Numbers(work), at_once=True))
-        ),
-    )
+    values = cast(Values, Pairs(Numbers(work), at_once=True))
+    dist = Dist.of(shape, new_simulator(shape, graded=True, strict=settings.strict, values=values))
     begun, threads = time.perf_counter(), torch.get_num_threads()
-    if work.hidden <= SMALL:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1 if work.hidden <= SMALL else threads)
     try:
         models = train_on(fn, dist, work, settings)
     finally:

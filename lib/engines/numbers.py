@@ -53,21 +53,17 @@ class Numbers(Steps, Experts):
         self.parameters = layers.parameters(work.layer, work.hidden)
         self.of_adapter = sum(map(math.prod, layers.shapes_of_adapter(work.layer, work.hidden)))
         self.whole: Spans = ((0, self.parameters),)
-        self.whole_adapter: Spans = ((0, self.of_adapter),)
         self.sequence: Spans = ((0, work.length * work.hidden),)
         self.dtype = getattr(torch, work.dtype)
 
     def weight(self, piece: Labels) -> Pieces:
         flat = (data.adapter if piece.adapter else data.weight)(self.work, piece.layer)
-        spans = self.whole_adapter if piece.adapter else self.whole
-        whole = Pieces(spans, flat.to(self.device)[None], layer=piece.layer)
-        return self._part(whole, piece)
+        return self._part(Pieces(((0, len(flat)),), flat.to(self.device)[None], layer=piece.layer), piece)
 
     def opt_state(self, piece: Labels) -> Pieces:
         """Return a piece of a layer's optimizer state before training: m and v of a training that is under way."""
         flat = data.moments(self.work, piece.layer, piece.adapter).to(self.device)
-        whole = Pieces(self.whole_adapter if piece.adapter else self.whole, flat, data.WARM)
-        return self._part(whole, piece)
+        return self._part(Pieces(((0, flat.shape[1]),), flat, data.WARM), piece)
 
     def inputs(self, batches: frozenset[int]) -> Value:
         return {batch: self._whole(data.inputs(self.work, batch).to(self.device)) for batch in sorted(batches)}
@@ -95,9 +91,7 @@ class Numbers(Steps, Experts):
     ) -> tuple[Value, Value]:
         """Return the gradients of weight and input. Computes the layer again, unless its graph was kept."""
         graphs = saved if isinstance(saved, Graphs) else self._graphs(inp, *self._layer(weight, partial))
-        out, spans = self._inputs(grad), weight.spans if partial else self.whole
-        if isinstance(weight, Adapted):
-            spans = self.whole_adapter
+        out, spans = self._inputs(grad), weight.spans if partial else ((0, len(graphs.flat)),)
         total, back = torch.zeros_like(graphs.flat), dict[int, Pieces]()
         for batch, (x, y) in graphs.by_batch.items():
             seed = out[batch] if batch in out else torch.full_like(x, math.nan)
@@ -108,7 +102,7 @@ class Numbers(Steps, Experts):
 
     def adapted(self, weight: Value, adapter: Value) -> Adapted:
         """Return what stands in the place of a weight that has an adapter."""
-        return Adapted(self._complete(weight), select(adapter, self.whole_adapter)[0], weight.layer)
+        return Adapted(self._complete(weight), select(adapter, ((0, self.of_adapter),))[0], weight.layer)
 
     def _layer(self, weight: Value, partial: bool, cheap: layers.Cheap = layers.at_once) -> tuple[torch.Tensor, Any]:
         """Return the numbers of a weight, and the layer as a function of a micro-batch, its input and these. Raise
@@ -117,7 +111,7 @@ class Numbers(Steps, Experts):
         gates = functools.partial(self._gates, weight.layer)
         if isinstance(weight, Adapted):
             frozen, own, _ = weight
-            return own, lambda batch, x, flat: layers.apply_adapted(kind, x, frozen, flat, cheap, gates(batch))
+            return own, lambda batch, x, flat: layers.apply(kind, x, frozen, cheap, gates(batch), flat)
         if not partial:
             return self._complete(weight), lambda batch, x, flat: layers.apply(kind, x, flat, cheap, gates(batch))
         if kind == "block":
@@ -173,11 +167,8 @@ class Numbers(Steps, Experts):
 
     def join(self, values: Sequence[Value]) -> Value:
         if isinstance(values[0], dict):
-            pieces: dict[int, list[Pieces]] = {}
-            for value in values:
-                for batch, one in value.items():
-                    pieces.setdefault(batch, []).append(one)
-            return {batch: _joined(own) for batch, own in sorted(pieces.items())}
+            batches = sorted(set[int]().union(*values))
+            return {batch: _joined([value[batch] for value in values if batch in value]) for batch in batches}
         parts = [value for value in values if value is not None]
         return together(parts) if parts else self.zero
 

@@ -71,10 +71,8 @@ def together(parts: Sequence[Pieces]) -> Pieces:
     first = parts[0]
     spans = merged(span for part in parts for span in part.spans)
     whole = nothing(first.flat, spans)
-    same_kind = all(
-        (part.step, part.heads, len(part.flat)) == (first.step, first.heads, len(first.flat)) for part in parts
-    )
-    if same_kind and size(spans) == sum(size(part.spans) for part in parts):
+    kinds = {(part.step, part.heads, len(part.flat)) for part in parts}
+    if len(kinds) == 1 and size(spans) == sum(size(part.spans) for part in parts):
         for part in parts:
             _lay(whole, spans, part)
     return Pieces(spans, whole, first.step, first.layer, first.heads)

@@ -27,9 +27,9 @@ from ..learner.model import Model
 from ..machine.cost import Shape
 from ..running.execution import name_of
 from ..running.limits import collector_off
-from ..running.run import Run, Settings
+from ..running.run import Settings
 from ..running.workload import Workload
-from .distributed.recording import Plan, record
+from .distributed.recording import Rehearsal, Setup, record
 from .distributed.supervisor import Door, Starter, Supervisor
 from .result import ProcessRun
 
@@ -45,31 +45,29 @@ START = 60.0  # seconds within which the ranks have to be there
 def run(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
     """Run here first, then in a process for each rank. ``settings.timeout``: seconds for which one may be silent."""
     # Pickled first: what the function changes in its surroundings when it runs here must not travel.
-    function = _pickled(fn, fn, name_of(fn))
-    machine = _pickled((shape, work, settings), shape.cost, "cost")
-    task = {"function": function, "machine": machine, "path": [entry or os.getcwd() for entry in sys.path]}
+    setup = Setup(shape, work, settings)
+    function, pickled = _pickled(fn, fn, name_of(fn)), _pickled(setup, shape.cost, "cost")
+    task = {"function": function, "setup": pickled, "path": [entry or os.getcwd() for entry in sys.path]}
     with _one_at_a_time:
         open_closed()  # or a socket would get the number of one
         with closing(Door("127.0.0.1", shape.everyone)) as door:
-            begun = time.monotonic()
-            done, plan = record(fn, shape, work, settings)
-            alone = time.monotonic() - begun
+            rehearsed = record(fn, setup)
             server = ForkServer.get()
             try:
                 server.start({**task, "ranks": shape.everyone, **door.place("127.0.0.1")})
-                return watch(done, plan, settings, door, server, alone)
+                return watch(rehearsed, settings, door, server)
             finally:
                 server.clear()
 
 
-def watch(done: Run, plan: Plan, settings: Settings, door: Door, starter: Starter, alone: float) -> ProcessRun:
-    """Watch the ranks that come to a door, and return their run. ``alone``: seconds that the function took here."""
+def watch(rehearsed: Rehearsal, settings: Settings, door: Door, starter: Starter) -> ProcessRun:
+    """Watch the ranks that come to a door, and return their run."""
     begun = time.monotonic()
     ranks = door.admit(START, starter)
-    reports = Supervisor(done, plan, ranks, starter, settings.timeout, alone).serve()
+    Supervisor(rehearsed, ranks, starter, settings.timeout).serve()
     wall = time.monotonic() - begun
     with collector_off(cycles=True):
-        return ProcessRun(done, ranks[0].hello, reports, starter.engine, wall, reports[0]["agreement"], settings.pace)
+        return ProcessRun(rehearsed.done, ranks, starter.engine, wall, settings.pace)
 
 
 def _pickled(thing: object, learners: object, name: str) -> bytes:
@@ -107,14 +105,11 @@ class ForkServer:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         }
         with its:
-            nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "lib.engines.distributed.fork_server", str(its.fileno())],
-                pass_fds=[its.fileno()],
-                start_new_session=True,
-                env={**os.environ, **environment},
-                **nothing,  # type: ignore[call-overload]
-            )
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                pass_fds=[its.fileno()], start_new_session=True, env={**os.environ, **environment},
+            )  # fmt: skip
         self.left, self.dead = 0, dict[int, str]()
         with suppress(EOFError, OSError):
             if self.line.poll(START):
@@ -164,6 +159,5 @@ class ForkServer:
         self.line.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        self.process.kill()  # nothing, where it has ended
+        self.process.wait()

@@ -21,8 +21,7 @@ from .pieces import Pieces, Span
 @lru_cache(maxsize=4)
 def reference(work: Workload) -> tuple[torch.Tensor, ...]:
     """Return each layer's weight, or its adapter, after a step of plain training: flat, on the CPU, in work's dtype."""
-    adapters, frozen = trains_adapters(work), [data.weight(work, layer) for layer in range(work.layers)]
-    begun = data.adapter if adapters else data.weight
+    adapters, frozen = work.train != TRAINED[0], [data.weight(work, layer) for layer in range(work.layers)]
     weights = [torch.nn.Parameter(begun(work, layer)) for layer in range(work.layers)]
     adam = torch.optim.Adam(weights, lr=data.RATE, betas=data.BETAS, eps=data.EPSILON)
     for layer, weight in enumerate(weights):
@@ -45,16 +44,15 @@ def compare(work: Workload, finals: Mapping[int, Mapping[int, object]]) -> Agree
     """Return how far the ranks' final weights, {rank: {layer: value}}, are from the reference. A rank may have any part
     of a layer. Wrong or missing numbers raise nothing here: see ``Agreement.check``."""
     rows: list[LayerError] = []
-    begun = data.adapter if trains_adapters(work) else data.weight
     for layer, right in enumerate(reference(work)):
         parts = {rank: finals[rank][layer] for rank in sorted(finals) if layer in finals[rank]}
         rows.append(_compare_layer(layer, right.double(), begun(work, layer).double(), parts))
     return Agreement(work, len(begun(work, 0)), tuple(rows))
 
 
-def trains_adapters(work: Workload) -> bool:
-    """Return whether adapters are trained, and not the layers' own weights."""
-    return work.train != TRAINED[0]
+def begun(work: Workload, layer: int) -> torch.Tensor:
+    """Return what is trained of a layer, its adapter or else its weight, as it is before."""
+    return (data.weight if work.train == TRAINED[0] else data.adapter)(work, layer)
 
 
 def _compare_layer(layer: int, right: torch.Tensor, before: torch.Tensor, found: Mapping[int, object]) -> LayerError:

@@ -1,9 +1,8 @@
 """The result of a run with real tensors: that of a simulated run, and how far its numbers are off."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any
 
 from ..basics.units import MS
 from ..machine.outcome import Outcome
@@ -13,6 +12,7 @@ from ..record.table import OPERATIONS, RECEIVE
 from ..running.run import Run
 from .agreement import Agreement
 from .distributed.recording import only_fingerprints
+from .distributed.supervisor import RankProcess
 
 
 class RealRun(Run):
@@ -52,40 +52,26 @@ class ProcessRun(RealRun):
     stored or not. ``peak_stored``: for each rank the most that were stored. ``backend`` and ``device``: torch's.
     """
 
-    def __init__(
-        self,
-        done: Run,
-        hello: Mapping[str, Any],
-        reports: Sequence[Mapping[str, Any]],
-        engine: str,
-        wall: float,
-        agreement: Agreement,
-        pace: float,
-    ) -> None:
-        """``hello`` and ``reports``: what rank 0 has said first, and all ranks at the end (``distributed.rank``)."""
-        super().__init__(done, engine, wall, agreement)
-        self.backend, self.device, self.pace = hello["backend"], hello["device"], pace
+    def __init__(self, done: Run, ranks: Sequence[RankProcess], engine: str, wall: float, pace: float) -> None:
+        """``ranks`` have reported what each has measured."""
+        reports = [rank.report for rank in ranks]
+        super().__init__(done, engine, wall, reports[0]["agreement"])
+        self.backend, self.device, self.pace = ranks[0].hello["backend"], ranks[0].hello["device"], pace
         counted = [both for report in reports for both in report["stored"]]
         self.stored = sum(real == known for real, known in counted), len(counted)
         self.live = {rank: report["live"] for rank, report in enumerate(reports) if report["live"]}
-        self.peak_stored = {
-            rank: max((real for real, _ in report["stored"]), default=0) for rank, report in enumerate(reports)
-        }
+        most = [max((real for real, _ in report["stored"]), default=0) for report in reports]
+        self.peak_stored = dict(enumerate(most))
         took = [iter(report["took"]) for report in reports]
-        clock = [report["clock"] for report in reports]  # ahead of the supervisor's, on another machine
-        seen = [(event, next(took[event.rank])) for event in self.events]
+        seen = [(event, *next(took[event.rank])) for event in self.events]
         together: dict[object, float] = {}  # when the last of a group, or the sender of a message, was there
-        for event, (start, _) in seen:
+        for event, start, _ in seen:
             if event.op is not None and event.kind != RECEIVE.kind:
-                there = start - clock[event.rank]
-                together[event.op] = max(there, together.get(event.op, there))
-        self._timed = []
+                together[event.op] = max(start, together.get(event.op, start))
+        self._timed = [(event, max(start, min(together.get(event.op, start), end)), end) for event, start, end in seen]
         """Events with the seconds at which they began and ended. What waits for others has not begun."""
-        for event, (start, end) in seen:
-            start, end = start - clock[event.rank], end - clock[event.rank]
-            self._timed.append((event, (max(start, min(together.get(event.op, start), end)), end)))
         kinds = {row.kind for row in OPERATIONS.values() if row.trains and not row.backward}
-        forwards = [(end - start) / len(event.batches) for event, (start, end) in self._timed if event.kind in kinds]
+        forwards = [(end - start) / len(event.batches) for event, start, end in self._timed if event.kind in kinds]
         self.tick = pace or (sum(forwards) / len(forwards) if forwards else None)
 
     def facts(self) -> list[str]:
@@ -109,7 +95,7 @@ class ProcessRun(RealRun):
 
         They count from where the first operation begins: making the first numbers is not part of training.
         """
-        zero = min((start for event, (start, _) in self._timed if event.kind not in MARKS), default=0.0)
+        zero = min((start for event, start, _ in self._timed if event.kind not in MARKS), default=0.0)
 
         def ms(second: float) -> float:
             return round(1e3 * max(0.0, second - zero), 3)
@@ -117,7 +103,7 @@ class ProcessRun(RealRun):
         shown = copy(self)
         shown.name, shown.unit = f"{self.name}, measured", MS
         shown.events = tuple(
-            event._replace(issued=ms(start), start=ms(start), end=ms(end)) for event, (start, end) in self._timed
+            event._replace(issued=ms(start), start=ms(start), end=ms(end)) for event, start, end in self._timed
         )
         shown.time = makespan(shown.events)
         return shown

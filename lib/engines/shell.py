@@ -92,9 +92,8 @@ def _like(function: Any, size: dict[str, Any], options: argparse.Namespace) -> i
     if name in NONE:
         raise Usage(f"{name} is not compared. {NONE[name]}")
     if name not in COUNTERPARTS:
-        raise Usage(
-            f"--like goes by the function's name, and PyTorch is known for {', '.join(COUNTERPARTS)}: not {name}"
-        )
+        known = f"PyTorch is known for {', '.join(COUNTERPARTS)}"
+        raise Usage(f"--like goes by the function's name, and {known}: not {name}")
     if options.engine != "simulated":
         raise Usage("--like compares a simulated run: leave --engine out")
     done = run(function, **size, timeout=options.timeout)
@@ -122,10 +121,9 @@ def _show(done: Any) -> None:
 def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) -> NoReturn:
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
-        raise Usage(
-            f"{', '.join(missing)} not set: it is started by torchrun, for example\n"
-            f"    torchrun --standalone --nproc-per-node 4 -m {MODULE} worker {options.what}"
-        )
+        example = f"torchrun --standalone --nproc-per-node 4 -m {MODULE} worker {options.what}"
+        raise Usage(f"{', '.join(missing)} not set: it is started by torchrun, for example\n    {example}")
+    from .distributed.recording import Setup
     from .torchrun import work_for
 
     started, hosts = int(os.environ["WORLD_SIZE"]), size.get("hosts", 0)
@@ -137,4 +135,4 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
     work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)
     settings = Settings(options.timeout, **_options(options, "pace", "device", "meter", "kill", "profile"))
     shape = Shape.of(**size)
-    work_for(function, shape, work.on(shape), settings, _show)
+    work_for(function, Setup(shape, work.on(shape), settings), _show)

@@ -13,8 +13,8 @@ by side: what is computed in one queue, what is sent in others.
 0F0 >1 0F1 >1 0B0 0B1 U
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError
@@ -65,7 +65,8 @@ UPDATE = Step(OPTIMIZER.kind)
 
 def plain(at: Rank) -> list[Step]:
     """Training without anybody else: ``backward()`` for each micro-batch, then the optimizer's ``step()``."""
-    return [*(step for turn in range(at.turns) for step in [*_up(at, turn), *_down(at, turn)]), UPDATE]
+    passes = [(kind, turn) for turn in range(at.turns) for kind in (FORWARD.kind, BACKWARD.kind)]
+    return [*(step for kind, turn in passes for step in _pass(kind, range(at.layers), turn)), UPDATE]
 
 
 def ddp(at: Rank) -> list[Step]:
@@ -84,10 +85,10 @@ def fully_shard(at: Rank) -> list[Step]:
     sum after the last turn: ``set_requires_all_reduce(False)`` in the others."""
     steps = []
     for turn in range(at.turns):
-        for forward in _up(at, turn):
+        for forward in _pass(FORWARD.kind, range(at.layers), turn):
             steps += [Step(ALLGATHER.kind, forward.layers, None, at.members), forward]
         steps.append(Step(ALLGATHER.kind, (at.layers - 1,), None, at.members))
-        for backward in _down(at, turn):
+        for backward in _pass(BACKWARD.kind, range(at.layers), turn):
             [layer] = backward.layers
             if layer > 0:
                 steps.append(Step(ALLGATHER.kind, (layer - 1,), None, at.members))
@@ -97,12 +98,9 @@ def fully_shard(at: Rank) -> list[Step]:
     return [*steps, UPDATE]
 
 
-def _up(at: Rank, turn: int) -> list[Step]:
-    return [Step(FORWARD.kind, (layer,), turn) for layer in range(at.layers)]
-
-
-def _down(at: Rank, turn: int) -> list[Step]:
-    return [Step(BACKWARD.kind, (layer,), turn) for layer in reversed(range(at.layers))]
+def _pass(kind: str, layers: range, turn: int) -> list[Step]:
+    """Return work on some layers, from the top down unless it is a forward pass."""
+    return [Step(kind, (layer,), turn) for layer in (layers if kind == FORWARD.kind else reversed(layers))]
 
 
 # -- pipelines -----------------------------------------------------------------------------------------------------
@@ -119,12 +117,11 @@ def one_f_one_b(at: Rank) -> list[Step]:
     if at.turns < len(at.members):
         problem = "PyTorch's Schedule1F1B wants at least as many micro-batches as ranks"
         raise PuzzleError(problem, got=f"{at.turns} on {len(at.members)} ranks")
+    forwards = [(FORWARD.kind, at.place, turn) for turn in range(at.turns)]
     ahead = min(len(at.members) - at.place, at.turns)
-    work: list[Work] = [(FORWARD.kind, at.place, turn) for turn in range(ahead)]
+    work = forwards[:ahead]
     for turn in range(at.turns):
-        work.append((BACKWARD.kind, at.place, turn))
-        if turn + ahead < at.turns:
-            work.append((FORWARD.kind, at.place, turn + ahead))
+        work += [(BACKWARD.kind, at.place, turn), *forwards[turn + ahead : turn + ahead + 1]]
     return _steps(at, work, at.layers // len(at.members))
 
 
@@ -168,12 +165,8 @@ def zbv(at: Rank) -> list[Step]:
     pieces += [down, down_input, down_weight, up, up_input, up_weight] * (max(at.turns, 2 * ranks - 1) - ranks)
     pieces += [down_input, up_input] * at.place + [down_input, down_weight] * ahead
     pieces += [up_weight] * at.turns + [down_weight] * at.turns  # what is left of these
-    turns = Counter[tuple[str, int]]()
-    work = list[Work]()
-    for kind, stage in pieces:
-        if turns[kind, stage] < at.turns:
-            work.append((kind, stage, turns[kind, stage]))
-            turns[kind, stage] += 1
+    turns = defaultdict[Any, Iterator[int]](lambda: iter(range(at.turns)))
+    work = [(*one, turn) for one in pieces if (turn := next(turns[one], None)) is not None]
     return _steps(at, work, at.layers // (2 * ranks), in_a_v=True)
 
 
@@ -234,8 +227,7 @@ def _steps(at: Rank, work: Iterable[Work | tuple[Work, Work]], share: int = 1, i
     for each in work:
         pair = (each,) if isinstance(each[0], str) else each
         for kind, stage, turn in pair:
-            layers = range(stage * share, (stage + 1) * share)
-            steps += [Step(kind, (layer,), turn) for layer in (layers if kind == FORWARD.kind else reversed(layers))]
+            steps += _pass(kind, range(stage * share, (stage + 1) * share), turn)
         for one in pair:
             steps += _sent(at, one, share, in_a_v)
     return [*steps, UPDATE]

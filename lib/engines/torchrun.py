@@ -10,7 +10,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import closing, redirect_stderr, redirect_stdout
-from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -20,11 +19,8 @@ import torch.distributed as dist
 from ..basics.errors import PuzzleError
 from ..basics.streams import open_closed
 from ..learner.model import Model
-from ..machine.cost import Shape
-from ..running.run import Settings
-from ..running.workload import Workload
 from .distributed.rank import be_a_rank, load_lazy
-from .distributed.recording import Plan, record
+from .distributed.recording import Rehearsal, Setup, record
 from .distributed.supervisor import Door
 from .numbers import Numbers
 from .processes import watch
@@ -63,18 +59,13 @@ class Torchrun:
         return {}
 
 
-def work_for(
-    function: Callable[[Model], object],
-    shape: Shape,
-    work: Workload,
-    settings: Settings,
-    show: Callable[[ProcessRun], None],
-) -> NoReturn:
+def work_for(function: Callable[[Model], object], setup: Setup, show: Callable[[ProcessRun], None]) -> NoReturn:
     """Be the rank that torchrun's environment names, and end this process. ``show(run)``: what rank 0 does with the
     run, where it may raise PuzzleError."""
     open_closed()  # or a socket would get the number of one
     load_lazy()
     torchrun = Torchrun()
+    shape, work, settings = setup
     rank, ranks = int(os.environ["RANK"]), shape.everyone
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
     # The store comes first: through it the ranks learn where the supervisor is.
@@ -82,28 +73,27 @@ def work_for(
     gpus = _all_have_gpus(store, rank, shape.ranks, local_rank) and settings.device == "auto"
     device = f"cuda:{local_rank}" if gpus and rank < shape.ranks else "cpu"
     if rank == 0:
-        begun = time.monotonic()
         try:
-            done, plan = record(function, shape, work, settings, rank, Numbers(work, device))
+            rehearsed = record(function, setup, rank, Numbers(work, device))
         except PuzzleError as error:
             print(error, file=sys.stderr)
             leave(False)
-        alone, door = time.monotonic() - begun, Door("", ranks)
+        door = Door("", ranks)
         store.set("supervisor", json.dumps(door.place(os.environ["MASTER_ADDR"])))
-        watched = partial(watch, done, plan, settings, door, torchrun, alone)
+        watched = partial(watch, rehearsed, settings, door, torchrun)
         supervisor = threading.Thread(target=_supervise, args=(door, watched, show), name="supervisor", daemon=True)
         supervisor.start()
 
-    def recorded(numbers: Numbers) -> Plan:
+    def recorded(numbers: Numbers) -> Rehearsal:
         if rank == 0:
-            return plan
+            return rehearsed
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # rank 0 has said it
-            return record(function, shape, work, replace(settings, timeout=None), rank, numbers)[1]
+            return record(function, setup.patient, rank, numbers)
 
     try:
         place = json.loads(store.get("supervisor"))
         store = dist.PrefixStore("ranks", store)
-        right = be_a_rank(place, rank, device, store, shape, work, settings, recorded)
+        right = be_a_rank(place, rank, device, store, setup, recorded)
     except (EOFError, OSError, RuntimeError):  # the supervisor is gone, or the store with it, and has said why
         right = False
     if rank == 0:

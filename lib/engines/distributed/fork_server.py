@@ -13,7 +13,6 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -22,7 +21,6 @@ DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 def main(descriptor: int) -> None:
     """Fork ranks and report how they end, until the parent hangs up."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded
     from . import rank  # this takes more than a second
 
     rank.load_lazy()  # once for all ranks
@@ -100,16 +98,15 @@ def _be(rank: Any, task: Mapping[str, Any], place: int, meeting: socket.socket) 
             ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.path[:] = list(dict.fromkeys([*task["path"], *sys.path]))
-        shape, work, settings = pickle.loads(task["machine"])
-        gpus = torch.cuda.device_count() if settings.device == "auto" and torch.cuda.is_available() else 0
-        device = f"cuda:{place}" if place < shape.ranks <= gpus else "cpu"  # a host has none
+        setup = pickle.loads(task["setup"])
+        gpus = torch.cuda.device_count() if setup.settings.device == "auto" and torch.cuda.is_available() else 0
+        device = f"cuda:{place}" if place < setup.shape.ranks <= gpus else "cpu"  # a host has none
 
         def recorded(numbers: Any) -> Any:
             # How long it may take is watched from outside: here it shares the processors with all the others.
-            patient = replace(settings, timeout=None)
-            return record(pickle.loads(task["function"]), shape, work, patient, place, numbers)[1]
+            return record(pickle.loads(task["function"]), setup.patient, place, numbers)
 
-        code = int(not rank.be_a_rank(task, place, device, _store(meeting, place), shape, work, settings, recorded))
+        code = int(not rank.be_a_rank(task, place, device, _store(meeting, place), setup, recorded))
     finally:
         os._exit(code)
 

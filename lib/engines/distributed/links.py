@@ -6,6 +6,7 @@ simulated machine it has two links, one for collectives and sends, and one for r
 on all ranks at once.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -22,6 +23,8 @@ from ...record.table import collective, stream_of
 from ..numbers import Numbers
 from .recording import Move
 
+Watch = Callable[[], AbstractContextManager[object]]
+
 
 class Broken(RuntimeError):
     """Raised when tensors cannot be moved any more, most often because another rank is gone."""
@@ -33,14 +36,7 @@ class Links:
     On GPUs there is one link only: there a pair of ranks has one queue for both directions.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        numbers: Numbers,
-        mesh: Mesh,
-        moves: Sequence[Move],
-        watch: Callable[[], AbstractContextManager[object]],
-    ) -> None:
+    def __init__(self, rank: int, numbers: Numbers, mesh: Mesh, moves: Sequence[Move], watch: Watch) -> None:
         self.rank, self.numbers, self.watch = rank, numbers, watch
         self.links: tuple[list[Move], list[Move]] = [], []
         for move in moves:
@@ -140,12 +136,10 @@ class GroupCarrier:
 
     def all_parts(self, value: Value, parts: Sequence[Labels]) -> list[Value]:
         """Return what each member brings. Parts that are not equally large are padded for the way."""
-        own, shapes = self.numbers.expand(value, parts[self.place]).reshape(1, -1), [*map(self.numbers.shape, parts)]
-        sizes = [rows * length for rows, length in shapes]
+        own, sizes = self.numbers.expand(value, parts[self.place]).reshape(1, -1), self._sizes(parts)
         found = [own.new_empty(1, max(sizes)) for _ in parts]
         dist.all_gather(found, _filled(own, max(sizes)), group=self.group)
-        cut = [one[0, :size].view(shape).clone() for one, size, shape in zip(found, sizes, shapes, strict=True)]
-        return [self.numbers.of(part, one) for part, one in zip(parts, cut, strict=True)]
+        return self._values([one[0, :size] for one, size in zip(found, sizes, strict=True)], parts)
 
     def my_piece(self, value: Value, pieces: Sequence[Labels]) -> Value:
         brought = [self.numbers.expand(value, piece) for piece in pieces]
@@ -155,19 +149,25 @@ class GroupCarrier:
         return self.numbers.of(pieces[self.place], mine[:, : own.shape[1]].contiguous())
 
     def exchanged(self, parts: Sequence[tuple[Value, Labels]], coming: Sequence[Labels]) -> list[Value]:
-        shapes = [*map(self.numbers.shape, coming)]
-        sizes = [rows * length for rows, length in shapes]
+        sizes = self._sizes(coming)
         going = [self.numbers.expand(value, labels).reshape(-1) for value, labels in parts]
         came = going[0].new_empty(sum(sizes))
         dist.all_to_all_single(came, torch.cat(going), sizes, [*map(len, going)], group=self.group)
-        found = [one.view(shape).clone() for one, shape in zip(came.split(sizes), shapes, strict=True)]
-        return [self.numbers.of(labels, one) for labels, one in zip(coming, found, strict=True)]
+        return self._values(came.split(sizes), coming)
 
     def sent_from(self, source: int, value: Value, labels: Labels) -> Value:
         own = self.place == source
         flat = self.numbers.expand(value, labels).clone() if own else self.numbers.empty(labels)
         dist.broadcast(flat, self.ranks[source], group=self.group)
         return self.numbers.of(labels, flat)
+
+    def _sizes(self, parts: Sequence[Labels]) -> list[int]:
+        return [math.prod(self.numbers.shape(part)) for part in parts]
+
+    def _values(self, came: Sequence[torch.Tensor], parts: Sequence[Labels]) -> list[Value]:
+        """Return what these numbers are, which are views."""
+        pairs = zip(parts, came, strict=True)
+        return [self.numbers.of(part, one.view(self.numbers.shape(part)).clone()) for part, one in pairs]
 
 
 def _filled(tensor: torch.Tensor, length: int) -> torch.Tensor:

@@ -19,17 +19,15 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, record_function
 
 from ...basics.errors import Place, PuzzleError
-from ...machine.cost import Shape
 from ...record.labels import Labels
 from ...running.run import Settings
-from ...running.workload import Workload
 from ..agreement import Agreement
 from ..numbers import Numbers, elements
 from ..pairs import Pair
 from ..reference import compare
 from .links import Broken, Links
 from .meter import Meter
-from .recording import Plan
+from .recording import Plan, Rehearsal, Setup
 from .supervisor import this_machine
 
 
@@ -47,7 +45,6 @@ class Replay:
         self.stored: list[tuple[int, int]] = []
         self.really_stored, self.known_stored = 0, 0
         self.held = Counter[Pair]()  # what is stored, and how often
-        self.finals: dict[int, Any] = {}
 
     def run(self) -> None:
         """Do everything, and wait until all was moved."""
@@ -60,8 +57,8 @@ class Replay:
         self.links.finish()
         self.took = [self.links.times.get(place, times) for place, times in enumerate(self.took)]
 
-    def _record(self) -> None:
-        """Something begins that the log has a record of."""
+    def record(self) -> None:
+        """Something begins that the log has a record of, or the rank's function has ended."""
         now = time.monotonic()
         self.took.append((now, now))
         self.stored.append((self.really_stored, self.known_stored))
@@ -75,13 +72,13 @@ class Replay:
 
     def load(self, values: list[Pair]) -> None:
         """Make numbers that no operation makes."""
-        self._record()
+        self.record()
         for value in values:
             value.made()
 
     def compute(self, values: list[Pair], ticks: float) -> None:
         """Carry out an operation."""
-        self._record()
+        self.record()
         begun = time.monotonic()
         with record_function(self.plan.labels[len(self.took) - 1]) if self.settings.profile else nullcontext():
             for value in values:
@@ -91,7 +88,7 @@ class Replay:
 
     def start(self, place: int, value: Pair | list[Pair | None] | None) -> None:
         """Start a communication, which goes on while the rank does something else."""
-        self._record()
+        self.record()
         made = [one and one.made() for one in value] if isinstance(value, list) else value and value.made()
         self.links.start_call(place, made)
 
@@ -104,30 +101,18 @@ class Replay:
             value.numbers = numbers
 
     def store(self, value: Pair, labels: Labels, times: int = 1) -> None:
-        """A dictionary of the rank holds a tensor, once more, or so many times."""
+        """A dictionary of the rank holds a tensor once more, or so many times."""
         self.held[value] += times
         self.really_stored += times * elements(value.made())
         self.known_stored += times * self.links.numbers.count(labels)
         if not self.held[value]:
             del self.held[value]
 
-    def drop(self, value: Pair, labels: Labels) -> None:
-        """A dictionary of the rank holds a tensor once less."""
-        self.store(value, labels, -1)
-
-    def set_final_weight(self, layer: int, value: Pair) -> None:
-        """Keep the rank's answer for a layer."""
-        self.finals[layer] = value.made()
-
-    def end(self) -> None:
-        """The rank's function has ended."""
-        self._record()
-
     def compared(self) -> Agreement | None:
         """Bring all final weights to rank 0. Return there how far they are from the reference."""
         found: dict[int, dict[int, Any]] = {}
         for rank, layer, labels in self.plan.finals:
-            value = self.finals[layer] if rank == self.plan.rank else None
+            value = self.plan.answers[layer].made() if rank == self.plan.rank else None
             if rank != 0 and self.plan.rank in (rank, 0):
                 value = self.links.passed(value, labels, rank, 0)
             found.setdefault(rank, {})[layer] = value
@@ -135,17 +120,11 @@ class Replay:
 
 
 def be_a_rank(
-    place: Mapping[str, Any],
-    rank: int,
-    device: str,
-    store: Any,
-    shape: Shape,
-    work: Workload,
-    settings: Settings,
-    recorded: Callable[[Numbers], Plan],
+    place: Mapping[str, Any], rank: int, device: str, store: Any, setup: Setup, recorded: Callable[[Numbers], Rehearsal]
 ) -> bool:
     """Record, compute, communicate, report. Return whether all went well. ``place``: that of the supervisor's door;
-    ``store``: one of torch's, through which the ranks meet; ``recorded(numbers)``: what the rank has to do."""
+    ``store``: one of torch's, through which the ranks meet; ``recorded(numbers)`` says what the rank has to do."""
+    shape, work, settings = setup
     torch.set_num_threads(1)
     if device != "cpu":
         torch.cuda.set_device(device)
@@ -153,16 +132,10 @@ def be_a_rank(
     backend = "gloo" if device == "cpu" else "nccl"
     everywhere = "cpu:gloo,cuda:nccl" if shape.mesh.hosts and torch.cuda.is_available() else backend
     line = _connect(place, {"rank": rank, "pid": os.getpid(), "backend": backend, "device": device})
-    doing, right = "cannot run the function:", False
+    doing, right, plan = "cannot run the function:", False, None
     try:
         numbers = Numbers(work, device)
-        try:
-            plan = recorded(numbers)
-        except PuzzleError as error:  # it was run without one before this process was started
-            line.send(("log", [str(error)]))
-            with suppress(EOFError, OSError):
-                line.recv()  # until the supervisor hangs up: it may still wait for others to come
-            return False
+        plan = recorded(numbers).plan
         gc.collect()  # the simulated machine is not needed any more, and must keep no tensors alive
         doing = "cannot join the other ranks:"
         dist.init_process_group(everywhere, store=store, rank=rank, world_size=shape.everyone)
@@ -175,15 +148,16 @@ def be_a_rank(
             line.send(("log", plan.log))
         else:
             doing = "has failed:"
-            line.send(("done", {**_report(Replay(plan, links, settings, line), meter), "clock": clock}))
+            line.send(("done", _report(Replay(plan, links, settings, line), meter, clock)))
             right = True
     except BaseException as error:
         wrong = error
         if not isinstance(error, PuzzleError):
             wrong = PuzzleError(f"its process {doing} {type(error).__name__}: {error}", where=Place(rank), line="")
-        line.send(("failed", wrong, isinstance(error, Broken)))
+        differs = wrong is error and plan is None  # the function was run without an error before
+        line.send(("log", [str(error)]) if differs else ("failed", wrong, isinstance(error, Broken)))
     with suppress(EOFError, OSError):
-        line.recv()  # until the supervisor hangs up: others may still need the store
+        line.recv()  # until the supervisor hangs up: others may still need the store, or be about to come
     return right
 
 
@@ -208,21 +182,21 @@ def _warm_up(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
-def _report(replay: Replay, meter: Meter | None) -> dict[str, Any]:
-    """Carry out a plan with real numbers. Return what was measured, and on rank 0 how far the weights are off."""
-    with _profiler(replay.settings.profile, replay.plan.rank, replay.links.numbers.device):
+def _report(replay: Replay, meter: Meter | None, clock: float) -> dict[str, Any]:
+    """Carry out a plan with real numbers. Return what was measured, and on rank 0 how far the weights are off.
+    ``clock``: seconds that this machine's is ahead of the supervisor's."""
+    profile = replay.settings.profile
+    with _profiler(profile, replay.plan.rank, replay.links.numbers.device) if profile else nullcontext():
         replay.links.start()
         replay.run()
     live = meter.peak // replay.links.numbers.dtype.itemsize if meter else None
-    return {"took": replay.took, "stored": replay.stored, "live": live, "agreement": replay.compared()}
+    took = [(start - clock, end - clock) for start, end in replay.took]
+    return {"took": took, "stored": replay.stored, "live": live, "agreement": replay.compared()}
 
 
 @contextmanager
-def _profiler(folder: str | None, rank: int | None, device: str) -> Iterator[None]:
-    """Write what PyTorch's profiler sees meanwhile, in all threads, to a file in a folder, if there is one."""
-    if folder is None:
-        yield
-        return
+def _profiler(folder: str, rank: int | None, device: str) -> Iterator[None]:
+    """Write what PyTorch's profiler sees meanwhile, in all threads, to a file in a folder."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device != "cpu" else [])]
     threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)

@@ -8,8 +8,10 @@ then does with real tensors is its own rank's part of that, and none of it can w
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -29,6 +31,19 @@ from ...running.execution import name_of
 from ...running.run import Run, Settings, train_on
 from ...running.workload import Workload
 from ..pairs import Pair, Pairs
+
+
+class Setup(NamedTuple):
+    """What a function is run with: the machine, what is trained on it, and what else was asked for."""
+
+    shape: Shape
+    work: Workload
+    settings: Settings
+
+    @property
+    def patient(self) -> Setup:
+        """The same without a limit of time, which somebody else watches."""
+        return self._replace(settings=replace(self.settings, timeout=None))
 
 
 class Move(NamedTuple):
@@ -58,7 +73,8 @@ class Moves(list[Move]):
 
 class Plan:
     """What one rank has to do for real, or with ``rank`` None nothing. ``steps``: names and arguments of methods of
-    ``rank.Replay``, in order. ``moves``: those of all ranks. ``finals``: rank, layer and labels of each final weight.
+    ``rank.Replay``, in order. ``moves``: those of all ranks. ``finals``: rank, layer and labels of each final weight,
+    ``answers``: the values of the rank's own by layer.
     ``log``: what all ranks do, a line each, by which plans are compared. ``labels``: for each record of the rank's log
     what a profiler calls it (see ``real.traces.labels``)."""
 
@@ -67,6 +83,7 @@ class Plan:
         self.steps: deque[tuple[Any, ...]] = deque()
         self.moves = Moves()
         self.finals: list[tuple[int, int, Labels]] = []
+        self.answers: dict[int, Pair] = {}
         self.log: list[str] = []
         self.labels: list[str] = []
 
@@ -97,22 +114,23 @@ def _label(event: Event) -> str:
     return f"{event.kind}{of_layer}{batches and f' mb {batches}'}"
 
 
-def record(
-    fn: Callable[[Model], object],
-    shape: Shape,
-    work: Workload,
-    settings: Settings,
-    rank: int | None = None,
-    numbers: Any = None,
-) -> tuple[Run, Plan]:
-    """Run a function on the simulated machine, all ranks of it. Return the run, and what ``rank`` has to do for real
-    with these ``numbers`` (``engines.numbers``). Raise PuzzleError as ``lib.run`` does."""
-    plan = Plan(rank)
-    simulator = cast(AnySimulator, Recorder(shape, settings.strict, plan, numbers))
-    models = train_on(fn, Dist.of(shape, simulator), work, settings)
-    done = Run(name_of(fn), models, work.train)
+class Rehearsal(NamedTuple):
+    """A run on the simulated machine, what a rank then has to do for real, and the seconds that all of it took."""
+
+    done: Run
+    plan: Plan
+    seconds: float
+
+
+def record(fn: Callable[[Model], object], setup: Setup, rank: int | None = None, numbers: Any = None) -> Rehearsal:
+    """Run a function on the simulated machine, all ranks of it, and note what ``rank`` has to do for real with these
+    ``numbers`` (``engines.numbers``). Raise PuzzleError as ``lib.run`` does."""
+    begun, plan = time.monotonic(), Plan(rank)
+    simulator = cast(AnySimulator, Recorder(setup.shape, setup.settings.strict, plan, numbers))
+    models = train_on(fn, Dist.of(setup.shape, simulator), setup.work, setup.settings)
+    done = Run(name_of(fn), models, setup.work.train)
     plan.complete(done)
-    return done, plan
+    return Rehearsal(done, plan, time.monotonic() - begun)
 
 
 def only_fingerprints(state: FinalState) -> FinalState:
@@ -133,12 +151,11 @@ NOTED: Mapping[str, tuple[str, Callable[..., Sequence[Any]]]] = {
     "load_weights": ("load", lambda made, *given: [_values(made)]),
     "load_adapter": ("load", lambda made, *given: [_values(made)]),
     "get_activation": ("load", lambda made, batches: [_values([made])]),
-    "set_final_weight": ("set_final_weight", lambda nothing, layer, weight: [int(layer), weight.value]),
     "meet": ("start", lambda call, kind, operand, layer, axis: [call.index, operand and operand.value]),
     "meet_list": ("start", lambda call, kind, operands, layers, axis: [call.index, _values(operands)]),
     "pass_to": ("start", lambda call, receiver, operand, plain: [call.index, operand and operand.value]),
     "receive": ("start", lambda call, src: [call.index, None]),
-    "finish": ("end", lambda nothing: []),
+    "finish": ("record", lambda nothing: []),
 }
 """The step that stands for a call of the simulator, and its arguments, from the result and the arguments of the call.
 What takes more than that (``compute``, ``fetch``, ``store`` and ``drop``) is a method of the ``Recorder``."""
@@ -191,10 +208,13 @@ class Recorder(LocalSimulator):
 
     def drop(self, rank: RankState, token: TensorState) -> None:
         RankState.drop(rank, token)
-        self._note(rank, "drop", token.value, token.labels)
+        self._note(rank, "store", token.value, token.labels, -1)
 
     def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
-        return only_fingerprints(super().final_state(rank, stored))
+        state = super().final_state(rank, stored)
+        if rank.rank == self.plan.rank:
+            self.plan.answers = {layer: piece.value for layer, piece in state.finals.items()}
+        return only_fingerprints(state)
 
     def _note(self, rank: RankState, step: str, *arguments: Any) -> None:
         if rank.rank == self.plan.rank:

@@ -33,7 +33,7 @@ from ...record.events import END, Event
 from ...record.figures.score import makespan, peak
 from ...running.execution import cause
 from ...running.run import Run, attach_run
-from .recording import Plan
+from .recording import Rehearsal
 
 PATIENCE = 1.0
 """Seconds to wait, when a rank has failed, for others that make the same mistake, of which the lowest is named; and for
@@ -72,18 +72,18 @@ class RankProcess:
 
 
 class Supervisor:
-    """Watches the processes that carry out a simulated run (``done``, ``plan``). ``timeout``: seconds for which one may
-    be silent while it does not wait for others; ``alone``: seconds that the function took to run here."""
+    """Watches the processes that carry out a simulated run. ``timeout``: seconds for which one may be silent while it
+    does not wait for others."""
 
     def __init__(
-        self, done: Run, plan: Plan, ranks: Sequence[RankProcess], starter: Starter, timeout: float | None, alone: float
+        self, rehearsed: Rehearsal, ranks: Sequence[RankProcess], starter: Starter, timeout: float | None
     ) -> None:
-        self.done, self.plan, self.ranks, self.starter = done, plan, ranks, starter
-        self.timeout, self.alone = timeout, alone
+        self.done, self.plan, self.alone = rehearsed
+        self.ranks, self.starter, self.timeout = ranks, starter, timeout
         self.going = False  # whether real operations have begun
 
-    def serve(self) -> list[dict[str, Any]]:
-        """Return the ranks' reports when all have ended. Raise PuzzleError, with the run so far, if one fails."""
+    def serve(self) -> None:
+        """Hear the ranks until all have reported. Raise PuzzleError, with the run so far, if one fails."""
         try:
             while not all(rank.report for rank in self.ranks):
                 deaths = self.starter.deaths()
@@ -100,7 +100,6 @@ class Supervisor:
         except PuzzleError as error:
             attach_run(error, self._so_far(), self.done.models)
             raise
-        return [rank.report for rank in self.ranks]
 
     def _hear(self, rank: RankProcess) -> None:
         rank.heard = time.monotonic()
@@ -223,20 +222,15 @@ def this_machine() -> str:
         return socket.gethostname()
 
 
-def _check_descriptors(ranks: int) -> None:
-    """Raise PuzzleError unless a process may open a connection to each rank, and what it needs besides."""
-    limit, needed = os.sysconf("SC_OPEN_MAX"), len(os.listdir("/dev/fd")) + 4 * ranks + 16
-    if 0 <= limit < needed:
-        problem = f"a process may not open as many files and connections as {ranks} ranks take"
-        expected, got = f"at least {needed} (ulimit -n {needed})", f"a limit of {limit:,}"
-        raise PuzzleError(problem, where="starting the processes", expected=expected, got=got, line="")
-
-
 class Door:
     """Where the ranks of a run connect. Raise PuzzleError if there cannot be as many connections."""
 
     def __init__(self, address: str, ranks: int) -> None:
-        _check_descriptors(ranks)
+        limit, needed = os.sysconf("SC_OPEN_MAX"), len(os.listdir("/dev/fd")) + 4 * ranks + 16
+        if 0 <= limit < needed:
+            problem = f"a process may not open as many files and connections as {ranks} ranks take"
+            expected, got = f"at least {needed} (ulimit -n {needed})", f"a limit of {limit:,}"
+            raise PuzzleError(problem, where="starting the processes", expected=expected, got=got, line="")
         self.ranks = ranks
         self.key = secrets.token_hex(16)
         self.listener = socket.create_server((address, 0), backlog=256)

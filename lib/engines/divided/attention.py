@@ -19,7 +19,7 @@ from ...basics.errors import PuzzleError
 from ...record.causal import ALL, Slices
 from ...record.shards import union
 from ...running.workload import Workload
-from ..layers import heads, projected, rest_of_block, split
+from ..layers import BLOCK, heads, projected, rest_of_block, split
 from ..pieces import Pieces, Spans, select, spans_of, together
 
 ByBatch = dict[int, Any]
@@ -100,7 +100,7 @@ class Steps:
             _, found, _, of_queries, *_ = self._columns(of_heads(att_grad[batch], ALL), tokens, 4, 2)
             of_keys = self._columns(of_heads(kv_grad[batch], ALL), tokens, 2)
             with torch.enable_grad():
-                parameters = split(self.work.layer, hidden, flat)
+                parameters = split(BLOCK.shapes(hidden), flat)
                 outputs = rest_of_block(leaf, found, parameters), *projected(leaf, parameters).chunk(3, -1)
             seeds = (self._rows_of(grad[batch], tokens, x), of_queries, *of_keys)
             of_flat, of_inp = torch.autograd.grad(outputs, (flat, leaf), seeds)
@@ -113,7 +113,7 @@ class Steps:
         if self.work.layer != "block":
             problem = f"a layer of kind {self.work.layer!r} has no attention, so it is not computed in three steps"
             raise PuzzleError(problem, where="real tensors", expected='layer="block"')
-        return split(self.work.layer, self.work.hidden, self._complete(weight))
+        return split(BLOCK.shapes(self.work.hidden), self._complete(weight))
 
     def _rows(self, one: Any) -> tuple[Spans, torch.Tensor]:
         """Return which tokens a slice of an activation has, and a row for each."""
@@ -156,11 +156,8 @@ class Steps:
         of_scores = weights * (seeds @ values.transpose(-1, -2) - product.T[..., None]) / math.sqrt(rows.shape[-1])
         of_queries = of_queries + _heads_together(of_scores @ keys)
         of_keys, of_values = of_scores.transpose(-1, -2) @ rows, weights.transpose(-1, -2) @ seeds
-        own, theirs = (att_grad.spans, att_grad.heads), (kv.spans, att_grad.heads)
-        return (
-            self._piece(own, queries, found, of_found, of_queries, log_sum, product),
-            self._piece(theirs, _heads_together(of_keys), _heads_together(of_values)),
-        )
+        own = self._piece((att_grad.spans, att_grad.heads), queries, found, of_found, of_queries, log_sum, product)
+        return own, self._piece((kv.spans, att_grad.heads), _heads_together(of_keys), _heads_together(of_values))
 
     # -- columns of heads ----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from ...record.labels import Labels
 from ...running.workload import Workload, units_of
 from ..data import ends, routes
 from ..layers import parameters, units_of_mlp
-from ..pieces import Pieces, Spans, merged, select
+from ..pieces import Pieces, Spans, merged, select, spans_of
 
 ByBatch = dict[int, Any]
 
@@ -37,45 +37,36 @@ class Experts:
 
     def expert(self, tokens: ByBatch, weight: Any) -> ByBatch:
         """Return what experts make of the tokens that go to them; ``weight`` is that of these experts."""
-        numbers, rows = self._held(weight)
-        own = select(weight, numbers)
-        return {
-            batch: Pieces(rows, self._given(batch, select(part, rows), own, weight)) for batch, part in tokens.items()
-        }
+        held, numbers, rows = self._held(weight)
+        how = select(weight, numbers), weight.layer, held
+        return {batch: Pieces(rows, self._given(batch, select(part, rows), *how)) for batch, part in tokens.items()}
 
     def backward_expert(self, tokens: ByBatch, grad: ByBatch, weight: Any) -> tuple[Pieces, ByBatch]:
         """Return the gradients of the weight of some experts, summed over the micro-batches, and of their tokens."""
-        numbers, rows = self._held(weight)
+        held, numbers, rows = self._held(weight)
         own, back = select(weight, numbers).detach().requires_grad_(), {}
         total = torch.zeros_like(own)
         for batch, part in tokens.items():
             columns = select(part, rows).detach().requires_grad_()
             with torch.enable_grad():
-                out = self._given(batch, columns, own, weight)
-            of_own, of_columns = torch.autograd.grad(
-                out, (own, columns), select(grad[batch], rows), materialize_grads=True
-            )
+                out = self._given(batch, columns, own, weight.layer, held)
+            seed = select(grad[batch], rows)
+            of_own, of_columns = torch.autograd.grad(out, (own, columns), seed, materialize_grads=True)
             total, back[batch] = total + of_own, Pieces(rows, of_columns)
         return Pieces(weight.spans, select(Pieces(numbers, total), weight.spans)), back
 
-    def _experts_in(self, weight: Pieces) -> list[int]:
-        """Return which experts a part of a weight is."""
+    def _held(self, weight: Pieces) -> tuple[list[int], Spans, Spans]:
+        """Return which whole experts are in a part of a weight, which numbers of the flat weight are theirs, and which
+        rows of a micro-batch go to them."""
         size, count = parameters(self.work.layer, self.work.hidden), self.work.experts
-        return [one for start, stop in weight.spans for one in range(-(-start * count // size), stop * count // size)]
+        ended = ends(self.work, weight.layer)
+        held = [one for start, stop in weight.spans for one in range(-(-start * count // size), stop * count // size)]
+        return held, spans_of(held, count, size), merged([(ended[expert], ended[expert + 1]) for expert in held])
 
-    def _held(self, weight: Pieces) -> tuple[Spans, Spans]:
-        """Return which numbers of a flat weight are those of whole experts in this part of it, and which rows of a
-        micro-batch go to these."""
-        size, count = parameters(self.work.layer, self.work.hidden), self.work.experts
-        held, ended = self._experts_in(weight), ends(self.work, weight.layer)
-        numbers = [(expert * size // count, (expert + 1) * size // count) for expert in held]
-        return merged(numbers), merged([(ended[expert], ended[expert + 1]) for expert in held])
-
-    def _given(self, batch: int, columns: torch.Tensor, own: torch.Tensor, weight: Pieces) -> torch.Tensor:
-        """Return what the experts of a part of a weight, whose numbers are ``own``, give for the tokens that go to
-        them: a column for each, as in ``columns``."""
-        held, ended = self._experts_in(weight), ends(self.work, weight.layer)
-        gates = routes(self.work, weight.layer, batch).gates.to(self.device)
+    def _given(self, batch: int, columns: torch.Tensor, own: torch.Tensor, layer: int, held: list[int]) -> torch.Tensor:
+        """Return what these experts of a layer, whose numbers are ``own``, give for the tokens that go to them: a
+        column for each, as in ``columns``."""
+        ended, gates = ends(self.work, layer), routes(self.work, layer, batch).gates.to(self.device)
         units = own.view(len(held), units_of(self.work.hidden) // self.work.experts, 2 * self.work.hidden)
         tokens = columns.split([ended[expert + 1] - ended[expert] for expert in held], 1)
         found = []
