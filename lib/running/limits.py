@@ -55,55 +55,64 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
     The yielded list holds the interrupted line once time is up. The list decides, not the exception, which the event
     loop or a learner's code may catch.
     """
-    late: list[str] = []
-    caller, struck, left = sys._getframe(2), False, UNFINISHED
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        nonlocal struck, left
-        ours = False
-        while frame is not None and frame is not caller and not is_learners(frame.f_code):
-            ours = ours or frame.f_code.co_filename.startswith(_LIB)
-            frame = frame.f_back
-        if frame is None or frame is caller:
-            late[:] = late or [""]  # our own code comes to an end, and must not be interrupted while it cleans up
-            return
-        late[:] = late or [show_line(frame.f_code, frame.f_lineno)]
-        unfinished = ours and left > 0
-        if unfinished or struck:
-            # Where it was caught, and is raised at the next line as well, it also reaches lines outside the `try`.
-            frame.f_trace = again
-            with suppress(RuntimeError):  # this very line may have been interrupted
-                sys.settrace(again)
-        if unfinished:
-            left -= 1
-            return
-        struck = True
-        strike(frame, (OFTEN, OFTEN))
-
-    def again(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal struck
-        if event == "line" and is_learners(frame.f_code):
-            # Python ends a trace that raises. Where one `try` is inside another, the next alarm has to come before the
-            # outer loop begins anew, that is within a microsecond or so: at some moment or other it does.
-            soon, struck = uniform(*SOON) if struck else OFTEN, True
-            strike(frame, (soon, OFTEN))
-        return again
-
-    def strike(frame: FrameType, next_alarms: tuple[float, float]) -> NoReturn:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # a long chain takes long
-        unchain([frame])
-        signal.setitimer(signal.ITIMER_REAL, *next_alarms)
-        raise TimeIsUp
-
+    bell = _Bell(sys._getframe(2))
     with ExitStack() as undo:
         if timeout is not None and has_timers():
             with suppress(ValueError, OSError):
-                before, tracing = signal.signal(signal.SIGALRM, ring), sys.gettrace()
+                before, tracing = signal.signal(signal.SIGALRM, bell.ring), sys.gettrace()
                 timer = signal.setitimer(signal.ITIMER_REAL, timeout, OFTEN)  # again and again: one may be caught
                 undo.callback(sys.settrace, tracing)
                 undo.callback(signal.signal, signal.SIGALRM, before)
                 undo.callback(signal.setitimer, signal.ITIMER_REAL, *timer)
-        yield late
+        yield bell.late
+
+
+class _Bell:
+    """What rings when time is up, again and again, until the learner's code, which ``caller`` has called, has ended."""
+
+    def __init__(self, caller: FrameType) -> None:
+        self.caller, self.late = caller, list[str]()
+        self.struck, self.left = False, UNFINISHED
+
+    def ring(self, number: int, frame: FrameType | None) -> None:
+        """Interrupt the learner's line that runs: now, or, where it has called code of ours, the next one."""
+        ours = False
+        while frame is not None and frame is not self.caller and not is_learners(frame.f_code):
+            ours = ours or frame.f_code.co_filename.startswith(_LIB)
+            frame = frame.f_back
+        if frame is None or frame is self.caller:
+            # Our own code comes to an end, and must not be interrupted while it cleans up.
+            self.late[:] = self.late or [""]
+            return
+        self.late[:] = self.late or [show_line(frame.f_code, frame.f_lineno)]
+        unfinished = ours and self.left > 0
+        if unfinished or self.struck:
+            # Where it was caught, and is raised at the next line as well, it also reaches lines outside the `try`.
+            frame.f_trace = self.again
+            with suppress(RuntimeError):  # this very line may have been interrupted
+                sys.settrace(self.again)
+        if unfinished:
+            self.left -= 1
+            return
+        self.struck = True
+        strike(frame, (OFTEN, OFTEN))
+
+    def again(self, frame: FrameType, event: str, argument: object) -> Any:
+        """Interrupt the learner's next line (see ``sys.settrace``)."""
+        if event == "line" and is_learners(frame.f_code):
+            # Python ends a trace that raises. Where one `try` is inside another, the next alarm has to come before the
+            # outer loop begins anew, that is within a microsecond or so: at some moment or other it does.
+            soon, self.struck = uniform(*SOON) if self.struck else OFTEN, True
+            strike(frame, (soon, OFTEN))
+        return self.again
+
+
+def strike(frame: FrameType, next_alarms: tuple[float, float]) -> NoReturn:
+    """Raise TimeIsUp in a frame, and let the timer ring again."""
+    signal.setitimer(signal.ITIMER_REAL, 0)  # a long chain takes long
+    unchain([frame])
+    signal.setitimer(signal.ITIMER_REAL, *next_alarms)
+    raise TimeIsUp
 
 
 def has_timers() -> bool:
