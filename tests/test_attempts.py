@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lib import PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.referee import attempts
@@ -20,7 +21,6 @@ from lib.referee.attempts import (
     LARGEST,
     MOST_FILES,
     Student,
-    Unreadable,
     attempts_in,
     files_of,
     read,
@@ -212,7 +212,7 @@ def test_a_file_may_say_in_what_it_is_encoded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["punycode", "idna", "zip", "rot13", "unicode_escape", "no_such", "x" * 5000])
 def test_what_says_that_it_is_something_else_is_not_read(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "x.py").write_bytes(f"# coding: {encoding}\n".encode() + b"a" * 1000)
-    with pytest.raises(Unreadable, match=r"x.py is no text in UTF-8 or in the encoding that it names"):
+    with pytest.raises(PuzzleError, match=r"x.py is no text in UTF-8 or in the encoding that it names"):
         read(tmp_path / "x.py", None)
 
 
@@ -220,7 +220,7 @@ def test_names_of_files_are_safe_to_show(tmp_path: Path) -> None:
     for name in (b"\x1b[2Jx.py", b"\xff.py", b"a\nb.py"):
         path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
         path.symlink_to("/etc/passwd")
-        with pytest.raises(Unreadable) as error:
+        with pytest.raises(PuzzleError) as error:
             read(path, None)
         assert str(error.value).isprintable() and str(error.value).isascii()
 
@@ -276,6 +276,6 @@ def test_a_students_files_are_read_up_to_a_size(tmp_path: Path, monkeypatch: pyt
     paths = [tmp_path / name for name in ("a.py", "b.py", "c.py")]
     for path in paths:
         path.write_text("def fsdp(model): pass")
-    found, trouble = files_of(Student("anna", paths, []), tmp_path)
+    found, trouble = files_of(Student("anna", paths, [], tmp_path))
     assert [submission.file for submission in found] == ["a.py"]
     assert "b.py and others are not read" in trouble

@@ -98,4 +98,4 @@ def test_outcomes_are_forgotten_when_they_are_too_many(monkeypatch: pytest.Monke
         found.keep(one, outcome)
     assert found.outcome(recorded[0]) is outcomes[0]
     found.keep(recorded[2], outcomes[2])
-    assert [found.outcome(one) for one in recorded] == [outcomes[0], None, outcomes[2]]
+    assert [found.outcome(one) for one in recorded] == [None, outcomes[1], outcomes[2]]

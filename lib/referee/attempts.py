@@ -50,15 +50,13 @@ class Found(NamedTuple):
 
 
 class Student(NamedTuple):
-    """The files of one student, under a name that no other has. ``trouble``: what could not be read, and why."""
+    """The files of one student, under a name that no other has. ``trouble``: what could not be read, and why;
+    ``folder``: that of the class."""
 
     name: str
     paths: list[Path]
     trouble: list[str]
-
-
-class Unreadable(Exception):
-    """Raised for a file that cannot be graded, with the reason."""
+    folder: Path
 
 
 def progress_here() -> Progress:
@@ -72,16 +70,16 @@ def called(path: Path) -> str:
 
 
 def read(path: Path, folder: Path | None) -> Submission:
-    """Return a file with its text. Raise Unreadable for a link, a folder, a file that is too large, or no text."""
+    """Return a file with its text. Raise PuzzleError for a link, a folder, a file that is too large, or no text."""
     name = called(path)
     try:
         facts = os.lstat(path)
         if not stat.S_ISREG(facts.st_mode):
-            raise Unreadable(f"{name} is no ordinary file (a link, a folder, a device): it is not followed")
+            raise PuzzleError(f"{name} is no ordinary file (a link, a folder, a device): it is not followed", line="")
         if facts.st_size > LARGEST:
-            raise Unreadable(f"{name} has {facts.st_size:,} bytes; at most {LARGEST:,} are read")
+            raise PuzzleError(f"{name} has {facts.st_size:,} bytes; at most {LARGEST:,} are read", line="")
         if is_packed(name):
-            raise Unreadable(f"{name} is packed: it is not opened")
+            raise PuzzleError(f"{name} is packed: it is not opened", line="")
         data = path.read_bytes()
         utf_16 = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         encoding = "utf-16" if utf_16 else tokenize.detect_encoding(io.BytesIO(data).readline)[0]  # as Python does
@@ -89,9 +87,9 @@ def read(path: Path, folder: Path | None) -> Submission:
             raise UnicodeError(encoding)
         text = io.TextIOWrapper(io.BytesIO(data), encoding).read()
     except OSError as error:
-        raise Unreadable(f"{name} cannot be read: {error.strerror}") from None
+        raise PuzzleError(f"{name} cannot be read: {error.strerror}", line="") from None
     except (UnicodeError, SyntaxError):
-        raise Unreadable(f"{name} is no text in UTF-8 or in the encoding that it names") from None
+        raise PuzzleError(f"{name} is no text in UTF-8 or in the encoding that it names", line="") from None
     return Submission(name, text, str(folder.resolve()) if folder else None)
 
 
@@ -123,7 +121,7 @@ def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:
     found = named_for(puzzle, folder)
     try:
         return Attempt(puzzle, read(max(found, key=os.path.getmtime), folder) if found else None)
-    except Unreadable as error:
+    except PuzzleError as error:
         return Attempt(puzzle, None, str(error))  # the others are graded all the same
 
 
@@ -136,8 +134,8 @@ def is_file(what: str) -> bool:
 def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt | Submission]:
     """Return what a command line names: files, or attempts at the puzzles ``chosen`` (see ``wanted``).
 
-    If nothing is named, programs to be repaired count only if there is a file of them. Raise PuzzleError for an
-    unknown puzzle, and Unreadable for a file that cannot be read.
+    If nothing is named, programs to be repaired count only if there is a file of them. Raise PuzzleError for a
+    file that cannot be read.
     """
     files = [Path(one) for one in what if is_file(one)]
     if not files:
@@ -148,7 +146,7 @@ def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt | Su
         if os.path.isdir(path):
             raise PuzzleError(f"{path.name} is a folder", expected=f"a file, or --each {path.name}", line="")
         if not os.path.lexists(path):
-            raise Unreadable(f"there is no file {path}")
+            raise PuzzleError(f"there is no file {path}", line="")
     return [read(path, path.parent) for path in files]
 
 
@@ -160,11 +158,11 @@ def wanted(what: Sequence[str], chosen: Collection[str]) -> list[str]:
 
 def submissions(folder: Path) -> tuple[list[Student], str]:
     """Return the students of a folder with a folder or files for each, and a line that names what else is there, or an
-    empty text. Raise Unreadable if there is no student."""
+    empty text. Raise PuzzleError if there is no student."""
     try:
         entries = sorted(path for path in folder.iterdir() if path.name not in NO_WORK)
     except OSError as error:
-        raise Unreadable(f"{folder} cannot be read: {error.strerror}") from None
+        raise PuzzleError(f"{folder} cannot be read: {error.strerror}", line="") from None
     found: dict[Path, tuple[list[Path], list[str]]] = {}
     nobodys: list[str] = []
     for path in entries:
@@ -178,16 +176,11 @@ def submissions(folder: Path) -> tuple[list[Student], str]:
         if not is_folder and path.suffix not in SUFFIXES:
             nobodys.append(called(path))
     if not found:
-        raise Unreadable(f"{folder} has no submissions: a folder or a file (.py, .ipynb) for each student")
-    names = _names(found)
-    return [Student(names[path], *files) for path, files in found.items()], _left_out(nobodys)
-
-
-def _left_out(names: Sequence[str]) -> str:
-    """Return a line that names what is nobody's, or an empty text."""
-    named = ", ".join(shown(name, LONGEST_NAME) for name in names[:MOST_NAMED])
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"not graded, since a student has a folder or a file (.py, .ipynb): {named}{more}" if names else ""
+        raise PuzzleError(f"{folder} has no submissions: a folder or a file (.py, .ipynb) for each student", line="")
+    names, named = _names(found), ", ".join(shown(name, LONGEST_NAME) for name in nobodys[:MOST_NAMED])
+    rest = f" and {len(nobodys) - MOST_NAMED} more" if len(nobodys) > MOST_NAMED else ""
+    left_out = f"not graded, since a student has a folder or a file (.py, .ipynb): {named}{rest}" if nobodys else ""
+    return [Student(names[path], *files, folder) for path, files in found.items()], left_out
 
 
 def _files_in(place: Path) -> tuple[list[Path], list[str]]:
@@ -221,13 +214,13 @@ def _names(paths: Iterable[Path]) -> dict[Path, str]:
     return names
 
 
-def files_of(student: Student, folder: Path) -> tuple[list[Submission], str]:
+def files_of(student: Student) -> tuple[list[Submission], str]:
     """Return a student's files, those named for a puzzle first, and why some cannot be read. No file sees another's."""
     files, trouble, left = [], [*student.trouble], MOST_TEXT
     for path in student.paths:
         try:
-            submission = read(path, None if path.parent == folder else path.parent)
-        except Unreadable as error:
+            submission = read(path, None if path.parent == student.folder else path.parent)
+        except PuzzleError as error:
             trouble.append(str(error))
             continue
         left -= len(submission.text)

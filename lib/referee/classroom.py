@@ -1,8 +1,7 @@
 """A folder of submissions, a student each: all students and puzzles in one pool."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from ..course.specs import Puzzle
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
@@ -11,13 +10,7 @@ from .session import MOST_TRIES, Allowance, Examiners, Turn, progress_bar
 
 
 def grade_class(
-    folder: Path,
-    students: Sequence[Student],
-    chosen: Collection[Puzzle],
-    named: bool,
-    examiners: Examiners,
-    budget: float,
-    plain: bool,
+    students: list[Student], chosen: Collection[Puzzle], named: bool, examiners: Examiners, budget: float, plain: bool
 ) -> tuple[list[Report], BaseException | None]:
     """Return a report for each student of a folder, in order, and what has stopped the grading before its end, if
     something has: the reports of those who were not graded by then say so. Where nobody was, that is raised.
@@ -31,7 +24,7 @@ def grade_class(
 
     def turns() -> Iterator[Turn]:
         for student in students:  # whose files are read when it is their turn
-            files, trouble = files_of(student, folder)
+            files, trouble = files_of(student)
             yield Turn([*files], names, allowance=Allowance(budget), whose=student.name, trouble=trouble)
 
     with progress_bar(len(students), plain, lines=True) as step:
@@ -53,7 +46,15 @@ def grade_class(
 def _counted(turn: Turn, chosen: Collection[Puzzle], named: bool) -> list[Verdict]:
     """Return the best verdict on each puzzle that counts, of a student's files; with the trouble if none passes."""
     found = [verdict.puzzle for verdict in turn.verdicts]
-    trouble = "; ".join(filter(None, [turn.trouble, *_trouble(turn)]))
+    files: dict[str, list[str]] = {}  # that were not graded, by the reason
+    for submission, attempts, looked in turn.found:
+        if not attempts and (why := looked.failed or looked.incomplete):
+            files.setdefault(why, []).append(submission.file)
+    reasons = [turn.trouble, *(f"{', '.join(names)}: {why}" for why, names in files.items())]
+    if turn.left_out:
+        again = "more files that define the same puzzles were not graded"
+        reasons.append(f"{turn.left_out} {again}: {MOST_TRIES} are, at most")
+    trouble = "; ".join(filter(None, reasons))
     verdicts = []
     for puzzle in chosen:
         if named or puzzle in found or not puzzle.repair:
@@ -62,14 +63,3 @@ def _counted(turn: Turn, chosen: Collection[Puzzle], named: bool) -> list[Verdic
             best = min(tries, key=lambda one: ((PASS, FAIL, ERROR, TODO).index(one.status), not one.starred))
             verdicts.append(best if best.status == PASS else replace(best, note=trouble))
     return verdicts
-
-
-def _trouble(turn: Turn) -> Iterator[str]:
-    """Give a sentence on what was not graded, and why, for files with the same reason together."""
-    files: dict[str, list[str]] = {}
-    for submission, attempts, found in turn.found:
-        if not attempts and (why := found.failed or found.incomplete):
-            files.setdefault(why, []).append(submission.file)
-    yield from (f"{', '.join(names)}: {why}" for why, names in files.items())
-    if turn.left_out:
-        yield f"{turn.left_out} more files that define the same puzzles were not graded: {MOST_TRIES} are, at most"

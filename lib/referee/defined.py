@@ -30,11 +30,10 @@ def _built_in(value: object) -> bool:
 
 
 def _can_be_run(value: object) -> bool:
-    try:
+    with suppress(PuzzleError):
         check_function(value)
-    except PuzzleError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _takes_a_model(value: object) -> bool:

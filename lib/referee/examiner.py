@@ -7,7 +7,6 @@ process would wait for each other at each. It is of no pool of the library's, si
 import math
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import threading
@@ -26,6 +25,7 @@ from ..lab.commands import called
 from ..recording.safe import shown
 from .attempts import Attempt, Found
 from .loaded import GRACE, LATE, Loaded, Missing, Submission
+from .namespaces import limit
 from .referee import Referee
 
 LONGEST = 10_000  # characters of a message at most: it may repeat what the code has named, sent and raised
@@ -50,8 +50,7 @@ class Judge:
             self.code = code = Loaded(submission, self.referee)
         except Exception as error:
             return Found([], incomplete=_failure(error))
-        failed = shown(str(code.failed), LONGEST) if code.failed else ""
-        return Found(code.defines, failed, code.notes.failed)
+        return Found(code.defines, shown(str(code.failed), LONGEST) if code.failed else "", code.notes.failed)
 
     def verdict(self, attempt: Attempt) -> Verdict:
         """Return the verdict on an attempt, with what to type for a hint: ERROR if the grader itself fails."""
@@ -65,8 +64,7 @@ class Judge:
         seconds = time.perf_counter() - begun
         self.close()  # so that no puzzle finds what another has left
         message, hint = shown(verdict.message, LONGEST), f"{called()} grade --hint {attempt.puzzle.name}"
-        verdict = replace(verdict, message=message, printed="".join(printed[:1]), seconds=seconds, next_hint=hint)
-        return _of(attempt, verdict)
+        return replace(verdict, message=message, printed="".join(printed[:1]), seconds=seconds, next_hint=hint)
 
     def _judged(self, attempt: Attempt, printed: list[str]) -> Verdict:
         """Return the verdict on an attempt, and append what each run has printed to ``printed``."""
@@ -92,12 +90,6 @@ def _source(submission: Submission, name: str) -> str:
     return next((text for text in reversed(texts) if f"def {name}(" in text), "")
 
 
-def _of(attempt: Attempt, verdict: Verdict) -> Verdict:
-    """Return a verdict with the file and the folder of the attempt."""
-    own = attempt.submission
-    return replace(verdict, file=own.file, folder=own.folder or "") if own else verdict
-
-
 def _failure(error: Exception) -> str:
     return f"the grader failed: {type(error).__name__}: {error}"
 
@@ -107,8 +99,7 @@ def _work(line: Connection, timeout: float, secret: Sequence[str]) -> None:
     os.setsid()  # an interrupt at the terminal is for the grader, which then ends this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that all files are removed
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(ValueError, OSError):  # macOS refuses
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    limit("AS", MEMORY, for_good=False)
     with closing(Judge(Referee(timeout, secret=secret, watch=lambda *limit: line.send(limit)))) as judge:
         while True:
             request = line.recv()
@@ -163,7 +154,7 @@ class Examiner:
         self.close()
         if isinstance(request, Submission):
             return Found([], failed, "" if failed else DIED), ""
-        return _of(request, Verdict(request.puzzle, FAIL if failed else ERROR, failed or DIED)), ""
+        return Verdict(request.puzzle, FAIL if failed else ERROR, failed or DIED), ""
 
     def close(self) -> None:
         """End the process, and what it is about."""

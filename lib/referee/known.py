@@ -38,14 +38,10 @@ class Known:
 
     def outcome(self, recorded: Recorded) -> Outcome | None:
         """Return the outcome of these calls if it is still known."""
-        key = recorded.digest
-        if key not in self.outcomes:
-            return None
-        self.outcomes[key] = self.outcomes.pop(key)
-        return self.outcomes[key][1]
+        return self.outcomes.get(recorded.digest, (0, None))[1]
 
     def keep(self, recorded: Recorded, outcome: Outcome) -> None:
-        """Keep an outcome, and forget those that were not asked for longest, if they are too many."""
+        """Keep an outcome, and forget the oldest, if they are too many."""
         self.outcomes[recorded.digest] = len(recorded.line), outcome
         while sum(size for size, _ in self.outcomes.values()) > MOST_BYTES:
             del self.outcomes[next(iter(self.outcomes))]

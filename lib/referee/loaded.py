@@ -88,7 +88,7 @@ class Loaded:
                         self.notes = Notes(*(shown(note, LONGEST_SUMMARY) for note in notes))
                         self.begun = self.worker.printed_bytes()
                     case ["failed", dict() as packed]:
-                        raise _unpacked(packed)
+                        raise unpack_error(packed)
                     case _:
                         raise ProtocolError("something else")
         except PuzzleError as error:
@@ -224,7 +224,10 @@ class Loaded:
     def _failure(self, replay: Replay, packed: object) -> PuzzleError:
         """Return the error of a failed run: of the one that the worker tells and those of the replay, that of which
         the others come. (A worker that tells another than the real one has failed all the same.)"""
-        error = _unpacked(packed)
+        try:
+            error = unpack_error(packed)
+        except ProtocolError:
+            error = PuzzleError("the run failed, and the program has damaged its error")
         if replay.errors or replay.stuck:
             first = cause([*replay.errors, *filter(None, [replay.stuck]), error])
             if error.problem == first.problem:
@@ -234,14 +237,6 @@ class Loaded:
         error.got = "\n".join(filter(None, [error.got, about]))
         error.so_far = replay.so_far
         return error
-
-
-def _unpacked(packed: object) -> PuzzleError:
-    """Return the error that a worker tells."""
-    try:
-        return unpack_error(packed)
-    except ProtocolError:
-        return PuzzleError("the run failed, and the program has damaged its error")
 
 
 def tampered(got: str, name: str) -> PuzzleError:

@@ -7,6 +7,7 @@ another way (see ``sandbox``).
 
 import ctypes
 import os
+import resource
 import struct
 import sys
 from collections.abc import Iterator, Sequence
@@ -45,6 +46,16 @@ def keep_private(private: bool = True) -> None:
     A worker that is not cut off belongs to the same user: without this it might write a verdict into the grader.
     """
     prctl(OPEN_TO_OTHERS, not private)
+
+
+def limit(name: str, value: int, for_good: bool = True) -> None:
+    """Set one of the limits of this process, such as ``"AS"``, to no more than it is: ``for_good``, or until it is set
+    again."""
+    which = getattr(resource, f"RLIMIT_{name}")
+    hard = resource.getrlimit(which)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    with suppress(ValueError, OSError):  # macOS knows some limits and refuses to set them
+        resource.setrlimit(which, (value, value if for_good else hard))
 
 
 def leave(view: Sequence[tuple[str, bool]], root: str, home: str, size: int) -> None:

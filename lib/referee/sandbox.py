@@ -108,11 +108,10 @@ class ForkServer:
     def close(self) -> None:
         """End it, and in bubblewrap all that is in there."""
         self.line.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(CLEARING)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self.process.kill()  # nothing, where it has ended
+        self.process.wait()
 
 
 idle: list[ForkServer] = []
@@ -161,14 +160,12 @@ class Worker:
             "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE, "hidden": secrets,
         }  # fmt: skip
         deadline = time.monotonic() + PATIENCE
-        try:
+        with suppress(OSError, EOFError, ProtocolError):
             self.wire.send(place, deadline)
             match self.wire.receive(deadline):
                 case ["ready", list() as found]:
                     self.found = found
                     return True
-        except (OSError, EOFError, ProtocolError):
-            pass
         return False
 
     def printed_bytes(self) -> int:

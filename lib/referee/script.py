@@ -44,11 +44,10 @@ def start(options: argparse.Namespace) -> int:
     texts = [f"# Run it cell by cell in an editor, or grade it whenever you save it: {grades}"]
     for cell in cells:
         source = "".join(cell["source"])
-        if "start" in cell["metadata"].get("tags", ()):
-            continue  # at a shell, --from does that
         if mine and cell["cell_type"] == "code" and re.search(rf"def {puzzle.name}\(", source):
             source = mine
-        if not any(other.name in source or source.startswith(f"## {other.number}. ") for other in others):
+        of_another = any(other.name in source or source.startswith(f"## {other.number}. ") for other in others)
+        if not of_another and "start" not in cell["metadata"].get("tags", ()):  # at a shell, --from does that
             texts.append(_cell(cell["cell_type"], source))
     try:
         with open(target, "x", encoding="utf-8", newline="\n") as file:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from multiprocessing.connection import wait
 
@@ -79,7 +79,8 @@ class Turn:
     def hear(self, request: Attempt | Submission, answer: Verdict | Found) -> None:
         """Take an answer."""
         if isinstance(answer, Verdict):
-            self.verdicts.append(answer)
+            own = request.submission if isinstance(request, Attempt) else None
+            self.verdicts.append(replace(answer, file=own.file, folder=own.folder or "") if own else answer)
         elif isinstance(request, Submission):
             attempts = [one for one in attempts_in(request, answer) if one.puzzle.name in self.chosen]
             self.found.append((request, attempts, answer))
@@ -164,10 +165,8 @@ def session(
 def _work(turn: Turn) -> float:
     """Return how much is to be done: of a file one does not know."""
     [request] = turn.waiting
-    if not isinstance(request, Attempt):
-        return math.inf
-    size = request.puzzle.size
-    return float(size["ranks"] * size["layers"] * size["batches"])
+    size = request.puzzle.size if isinstance(request, Attempt) else None
+    return math.inf if size is None else float(size["ranks"] * size["layers"] * size["batches"])
 
 
 @contextmanager

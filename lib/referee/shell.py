@@ -33,7 +33,7 @@ from ..grading.verdict import ERROR, PASS, Report, Verdict
 from ..lab.commands import COMMANDS, called
 from ..lab.copies import home
 from . import files, leaderboard
-from .attempts import Unreadable, asked_for, is_file, progress_here, submissions, wanted
+from .attempts import asked_for, is_file, progress_here, submissions, wanted
 from .classroom import grade_class
 from .script import start
 from .session import Examiners, session
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(options, "variants", None) is not None:
             use_variants(options.variants)
         return int(options.do(options))
-    except (Usage, Unreadable, PuzzleError) as error:
+    except (Usage, PuzzleError) as error:
         print_to_stderr(f"{called()} {options.command}: {error}")
         return USAGE
     except KeyboardInterrupt:
@@ -144,9 +144,7 @@ def grade(options: argparse.Namespace) -> int:
 def _grade_own(options: argparse.Namespace) -> int:
     """Grade files, or attempts at puzzles. Return the exit status."""
     with closing(Examiners(options.timeout)) as examiners:
-        report = _worth(options, _report_on(options.what, options, examiners))
-    _keep(report)
-    return _published(options, [report])
+        return _published(options, [_report_on(options.what, options, examiners)])
 
 
 def _grade_each(options: argparse.Namespace) -> int:
@@ -160,8 +158,8 @@ def _grade_each(options: argparse.Namespace) -> int:
     budget = options.budget or BUDGET * options.timeout
     students, left_out = submissions(options.each)
     with _ends_are_interrupts(), closing(Examiners(options.timeout, [str(options.each)])) as examiners:
-        reports, stopped = grade_class(options.each, students, chosen, bool(named), examiners, budget, options.plain)
-        status = _published(options, [_worth(options, report) for report in reports])
+        reports, stopped = grade_class(students, chosen, bool(named), examiners, budget, options.plain)
+        status = _published(options, reports)
     if left_out:
         print_to_stderr(left_out)
     if stopped is not None:
@@ -189,19 +187,15 @@ def _ends_are_interrupts() -> Iterator[None]:
         yield
 
 
-def _keep(report: Report) -> None:
-    """Record verdicts where a notebook beside the graded files would record its own. Say so if that does not work."""
+def _report_on(what: Sequence[str], options: argparse.Namespace, examiners: Examiners) -> Report:
+    """Return the verdicts on puzzles or files, of the puzzles chosen, with what to type to see why, and after a single
+    one the puzzle that comes next. They are recorded where a notebook beside the files would record its own."""
+    chosen = wanted(options.what, _chosen(options.k))
+    report = session(asked_for(what, chosen), chosen, examiners, options.plain)
     for folder in dict.fromkeys(verdict.folder for verdict in report.verdicts):
         own = [verdict for verdict in report.verdicts if verdict.folder == folder]
         if note := keep(own, Path(folder) if folder else home()):
             print_to_stderr(note)
-
-
-def _report_on(what: Sequence[str], options: argparse.Namespace, examiners: Examiners) -> Report:
-    """Return the verdicts on puzzles or files, of the puzzles chosen, with what to type to see why, and after a single
-    one the puzzle that comes next."""
-    chosen = wanted(options.what, _chosen(options.k))
-    report = session(asked_for(what, chosen), chosen, examiners, options.plain)
     verdicts = [replace(one, asks_why=f"{called()} grade {_graded(one)} --why") for one in report.verdicts]
     if len(verdicts) == 1 and (then := after(verdicts[0].puzzle)) is not None:
         verdicts = [replace(verdicts[0], following=f"{then.heading} ({then.name})")]
@@ -212,12 +206,6 @@ def _graded(verdict: Verdict) -> str:
     """Return what to name to grade this again: a script, or the puzzle, whose notebook is found."""
     script = verdict.file.endswith(".py")
     return shlex.quote(os.path.relpath(Path(verdict.folder, verdict.file))) if script else verdict.puzzle.name
-
-
-def _worth(options: argparse.Namespace, report: Report) -> Report:
-    """Return the report with what each puzzle is worth."""
-    verdicts = [replace(one, worth=options.worths.get(one.puzzle.name)) for one in report.verdicts]
-    return replace(report, verdicts=verdicts)
 
 
 # -- what is asked for -----------------------------------------------------------------------------------------
@@ -296,6 +284,11 @@ def _published(options: argparse.Namespace, reports: Sequence[Report]) -> int:
     """Write all files that are asked for, and then print the report, or what stdout is asked for instead: one failure
     stops no other, and while something is printed an interrupt may come. Return the exit status."""
     color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    worth = options.worths
+    reports = [
+        replace(report, verdicts=[replace(one, worth=worth.get(one.puzzle.name)) for one in report.verdicts])
+        for report in reports
+    ]
     texts = {target: partial(face, reports) for target, face in _faces(options)}
     if options.gradescope is not None and options.each is not None:
         folder, graded = Path(options.gradescope), [one for one in reports if not one.not_graded]
@@ -374,9 +367,8 @@ def watch(options: argparse.Namespace) -> int:
         while True:
             try:
                 report = _report_on(graded, options, examiners)
-                _keep(report)
                 print(without_commands(report_text(report, not options.plain and sys.stdout.isatty())), flush=True)
-            except (Unreadable, PuzzleError) as error:
+            except PuzzleError as error:
                 if graded is options.what:
                     raise
                 print(without_commands(str(error)), flush=True)

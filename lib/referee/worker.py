@@ -7,7 +7,6 @@ names the next one finds, as in a notebook.
 import gc
 import io
 import os
-import resource
 import sys
 import time
 from contextlib import suppress
@@ -25,6 +24,7 @@ from ..running.limits import TimeIsUp, alarm
 from ..running.run import check_function
 from . import namespaces
 from .defined import defined
+from .namespaces import limit
 from .seccomp import refuse_processes
 
 LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 20, "NOFILE": 64, "CORE": 0}
@@ -53,7 +53,7 @@ def main(wire: Wire, place: dict[str, Any]) -> None:
         os.chdir(place["home"])
         os.environ.update(HOME=place["home"], TMPDIR=place["home"])
         for name, value in (LIMITS | {"NPROC": place["tasks"]}).items():
-            _limit(name, value)
+            limit(name, value)
         if place["alone"]:
             refuse_processes()
         gc.disable()  # it would look through each call of a recording, in a process that ends soon
@@ -77,18 +77,9 @@ def _settle(file: str, folder: str | None) -> None:
                 os.symlink(os.path.join(folder, name), name)
 
 
-def _limit(name: str, value: int, for_good: bool = True) -> None:
-    """Set a limit of the system, none higher than it is."""
-    limit = getattr(resource, f"RLIMIT_{name}")
-    hard = resource.getrlimit(limit)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    with suppress(ValueError, OSError):  # macOS knows some limits and refuses to set them
-        resource.setrlimit(limit, (value, value if for_good else hard))
-
-
 def _limit_next(seconds: float) -> None:
     """Limit the processor time of what is next."""
-    _limit("CPU", int(time.process_time() + seconds) + 3, for_good=False)
+    limit("CPU", int(time.process_time() + seconds) + 3, for_good=False)
 
 
 def _work(wire: Wire, task: dict[str, Any]) -> None:
