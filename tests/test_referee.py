@@ -14,7 +14,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 import pytest
 
 from lib import PuzzleError
+from lib.basics.folders import LIB
 from lib.course import outlines
 from lib.course.specs import puzzles
 from lib.machine.outcome import Outcome
@@ -255,8 +255,8 @@ def tries(act):
         return repr(act())
     except (OSError, PuzzleError) as error:
         return type(error).__name__
-print(os.path.exists({str(tmp_path / "secret")!r}), os.path.exists({str(sandbox.LIB.parent / "solutions")!r}))
-paths = ['/x', '/usr/x', {str(sandbox.LIB / "x")!r}, sys.prefix + '/x']
+print(os.path.exists({str(tmp_path / "secret")!r}), os.path.exists({str(LIB.parent / "solutions")!r}))
+paths = ['/x', '/usr/x', {str(LIB / "x")!r}, sys.prefix + '/x']
 paths += ['/proc/sys/vm/swappiness', '/proc/self/oom_score_adj']
 print([tries(lambda path=path: open(path, 'w')) for path in paths])
 print(os.path.exists('/etc/passwd'), os.path.exists('/etc/hostname'), os.path.exists('/var'))
@@ -329,13 +329,10 @@ def test_the_next_way_is_taken_where_one_does_not_start(
 
 
 @pytest.fixture
-def fresh() -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """No way has been tried yet."""
-    module.decided.clear()
-    module.exposed.clear()
-    yield
-    module.decided.clear()
-    module.exposed.clear()
+    for known in ("decided", "exposed"):
+        monkeypatch.setattr(module, known, {})
 
 
 def test_the_way_is_decided_before_anything_of_a_learner_is_seen(
@@ -460,8 +457,8 @@ def test_no_function_of_that_name() -> None:
 
 
 def test_of_the_projects_own_folder_only_scripts_are_seen() -> None:
-    seen = [path for path, shown in view(str(sandbox.LIB.parent)) if shown]
-    assert str(sandbox.LIB.parent) not in seen and str(sandbox.LIB) in seen
+    seen = [path for path, shown in view(str(LIB.parent)) if shown]
+    assert str(LIB.parent) not in seen and str(LIB) in seen
     assert not any("solutions" in path or ".git" in path for path in seen)
 
 
@@ -501,7 +498,7 @@ def test_wherever_the_project_lies_solutions_and_other_students_are_out_of_view(
     """Where what a worker sees lies around them, they are masked; and where that fails, the report says so."""
     root = tmp_path / "around" / "project"
     for name in ("lib", "solutions"):
-        shutil.copytree(sandbox.LIB.parent / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(LIB.parent / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for student in ("alice", "bob"):
         (root / "class" / student).mkdir(parents=True)
         for name in ("basic.py", "helper.py"):
