@@ -10,8 +10,8 @@ worker       the process in which a learner's code runs
 fork_server  a process that has imported lib already, and forks workers
 sandbox      starts that and a worker, and ends all that is left of it
 known        what earlier replays have shown
-loaded       a file in a worker, and the runs of its functions
 referee      how workers are kept apart here
+loaded       a file in a worker, and the runs of its functions
 handed_in    whose a file is, by the names of Canvas and Moodle
 attempts     which files there are, and which attempts which puzzle
 examiner     a process that judges attempts
