@@ -446,10 +446,10 @@ def test_a_grader_that_fails_in_the_middle_of_a_class_keeps_what_is_graded(
     a_class(tmp_path / "class")
     real = classroom.files_of
 
-    def fails(student: Student, folder: Path) -> Any:
+    def fails(student: Student) -> Any:
         if student.name in UNGRADED:
             raise OSError(24, "Too many open files")
-        return real(student, folder)
+        return real(student)
 
     monkeypatch.setattr(classroom, "files_of", fails)
     assert shell.main(["grade", "0", "--each", "class", *FILES, "--plain"]) == 3
