@@ -185,22 +185,29 @@ HONEST: list[Reduce] = [reduce_scatter, ring, each_its_piece, a_tree_for_each_pi
 # -- puzzle 4 -----------------------------------------------------------------------------------------------
 
 
-def sharded(reduce: Reduce, each: int = 1, at_the_end: str = "", cut: bool = False) -> Callable[[Model], Any]:
+def sharded(
+    reduce: Reduce, each: int = 1, at_the_end: str = "", across: Reduce | None = None, states: bool = False
+) -> Callable[[Model], Any]:
     """FSDP with this in place of the reduce-scatter, after each of ``each`` micro-batches; or once at the end, of all
-    layers, ``up`` or ``down``."""
+    layers, ``up`` or ``down``. ``across``: in boxes, with what is done with sums across these. ``states``: over both
+    axes, as in puzzle 8, or over the box, as in the repair."""
+    axis = "shard" if across else None
 
-    async def fsdp(model: Model) -> None:
+    async def program(model: Model) -> None:
+        place, pieces = (model.axis_index("shard"), model.axis_size("shard")) if across else (model.rank, model.RANKS)
+        replica, replicas = (model.axis_index("replica"), model.axis_size("replica")) if states else (0, 1)
         every = range(model.LAYERS)
         for layer in every:
-            model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+            model.weights[layer], state = model.load_weights(layer, place, pieces)
+            model.opt_states[layer] = state.shard(replica, replicas)
         for mb in range(model.rank * each, (model.rank + 1) * each):
             model.activations[0] = model.get_activation([mb])
             for layer in every:
-                weight = await model.allgather(model.weights[layer], layer)
+                weight = await model.allgather(model.weights[layer], layer, axis)
                 model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
             model.grad_activations["g"] = model.loss(model.activations.pop(model.LAYERS))
             for layer in reversed(every):
-                weight = await model.allgather(model.weights[layer], layer)
+                weight = await model.allgather(model.weights[layer], layer, axis)
                 inp, grad_out = model.activations.pop(layer), model.grad_activations.pop("g")
                 grad, model.grad_activations["g"] = model.backward(layer, inp, grad_out, weight)
                 model.grad_weights["own"] = grad
@@ -210,17 +217,20 @@ def sharded(reduce: Reduce, each: int = 1, at_the_end: str = "", cut: bool = Fal
                 so_far = model.grad_weights.get(("sum", layer))
                 model.grad_weights["sum", layer] = so_far + grad if so_far else grad
             del model.grad_activations["g"]
-        for layer in reversed(every) if at_the_end == "down" else every if at_the_end else ():
+        for layer in reversed(every) if at_the_end == "down" else every:
             model.grad_weights["own"] = model.grad_weights.pop(("sum", layer))
-            await reduce(model, layer)
+            if at_the_end:
+                await reduce(model, layer)
+            if across:
+                await across(model, layer)
             model.grad_weights["sum", layer] = model.grad_weights.pop("own")
         for layer in every:
-            model.weights[layer], model.opt_states[layer] = model.update(
-                layer, model.grad_weights.pop(("sum", layer)), model.weights[layer], model.opt_states[layer]
-            )
+            grad, weight = model.grad_weights.pop(("sum", layer)), model.weights[layer].shard(replica, replicas)
+            weight, model.opt_states[layer] = model.update(layer, grad, weight, model.opt_states[layer])
+            model.weights[layer] = await model.allgather(weight, layer, axis="replica") if states else weight
             model.set_final_weight(layer, model.weights[layer])
 
-    return fsdp
+    return program
 
 
 def every_size(name: str) -> list[Size]:
@@ -318,15 +328,19 @@ async def in_the_box(model: Model, layer: int) -> None:
     await put(model, "own", model.scatterreduce(model.grad_weights.pop("own"), layer, axis="shard"))
 
 
+def cut_for_the_box(model: Model) -> None:
+    model.grad_weights["own"] = model.grad_weights["own"].shard(model.axis_index("shard"), model.axis_size("shard"))
+
+
 async def whole_in_the_box(model: Model, layer: int) -> None:
     await put(model, "own", model.allreduce(model.grad_weights.pop("own"), layer, axis="shard"))
-    model.grad_weights["own"] = model.grad_weights["own"].shard(model.axis_index("shard"), model.axis_size("shard"))
+    cut_for_the_box(model)
 
 
 async def gathered_in_the_box(model: Model, layer: int) -> None:
     await in_the_box(model, layer)
     await put(model, "own", model.allgather(model.grad_weights.pop("own"), layer, axis="shard"))
-    model.grad_weights["own"] = model.grad_weights["own"].shard(model.axis_index("shard"), model.axis_size("shard"))
+    cut_for_the_box(model)
 
 
 async def scattered_across(model: Model, layer: int) -> None:
@@ -346,82 +360,39 @@ async def nothing(model: Model, layer: int) -> None:
     """Leave the gradient as it is."""
 
 
-def boxes(box: Reduce, across: Reduce, each: int, states: bool, sync: bool = True) -> Callable[[Model], Any]:
-    """Hybrid sharding: a reduction in the box after each micro-batch (or once, without ``sync``), one across at the
-    end. ``states``: over both axes, as in puzzle 8, or over the box, as in the repair."""
-
-    async def program(model: Model) -> None:
-        shard, shards = model.axis_index("shard"), model.axis_size("shard")
-        replica, replicas = model.axis_index("replica"), model.axis_size("replica")
-        every = range(model.LAYERS)
-        for layer in every:
-            model.weights[layer], state = model.load_weights(layer, shard, shards)
-            model.opt_states[layer] = state.shard(replica, replicas) if states else state
-        for mb in range(model.rank * each, (model.rank + 1) * each):
-            model.activations[0] = model.get_activation([mb])
-            for layer in every:
-                weight = await model.allgather(model.weights[layer], layer, axis="shard")
-                model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
-            model.grad_activations["g"] = model.loss(model.activations.pop(model.LAYERS))
-            for layer in reversed(every):
-                weight = await model.allgather(model.weights[layer], layer, axis="shard")
-                inp, grad_out = model.activations.pop(layer), model.grad_activations.pop("g")
-                grad, model.grad_activations["g"] = model.backward(layer, inp, grad_out, weight)
-                model.grad_weights["own"] = grad
-                if sync:
-                    await box(model, layer)
-                grad = model.grad_weights.pop("own")
-                so_far = model.grad_weights.get(("sum", layer))
-                model.grad_weights["sum", layer] = so_far + grad if so_far else grad
-            del model.grad_activations["g"]
-        for layer in every:
-            model.grad_weights["own"] = model.grad_weights.pop(("sum", layer))
-            if not sync:
-                await box(model, layer)
-            await across(model, layer)
-            weight = model.weights[layer].shard(replica, replicas) if states else model.weights[layer]
-            weight, model.opt_states[layer] = model.update(
-                layer, model.grad_weights.pop("own"), weight, model.opt_states[layer]
-            )
-            model.weights[layer] = await model.allgather(weight, layer, axis="replica") if states else weight
-            model.set_final_weight(layer, model.weights[layer])
-
-    return program
-
-
 PUZZLE = [pytest.param("replica_fsdp", 2, True, id="puzzle 8"), pytest.param("repair_groups", 1, False, id="repair")]
-WAYS = [pytest.param(True, id="after each micro-batch"), pytest.param(False, id="once")]
+WAYS = [pytest.param("", id="after each micro-batch"), pytest.param("up", id="once")]
 
 
-@pytest.mark.parametrize("sync", WAYS)
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("box", [whole_in_the_box, gathered_in_the_box])
 @pytest.mark.parametrize(("name", "each", "states"), PUZZLE)
-def test_no_box_sums_whole_gradients(name: str, each: int, states: bool, box: Reduce, sync: bool) -> None:
+def test_no_box_sums_whole_gradients(name: str, each: int, states: bool, box: Reduce, how: str) -> None:
     for size in sizes(name):
-        refused(boxes(box, scattered_across if states else summed_across, each, states, sync), name, size)
+        refused(sharded(box, each, how, scattered_across if states else summed_across, states), name, size)
 
 
 async def everything_everywhere(model: Model, layer: int) -> None:
     await all_reduce(model, layer)
-    model.grad_weights["own"] = model.grad_weights["own"].shard(model.axis_index("shard"), model.axis_size("shard"))
+    cut_for_the_box(model)
 
 
 @pytest.mark.parametrize(("name", "each", "states"), PUZZLE)
 def test_nor_do_all_ranks_together(name: str, each: int, states: bool) -> None:
     for size in sizes(name):
-        refused(boxes(everything_everywhere, nothing, each, states), name, size)
+        refused(sharded(everything_everywhere, each, across=nothing, states=states), name, size)
 
 
-@pytest.mark.parametrize("sync", WAYS)
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("across", [scattered_across, summed_across, scattered_and_gathered_across])
 @pytest.mark.parametrize(("name", "each", "states"), PUZZLE)
 def test_a_piece_may_be_summed_across_boxes_in_any_way(
-    name: str, each: int, states: bool, across: Reduce, sync: bool
+    name: str, each: int, states: bool, across: Reduce, how: str
 ) -> None:
     if not states and across is scattered_across:
         return  # the states of a box are its own piece's: an eighth of the gradient is too little
     for size in sizes(name):
-        accepted(boxes(in_the_box, across, each, states, sync), name, size)
+        accepted(sharded(in_the_box, each, how, across, states), name, size)
 
 
 def test_a_piece_that_is_summed_across_boxes_after_every_micro_batch_crosses_too_often() -> None:
@@ -435,7 +406,7 @@ def test_a_piece_that_is_summed_across_boxes_after_every_micro_batch_crosses_too
     assert several
     for size in several:
         with pytest.raises(PuzzleError, match="goes to another node"):
-            accepted(boxes(both, nothing, 2, True), "replica_fsdp", size)
+            accepted(sharded(both, 2, across=nothing, states=True), "replica_fsdp", size)
 
 
 def stages(reduce: Reduce) -> Callable[[Model], Any]:
