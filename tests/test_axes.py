@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -11,18 +10,14 @@ import pytest
 from lib import Cost, Dist, Model, PuzzleError, RingCost, run
 from lib.course.specs import puzzles
 from lib.grading.judge import check_features
-from lib.machine.cost import Shape
 from lib.machine.mesh import Mesh
-from lib.machine.simulator import LocalSimulator
 from lib.record.labels import AXES
 from lib.record.table import grantable
-from lib.recording.recorder import recorder_for
-from lib.recording.replay import Replay
-from lib.running.execution import execute
 from solutions.p25_context_parallel import replica_fsdp_context_tensor
 from tests import experts
 from tests.composed import fsdp_context
 from tests.marks import needs_processes, needs_torch
+from tests.test_recording import through_a_recording
 
 MESHES: list[dict[str, int]] = [
     {"replica": 2, "context": 2, "other": 1},
@@ -246,13 +241,7 @@ def test_ranks_stand_for_others_along_both_axes() -> None:
 )
 def test_a_recording_gives_the_same_when_it_is_replayed(program: Any, mesh: dict[str, int], named: set[Any]) -> None:
     how = size(mesh)
-    shape = Shape.of(how["ranks"], mesh)
-    recorder = recorder_for(shape)
-    dist = Dist.of(shape, recorder.as_simulator)
-    execute(program, [Model(rank, dist, 4, how["batches"]) for rank in range(how["ranks"])], None)
-    replay = Replay(LocalSimulator(shape, graded=True), 4, how["batches"])
-    replay.play(json.loads(json.dumps(recorder.recording())), math.inf)
-    outcome = replay.outcome("composed")
+    outcome = through_a_recording(program, how)
     assert outcome.verify() == "Correct!" and outcome.events == run(program, **how).events
     assert {event.op[0] for event in outcome.events if event.stream == "collective" and event.op} == named
 

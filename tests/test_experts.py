@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import math
 import pickle
 import re
 from dataclasses import dataclass, replace
@@ -13,18 +12,15 @@ from typing import Any
 import pytest
 
 from drawing import draw, draw_primitive, perfetto, play
-from lib import Cost, Dist, ExpertCost, ExpertRingCost, Model, PuzzleError, Tokens, run
+from lib import Cost, ExpertCost, ExpertRingCost, Model, PuzzleError, Tokens, run
 from lib.course.specs import COSTS
 from lib.machine.cost import Shape
-from lib.machine.simulator import LocalSimulator
 from lib.record.codes import read_code
 from lib.record.labels import Labels
 from lib.record.table import grantable
-from lib.recording.recorder import recorder_for
-from lib.recording.replay import Replay
-from lib.running.execution import execute
 from tests import experts
 from tests.test_closed_forms import program as solution
+from tests.test_recording import through_a_recording
 
 EXPERTS = COSTS["experts"]
 EXPERT_PARALLEL, GATHERED = (solution("p27_expert_parallel", name) for name in ("expert_parallel", "experts_gathered"))
@@ -378,17 +374,9 @@ def test_ranks_of_two_levels_stand_for_others(boxes: int, gpus: int, home: tuple
 
 def test_a_recording_of_a_run_gives_the_same_when_it_is_replayed() -> None:
     size: dict[str, Any] = {"ranks": 8, "layers": 4, "batches": 8, "mesh": {"box": 2, "gpu": 4}, "experts": 8}
-    shape = Shape.of(8, {"box": 2, "gpu": 4}, None, EXPERTS, experts=8)
-    program = experts.in_two_levels(("gpu", "box"))
-    recorder = recorder_for(shape)
-    dist = Dist.of(shape, recorder.as_simulator)
-    execute(program, [Model(rank, dist, 4, 8) for rank in range(8)], None)
-    recording = json.loads(json.dumps(recorder.recording()))
-    replay = Replay(LocalSimulator(shape, graded=True), 4, 8)
-    replay.play(recording, math.inf)
-    outcome = replay.outcome("two levels")
+    outcome = through_a_recording(experts.in_two_levels(("gpu", "box")), size, "experts")
     assert outcome.verify() == "Correct!"
-    assert outcome.events == run(program, cost=EXPERTS, **size).events
+    assert outcome.events == run(experts.in_two_levels(("gpu", "box")), cost=EXPERTS, **size).events
 
 
 def test_the_log_as_text_has_them() -> None:

@@ -39,9 +39,9 @@ from tests.corpus.honest import HONEST
 from tests.programs import SLACK, slack, small_size, solutions
 
 
-def recorded(fn: Callable[[Model], Any], size: dict[str, Any]) -> tuple[Any, PuzzleError | None]:
+def recorded(fn: Callable[[Model], Any], size: dict[str, Any], cost: str = "default") -> tuple[Any, PuzzleError | None]:
     """Run a function beside a recorder. Return what JSON makes of the recording, and the error of the run."""
-    shape = machine_of(size, "default")
+    shape = machine_of(size, cost)
     recorder, told = recorder_for(shape), None
     dist = Dist.of(shape, recorder.as_simulator)
     try:
@@ -51,17 +51,17 @@ def recorded(fn: Callable[[Model], Any], size: dict[str, Any]) -> tuple[Any, Puz
     return json.loads(json.dumps(recorder.recording())), told
 
 
-def replayed(recording: Any, size: dict[str, Any]) -> Replay:
+def replayed(recording: Any, size: dict[str, Any], cost: str = "default") -> Replay:
     """Carry out a recording."""
-    replay = Replay(LocalSimulator(machine_of(size, "default"), graded=True), size["layers"], size["batches"])
+    replay = Replay(LocalSimulator(machine_of(size, cost), graded=True), size["layers"], size["batches"])
     replay.play(recording, math.inf)
     return replay
 
 
-def through_a_recording(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
+def through_a_recording(fn: Callable[[Model], Any], size: dict[str, Any], cost: str = "default") -> Outcome:
     """Record a function's run, and return the outcome of the replay."""
-    recording, told = recorded(fn, size)
-    replay = replayed(recording, size)
+    recording, told = recorded(fn, size, cost)
+    replay = replayed(recording, size, cost)
     if told is not None:
         raise told
     return replay.outcome("program")
