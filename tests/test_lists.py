@@ -29,6 +29,7 @@ from tests.corpus import changed
 from tests.corpus.lists import MISTAKES as WITH_LISTS
 from tests.corpus.mistakes import REDUCE
 from tests.drawing_events import event, trace
+from tests.experts import finish
 from tests.marks import needs_torch
 from tests.programs import SMALLER
 from tests.test_recording import through_a_recording
@@ -80,11 +81,7 @@ def fsdp_of(verb: str = "scatterreduce", backwards: bool = True, **where: Any) -
         for layer in layers:
             if verb == "allreduce":
                 model.grad_weights[layer] = model.grad_weights[layer].shard(place, places)
-            model.weights[layer], model.opt_states[layer] = model.update(
-                layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-            )
-            model.set_final_weight(layer, model.weights[layer])
-        return model
+        return finish(model)
 
     return fsdp
 

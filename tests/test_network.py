@@ -260,18 +260,6 @@ def test_of_two_messages_that_are_there_at_once_the_lower_sender_is_first_though
         ]
 
 
-def test_deadlock_in_the_plain_form() -> None:
-    async def program(model: Model) -> None:
-        await model.receive()
-
-    async def main() -> None:
-        dist = Dist(2)
-        await asyncio.gather(*[program(Model(rank, dist)) for rank in range(2)])
-
-    with pytest.raises(Deadlock, match="ranks 0, 1 wait for receive from anyone"):
-        asyncio.run(main())
-
-
 def test_a_rank_that_waits_for_something_else_is_waited_for_in_the_plain_form() -> None:
     async def program(model: Model) -> None:
         if model.rank == 0:

@@ -219,9 +219,7 @@ def test_the_program_of_a_plan_is_a_function_that_runs(found: Plans) -> None:
     """Its figures are those of the search: a few short runs, or one of the replicas, tell that of all."""
     for one in [found.best, *{each.name: each for each in found.plans}.values()]:
         assert one.program in OURS.values()
-        done = run(one.program, **one.size, timeout=None)
-        assert done.seconds == pytest.approx(one.seconds, rel=0.03), one
-        assert done.bytes == pytest.approx(one.bytes, rel=0.03), one
+        agrees(one)
     small = {**found.best.size}
     small.pop("represent", None)
     run(found.best.program, **small).verify()  # type: ignore[arg-type]

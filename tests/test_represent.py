@@ -24,7 +24,9 @@ from tests.one_rank_differs import one_rank_differs
 from tests.programs import SMALLER, SOLUTIONS, small_size
 from tests.slow import EVERYTHING, some
 from tests.test_hosts import zero_offload
+from tests.test_whole_gradient import reduce_scatter, sharded
 from tools.bench import fsdp, hybrid
+from tools.programs import fsdp_accumulating
 
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
 PASS_MESSAGES = {
@@ -142,49 +144,12 @@ def test_every_solution_whose_ranks_do_the_same_on_five_times_as_many(name: str)
 @pytest.mark.parametrize("each", [1, 3])
 def test_more_ranks_than_are_run(ranks: int, each: int) -> None:
     """Micro-batches dealt out one by one, and in blocks; shards in turn; a machine of boxes."""
-
-    async def dealt(model: Model) -> Model:
-        return await trained(model, range(model.rank, model.BATCHES, model.RANKS))
-
-    async def in_blocks(model: Model) -> Model:
-        return await trained(model, range(model.rank * each, (model.rank + 1) * each))
-
-    for program in (dealt, in_blocks):
+    for program in (fsdp_accumulating, sharded(reduce_scatter, each), sharded(reduce_scatter, each, "up")):
         size: dict[str, Any] = {"ranks": ranks, "layers": 3, "batches": ranks * each, "node_size": 4}
         few = run(program, **size, represent=True)
         assert same(few, run(program, **size, represent=False))
         assert len(few.models) == 4
         assert proved(few) and few.verify() == "Correct!"
-
-
-async def trained(model: Model, batches: Any) -> Model:
-    """Sharded data parallel with several micro-batches a rank, prefetched gathers and one sum of each gradient."""
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
-    for batch in batches:
-        model.activations[0] = model.get_activation([batch])
-        gather = model.allgather(model.weights[0], 0)
-        for layer in range(model.LAYERS):
-            model.weights["whole"] = await gather
-            if layer + 1 < model.LAYERS:
-                gather = model.allgather(model.weights[layer + 1], layer + 1)
-            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights.pop("whole"))
-        grad = model.loss(model.activations.pop(model.LAYERS))
-        for layer in reversed(range(model.LAYERS)):
-            model.grad_activations[layer] = grad
-            weight = await model.allgather(model.weights[layer], layer)
-            own, grad = model.backward(layer, model.activations.pop(layer), model.grad_activations.pop(layer), weight)
-            before = model.grad_weights.pop(layer, None)
-            model.grad_weights[layer] = own if before is None else before + own
-            model.grad_activations[layer] = grad
-            grad = model.grad_activations.pop(layer)
-    for layer in range(model.LAYERS):
-        model.grad_weights[layer] = await model.scatterreduce(model.grad_weights.pop(layer), layer)
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-    return model
 
 
 @pytest.mark.parametrize("represent", ["replica", "shard", True, ("shard", "replica")])
