@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from drawing import Figure, Trace
+from drawing import Figure, Player, Trace
 from lib import Model, Run, run
 from lib.record.events import Event
 from tests.experts import finish
@@ -27,6 +28,13 @@ def event(
 ) -> Event:
     """An event issued when it starts."""
     return Event(rank, kind, layer, frozenset(batches), start, start, end, held, **more)
+
+
+def data(player: Player) -> dict[str, Any]:
+    """What the page of a player was given to show."""
+    found = re.search(r"^const data = (.*);$", player.page, re.MULTILINE)
+    assert found is not None
+    return dict(json.loads(found[1]))
 
 
 def trace(*ranks: Sequence[Event], layers: int = 4, batches: int = 4, **more: Any) -> Trace:

@@ -91,29 +91,6 @@ def test_parts_of_random_programs() -> None:
     assert {TALK, *WAITS, "forward", "backward", "update"} <= seen.keys()
 
 
-def test_a_pipeline_by_hand() -> None:
-    """Two stages and two micro-batches: each of eight operations is one of 2 x 7.7 ticks."""
-    done = staged_run(2, 2)
-    parts = {part: share * 2 * Fraction(77, 10) for part, share in time_parts(done.events, 2).items()}
-    assert {part: round(float(ticks), 9) for part, ticks in parts.items()} == {
-        "forward": 4.0, "backward": 4.0, "update": 1.0, TALK: 1.6, FILL: 1.2, TURN: 2.4, DRAIN: 1.2,
-    }  # fmt: skip
-
-
-def test_what_is_hidden_counts_as_compute() -> None:
-    both = [event(0, "forward", 0, 4), event(0, "allgather", 1, 6, op=(1,), group=(0,)), event(0, "update", 8, 10)]
-    parts = time_parts(both, 1)
-    assert parts == {
-        "forward": Fraction(4, 10), "update": Fraction(2, 10), TALK: Fraction(2, 10), TURN: Fraction(2, 10)
-    }  # fmt: skip
-
-
-def test_a_rank_that_computes_nothing_waits_to_begin() -> None:
-    alone = [event(0, "forward", 0, 3), event(1, "pass_to", 1, 2, op=(1,), group=(1, 0))]
-    assert time_parts(alone, 3) == {"forward": Fraction(3, 9), TALK: Fraction(1, 9), FILL: Fraction(5, 9)}
-    assert time_parts([], 3) == {}
-
-
 @given(st.lists(st.integers(0, 1000), min_size=6, max_size=6).filter(lambda amounts: sum(amounts) > 0))
 def test_the_idle_share_is_the_same_wherever_it_is_written(amounts: list[int]) -> None:
     """As one figure, and as the sum of the parts in which ranks wait: by themselves, and beside all the others."""

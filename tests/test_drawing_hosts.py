@@ -10,7 +10,7 @@ from drawing.layout import Layout
 from drawing.trace import trace_of
 from lib import run
 from lib.running.run import Run
-from tests.drawing_events import texts, titles
+from tests.drawing_events import data, texts, titles
 from tests.test_hosts import offload, one_host
 
 
@@ -81,9 +81,7 @@ def test_compare_has_a_column_of_hosts_only_with_hosts() -> None:
 
 def test_the_player_measures_a_host_by_its_own_memory() -> None:
     done = one_host()
-    found = re.search(r"^const data = (.*);$", play(done).page, re.MULTILINE)
-    assert found is not None
-    device, host = json.loads(found[1])["rows"]
+    device, host = data(play(done))["rows"]
     assert (device["name"], host["name"]) == ("rank 0", "host of rank 0")
     assert (device["full"], host["full"]) == (0, pytest.approx(1.02 * done.host_memory))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import html
-import json
 import linecache
 import re
 from itertools import pairwise
@@ -17,18 +16,12 @@ from drawing import draw, play
 from drawing.layout import rows_of
 from drawing.picture import LARGEST, picture_for_player
 from drawing.playback import CARDS
-from drawing.player import OPERATIONS, STILL, Player
+from drawing.player import OPERATIONS, STILL
 from drawing.svg import escape
 from drawing.trace import trace_of
 from lib import Model, PuzzleError, run
 from lib.record.events import MARKS
-from tests.drawing_events import chain, event, sharded_run, staged_run, trace
-
-
-def data(player: Player) -> dict[str, Any]:
-    found = re.search(r"^const data = (.*);$", player.page, re.MULTILINE)
-    assert found is not None
-    return dict(json.loads(found[1]))
+from tests.drawing_events import chain, data, event, sharded_run, staged_run, trace
 
 
 def test_every_operation_that_takes_time_can_be_stepped_to() -> None:

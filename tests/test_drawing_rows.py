@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -23,6 +22,7 @@ from lib.record.table import stream_of
 from tests.drawing_events import (
     SVG,
     chain,
+    data,
     event,
     operation_titles,
     parse,
@@ -125,13 +125,11 @@ def test_ranks_that_share_a_row_name_only_whom_all_of_them_wait_for() -> None:
 
 def test_the_player_says_the_same_as_the_gaps() -> None:
     done = solved("gpipe")
-    found = re.search(r"^const data = (.*);$", play(done).page, re.MULTILINE)
-    assert found is not None
-    data = json.loads(found[1])
-    told = {f"{row['name']} {data['words'][words]}" for row in data["rows"] for _, _, words in row["gaps"]}
+    shown = data(play(done))
+    told = {f"{row['name']} {shown['words'][words]}" for row in shown["rows"] for _, _, words in row["gaps"]}
     said = {one.split("\n")[0] for one in titles(draw(done)) if re.match(r"rank \d (waits|is done)", one)}
     assert told == said and "rank 0 waits for rank 1" in told
-    first = data["rows"][0]["gaps"][0]
+    first = shown["rows"][0]["gaps"][0]
     assert first[:2] == pytest.approx([8.8, 23.4])
 
 

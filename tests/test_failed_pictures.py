@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from functools import cache
 from typing import Any
@@ -14,7 +13,7 @@ from drawing import compare, draw, play, theme
 from drawing.trace import trace_of
 from lib import Model, PuzzleError, run
 from lib.basics.errors import Place
-from tests.drawing_events import SVG, outside, parse, sharded_run, texts, titles
+from tests.drawing_events import SVG, data, outside, parse, sharded_run, texts, titles
 from tests.failures import CASES, FOUR, IDS, Case, endless, failed
 
 cases = pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -186,18 +185,16 @@ def test_what_waits_is_written_into_its_row_as_far_as_there_is_room() -> None:
 @cases
 def test_a_player_opens_at_the_end_and_says_who_waits(case: Case) -> None:
     done = error(case).run
-    found = re.search(r"^const data = (.*);$", play(done).page, re.MULTILINE)
-    assert found is not None
-    data = json.loads(found[1])
-    assert data["opens"] == data["time"] > done.time or done.time == data["opens"] - 1 == 0
-    stuck = {row["brief"]: row["stuck"] for row in data["rows"]}
+    shown = data(play(done))
+    assert shown["opens"] == shown["time"] > done.time or done.time == shown["opens"] - 1 == 0
+    stuck = {row["brief"]: row["stuck"] for row in shown["rows"]}
     ended = [str(rank) for rank in done.failure.ended]
     assert all(stuck[brief] is None for brief in ended if brief in stuck)
     for wait in done.failure.waits:
         if str(wait.rank) in stuck:
             since, words, line = stuck[str(wait.rank)]
             assert (since, words) == (wait.since, f"waits {wait.what}")
-            assert line == -1 or re.search(r"await|model\.", data["code"][line][1])
+            assert line == -1 or re.search(r"await|model\.", shown["code"][line][1])
     rank = done.failure.place.rank
     if rank not in {None, *done.failure.ended, *(wait.rank for wait in done.failure.waits)}:
         assert stuck[str(rank)][1].startswith("error")
