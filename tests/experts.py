@@ -1,6 +1,6 @@
 """Programs that train layers with experts: tokens go to the ranks that have their experts, and home again."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lib import Model
@@ -13,9 +13,9 @@ def load(model: Model, experts: tuple[int, int] | None = None) -> None:
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
 
 
-def finish(model: Model) -> Model:
-    """Update every layer, and set its final weight."""
-    for layer in range(model.LAYERS):
+def finish(model: Model, layers: Iterable[int] | None = None) -> Model:
+    """Update every layer, or these, and set its final weight."""
+    for layer in range(model.LAYERS) if layers is None else layers:
         grad = model.grad_weights.pop(layer)
         weight, state = model.weights[layer], model.opt_states[layer]
         model.weights[layer], model.opt_states[layer] = model.update(layer, grad, weight, state)

@@ -11,6 +11,7 @@ from typing import Any
 
 from lib import Cost, Model, Run, run
 from lib.course.specs import cost_named, puzzles
+from tests.experts import finish
 
 COURSE = [puzzle.name for puzzle in puzzles().values() if not puzzle.repair]
 REPAIRS = [puzzle.name for puzzle in puzzles().values() if puzzle.repair]
@@ -137,12 +138,7 @@ def slack(kind: str) -> Callable[[Model], Any]:
                     )
                     await model.pass_to(rank - 1, passed)
         model.weights.pop("whole", None)
-        for layer in every if sharded or stages == 1 else mine:
-            model.weights[layer], model.opt_states[layer] = model.update(
-                layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-            )
-            model.set_final_weight(layer, model.weights[layer])
-        return model
+        return finish(model, every if sharded or stages == 1 else mine)
 
     program.__name__ = kind
     return program

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lib import Activation, Model
+from tests.experts import finish
 
 
 def whole_layers(model: Model) -> None:
@@ -28,9 +29,7 @@ async def updated(model: Model, layer: int, grad: Any, sums: bool = True) -> Non
     model.grad_weights[layer] = grad
     if sums:
         model.grad_weights[layer] = await model.allreduce(grad, layer)
-    grad, weight, state = model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-    model.weights[layer], model.opt_states[layer] = model.update(layer, grad, weight, state)
-    model.set_final_weight(layer, model.weights[layer])
+    finish(model, [layer])
 
 
 def gathering(zigzag: bool = False, axis: str | None = None, mistake: str = "") -> Callable[[Model], Any]:

@@ -17,6 +17,7 @@ from lib import Activation, ActivationGrad, Cost, Dist, Model, OptState, PuzzleE
 from lib.grading.verdict import FAIL, PASS
 from lib.machine.check import check_finals
 from lib.record.codes import Code, read_code
+from tests.experts import finish
 from tests.marks import NO_TORCH, needs_processes, needs_torch
 from tests.test_closed_forms import program
 
@@ -84,10 +85,7 @@ def pieces(
             del model.activations[layer], model.grad_activations[layer + 1]
             if layer or to_the_input:
                 model.grad_activations[layer] = await down(model, model.grad_activations.pop("partial sum"), layer - 1)
-            weight, state = model.weights[layer], model.opt_states[layer]
-            updated = model.update(layer, model.grad_weights.pop(layer), weight, state)
-            model.weights[layer], model.opt_states[layer] = updated
-            model.set_final_weight(layer, model.weights[layer])
+            finish(model, [layer])
         return model
 
     return training
@@ -234,9 +232,7 @@ def staged(passes: str) -> Any:
                 model.grad_activations[layer] = await model.allreduce(back, layer - 1, axis="tensor")
             elif stage:
                 await hand(back, layer - 1, -1)
-            updated = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])
-            model.weights[layer], model.opt_states[layer] = updated
-            model.set_final_weight(layer, model.weights[layer])
+            finish(model, [layer])
         return model
 
     return training

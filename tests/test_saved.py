@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lib import HIDDEN, LENGTH, Activation, ActivationGrad, Cost, Dist, Model, PuzzleError, Saved, Weight, run
 from lib.machine.check import check_finals
 from lib.machine.simulator import LocalSimulator
+from tests.experts import finish
 from tests.marks import needs_torch
 
 A, WEIGHT = HIDDEN * LENGTH, HIDDEN * HIDDEN
@@ -48,12 +49,7 @@ def keeping(keep: Keep, *, halves: bool = False, take: Callable[[Model, int], An
                 model.grad_weights[layer], model.grad_activations[0] = model.backward(*operands)
             del model.activations[layer]
             model.activations.pop((layer, "saved"), None)
-        for layer in range(model.LAYERS):
-            weight, state = model.weights[layer], model.opt_states[layer]
-            updated = model.update(layer, model.grad_weights.pop(layer), weight, state)
-            model.weights[layer], model.opt_states[layer] = updated
-            model.set_final_weight(layer, model.weights[layer])
-        return model
+        return finish(model)
 
     return program
 
