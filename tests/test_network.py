@@ -10,20 +10,6 @@ import pytest
 from lib import Cost, Deadlock, Dist, Model, PuzzleError, run
 
 
-def test_overlap_hides_communication() -> None:
-    async def program(model: Model) -> None:
-        model.weights[0], _ = model.load_weights(0)
-        model.weights[1], _ = model.load_weights(1, model.rank, 2)
-        model.activations[0] = model.get_activation([0])
-        gather = model.allgather(model.weights[1], 1)
-        assert asyncio.isfuture(gather)
-        model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
-        weight = await gather
-        model.forward(1, model.activations[1], weight)
-
-    assert run(program, ranks=2).time == 2.0
-
-
 def test_sends_queue_in_the_network_lane_and_receives_in_theirs() -> None:
     async def program(model: Model) -> None:
         if model.rank == 0:
@@ -101,57 +87,6 @@ def test_the_log_so_far_is_the_beginning_of_the_log() -> None:
             assert [len(log) for log in logs] == [2, *([4, 5, 6] if last else [2, 3, 4]), 6, 6, 7]
             for log in logs if last else [*logs[:2], *logs[4:]]:
                 assert log == whole[: len(log)]
-
-
-def test_a_receive_from_anyone_takes_what_is_there_first() -> None:
-    async def program(model: Model) -> list[Any] | None:
-        if model.rank == 0:
-            got = [await model.receive() for _ in range(3)]
-            assert got == ["rank 3", "rank 1", "rank 2"], got
-            return got
-        if model.rank != 3:
-            model.weights[0], _ = model.load_weights(0)
-            model.activations[0] = model.get_activation([0])
-            model.forward(0, model.activations[0], model.weights[0])
-        await model.pass_to(0, f"rank {model.rank}")
-        return None
-
-    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 1, 3, 0]):
-        run(program, ranks=4, _order=order)
-
-
-def test_receive_from_a_source_holds_up_no_other() -> None:
-    async def program(model: Model) -> None:
-        if model.rank == 0:
-            late, first = model.receive(src=1), model.receive(src=2)
-            assert await first == 2
-            assert model.time == 0.4
-            assert await late == 1
-        elif model.rank == 1:
-            model.weights[0], _ = model.load_weights(0)
-            model.forward(0, model.get_activation([0]), model.weights[0])
-            await model.pass_to(0, 1)
-        else:
-            await model.pass_to(0, 2)
-
-    assert run(program, ranks=3).time == 1.4
-
-
-def test_boxes_make_links_slow() -> None:
-    async def program(model: Model) -> None:
-        await model.allreduce(model.fake_grad(0, []), 0, axis="shard")
-        assert model.time == 0.3
-        await model.allreduce(model.fake_grad(0, []), 0, axis="replica")
-        assert model.time == 1.8
-        if model.rank == 0:
-            await model.pass_to(2, "x")
-        elif model.rank == 2:
-            await model.receive(src=0)
-
-    result = run(program, ranks=4, mesh={"replica": 2, "shard": 2}, node_size=2)
-    assert result.time == 3.0
-    groups = {(e.group, e.start) for e in result.events if e.kind == "allreduce"}
-    assert groups == {((0, 1), 0.0), ((2, 3), 0.0), ((0, 2), 0.3), ((1, 3), 0.3)}
 
 
 def test_prices_are_exact() -> None:
