@@ -201,3 +201,11 @@ async def in_steps(model: Model) -> Model:
         of_weight, model.grad_activations["out"] = model.backward(layer, acts.pop(layer), grad, model.weights[layer])
         await updated(model, layer, of_weight, sums=False)
     return model
+
+
+PROGRAMS = {
+    "gather": gathering(),
+    "gather, zigzag": gathering(zigzag=True),
+    "ring": ring(),
+    "ring, zigzag": ring(zigzag=True),
+}

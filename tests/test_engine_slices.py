@@ -10,15 +10,9 @@ import pytest
 
 from lib import Cost, Model, PuzzleError, run
 from tests.marks import needs_processes, needs_torch
-from tests.slices import gathering, heads, in_steps, ring
+from tests.slices import PROGRAMS, gathering, heads, in_steps, ring
 
 SIZE: dict[str, Any] = {"layers": 2, "batches": 1, "layer": "block", "length": 24, "hidden": 32}
-PROGRAMS = {
-    "gather": gathering(),
-    "gather, zigzag": gathering(zigzag=True),
-    "ring": ring(),
-    "ring, zigzag": ring(zigzag=True),
-}
 
 
 @needs_torch

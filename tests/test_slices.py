@@ -35,15 +35,9 @@ from lib.record.codes import read_code
 from lib.record.labels import ExtraLabels, Labels, of_batches
 from lib.record.shards import refined
 from tests.drawing_events import titles
-from tests.slices import gathering, heads, in_steps, own_slices, ring, whole_layers
+from tests.slices import PROGRAMS, gathering, heads, in_steps, own_slices, ring, whole_layers
 
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 2, "batches": 1}
-PROGRAMS = {
-    "gather": gathering(),
-    "gather, zigzag": gathering(zigzag=True),
-    "ring": ring(),
-    "ring, zigzag": ring(zigzag=True),
-}
 HEADS = {"heads": heads(), "heads, zigzag": heads(zigzag=True)}
 
 
