@@ -24,6 +24,7 @@ from lib.machine.check import check_finals
 from lib.real import presets
 from lib.record.labels import ADAPTER, OF_ADAPTER, Labels
 from lib.record.table import grantable
+from solutions.p00_basic import basic
 from solutions.p23_lora import lora
 from tests.marks import needs_torch
 
@@ -340,21 +341,12 @@ def test_what_is_trained_has_to_be_said() -> None:
 
 
 def test_plain_training_is_not_that_of_adapters() -> None:
-    async def plain(model: Model) -> Model:
-        model.weights[0], model.opt_states[0] = model.load_weights(0)
-        model.activations[0] = model.get_activation([0])
-        grad = model.loss(model.forward(0, model.activations[0], model.weights[0]))
-        grad, _ = model.backward(0, model.activations[0], grad, model.weights[0])
-        model.weights[0], model.opt_states[0] = model.update(0, grad, model.weights[0], model.opt_states[0])
-        model.set_final_weight(0, model.weights[0])
-        return model
-
-    run(plain, layers=1).check()
+    run(basic, layers=1).check()
     with refuses("a frozen weight has been changed"):
-        run(plain, layers=1, train="adapters").check()
+        run(basic, layers=1, train="adapters").check()
 
-    async def forgotten(model: Model) -> Model:
-        await plain(model)
+    def forgotten(model: Model) -> Model:
+        basic(model)
         del model.weights[0]
         return model
 

@@ -252,17 +252,20 @@ def changed(before: str, after: str) -> Program:
     return names["offload"]  # type: ignore[no-any-return]
 
 
+HANDS_IN = "        model.set_final_weight(layer, model.weights[layer])\n"
+
+
+async def by_host(model: Model) -> None:
+    """It is the host that hands in the weights."""
+    await changed(HANDS_IN, "")(model)
+    for layer in model.weights if model.is_host else ():
+        model.set_final_weight(layer, model.weights[layer])
+
+
 def test_a_host_may_hand_in_the_weights() -> None:
     """What the host ends with counts like what a device ends with."""
-    hands_in = "        model.set_final_weight(layer, model.weights[layer])\n"
     with pytest.raises(PuzzleError, match="no rank has set a final weight"):
-        one_host(changed(hands_in, "")).check()
-
-    async def by_host(model: Model) -> None:
-        await changed(hands_in, "")(model)
-        for layer in model.weights if model.is_host else ():
-            model.set_final_weight(layer, model.weights[layer])
-
+        one_host(changed(HANDS_IN, "")).check()
     one_host(by_host).check()
 
 
@@ -284,12 +287,6 @@ def test_a_layout_wants_the_states_somewhere_and_the_weights_on_the_device() -> 
     with pytest.raises(PuzzleError, match=r"ends without the updated optimizer state of layer 0") as caught:
         laid_out("whole", one_host(dropped))
     assert caught.value.place.rank == 0
-
-    async def by_host(model: Model) -> None:
-        await changed("        model.set_final_weight(layer, model.weights[layer])\n", "")(model)
-        for layer in model.weights if model.is_host else ():
-            model.set_final_weight(layer, model.weights[layer])
-
     with pytest.raises(PuzzleError, match=r"ends without the final weight of layer 0") as caught:
         laid_out("whole", one_host(by_host))
     assert caught.value.place.rank == 0
