@@ -19,6 +19,7 @@ numbering          where micro-batch numbers have room
 gaps               when a rank does nothing, and for whom it waits
 links              arrows from sends to receives, ties between the ranks of a collective
 overlays           the longest chain, what is held at the peak, a failed run, traffic within operations
+miniature          rows as small as stamps, and what fills most of their parts
 boxes, coarse      the operations of the rows, box by box or column by column
 timeline           the rows, with what is behind and beside them
 header             title, figures, and where the time of all ranks goes
@@ -28,6 +29,7 @@ picture            the whole picture: ``draw``
 difference         the parts of the difference of two runs
 total_memory       the memory of a run as one line
 compare            several schedules under one time axis
+race               runs of one model against each other, in a picture that plays by itself: ``race``
 playback           the data of a page that plays a schedule
 player             that page: ``play``
 templates          what ranks write alike, once for all of them
@@ -61,6 +63,7 @@ from .perfetto import perfetto
 from .picture import draw
 from .player import Player, play
 from .primitives import draw_primitive
+from .race import race
 from .reference import reference
 from .sweep import draw_sweep
 from .tensors import draw_group, draw_tensor
@@ -88,6 +91,7 @@ __all__ = [
     "explore",
     "perfetto",
     "play",
+    "race",
     "reference",
 ]
 

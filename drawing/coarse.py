@@ -14,6 +14,7 @@ from lib.record.table import OPERATIONS, stream_of
 from . import theme
 from .layout import HIDDEN, MESSAGE, Layout, Row
 from .marks import Bar, Bars, Diagram, leaf, style, unseen
+from .miniature import fill, most_of, runs_of
 from .numbering import NumberPlans, over_runs
 from .operations import color_of
 from .texts import plural, share_text
@@ -49,7 +50,8 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
             for look, thick, at, first, last in _shares(cells, len(row.parts), looks):
                 x, y = layout.x0 + first * wide, row.y + layout.height * (at + thick / 2) / STEPS
                 stacked.setdefault((look, thick), []).append((x, y, min((last - first) * wide, layout.x1 - x)))
-        for look, first, last in _runs(_most(cells, 0.5 * len(row.parts), hidden)) if not wide else ():
+        most = most_of(cells, 0.5 * len(row.parts), hidden)
+        for first, last, look in runs_of(most) if not wide else ():
             x = layout.x0 + first * cell
             filled.setdefault(look, []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
         count, idle = len(row.operations), row.idle(layout.trace.time)
@@ -136,43 +138,17 @@ def _step(part: float, whole: float, most: int) -> int:
 def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> tuple[Cells, set[Look]]:
     """Return for how long each look fills each cell, and the looks of communication."""
     per_tick, trace = layout.per_tick / cell, layout.trace
-    cells: list[dict[Look, float] | None] = [None] * (int((layout.x1 - layout.x0) / cell) + 2)
-    for event in row.operations:
-        kind, hue = event.kind, event.batches
-        look = looks.get((kind, hue))
-        if look is None:
-            look = looks[kind, hue] = (color_of(event, trace), stream_of(kind) == "message")
-        start, end = event.start * per_tick, event.end * per_tick
-        first, last = int(start), int(end)
-        if first == last:  # the usual case, and three times as fast
-            here = cells[first]
-            if here is None:
-                cells[first] = {look: end - start}
-            else:
-                here[look] = here.get(look, 0.0) + end - start
-            continue
-        for at in range(first, last + 1):
-            here = cells[at]
-            if here is None:
-                here = cells[at] = {}
-            part = (end if at == last else at + 1) - (start if at == first else at)
-            here[look] = here.get(look, 0.0) + part
+
+    def spans() -> Iterator[tuple[float, float, Look]]:
+        for event in row.operations:
+            kind, hue = event.kind, event.batches
+            look = looks.get((kind, hue))
+            if look is None:
+                look = looks[kind, hue] = (color_of(event, trace), stream_of(kind) == "message")
+            yield event.start * per_tick, event.end * per_tick, look
+
+    cells = fill(spans(), int((layout.x1 - layout.x0) / cell) + 2)
     return cells, {look for (kind, _), look in looks.items() if stream_of(kind) != "compute"}
-
-
-def _most(cells: Cells, enough: float, hidden: set[Look]) -> list[Look | None]:
-    """Return the look that fills most of each cell, or None if a cell is less than half full. Communication counts
-    half, so that a row shows the compute that goes on beside it."""
-
-    def most(here: dict[Look, float] | None) -> Look | None:
-        if here is None or (len(here) > 1 and sum(here.values()) < enough):
-            return None
-        if len(here) == 1:  # the usual case
-            [(look, part)] = here.items()
-            return look if part >= enough else None
-        return max(here, key=lambda look: here[look] * (0.5 if look in hidden else 1.0))
-
-    return [most(here) for here in cells]
 
 
 def column_of(layout: Layout, cell: float) -> float:
@@ -210,14 +186,4 @@ def _shares(
     for divided, same in groupby(found):
         end = start + len(list(same))
         yield from ((look, thick, top, start, end) for look, thick, top in divided)
-        start = end
-
-
-def _runs(looks: Sequence[Look | None]) -> Iterator[tuple[Look, int, int]]:
-    """Yield (look, first cell, cell after the last) for neighboring cells of one look."""
-    start = 0
-    for look, cells in groupby(looks):
-        end = start + len(list(cells))
-        if look is not None:
-            yield look, start, end
         start = end

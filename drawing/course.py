@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,7 +17,8 @@ from . import theme
 from .figure import Figure
 from .header import fit
 from .layout import PAD
-from .marks import Bar, Bars, Diagram, Titled, box, label, leaf, lines, poly, star, style, text_width, together
+from .marks import Diagram, Titled, box, label, poly, star, style, text_width, together
+from .miniature import Span, draw_rows, runs_of
 from .picture import WIDTH
 from .svg import escape, inside
 from .texts import capitalized, plural
@@ -227,7 +227,7 @@ def _card(puzzle: Puzzle, x: float, y: float, color: str, now: Standing) -> Diag
     for at, line in enumerate(title):
         at_y = middle + 14 * (at - (len(title) - 1) / 2)
         parts.append(label(left, at_y, line, 11.5, style(theme.INK), "start", 650))
-    parts += draw_silhouette(outlines.silhouette(puzzle), x + INSIDE, y + 37, WIDE - 2 * INSIDE, 14)
+    parts += draw_rows(silhouette(puzzle), x + INSIDE, y + 37, WIDE - 2 * INSIDE, 14, theme.LANE)
     low, right = y + TALL - 8.5, x + WIDE - INSIDE
     parts.append(label(x + INSIDE, low, f"{puzzle.difficulty}, {puzzle.minutes} min", 10, mute, "start"))
     if now.starred:
@@ -255,26 +255,12 @@ def _tick(x: float, y: float, size: float) -> Diagram:
     return poly(corners, style(None, theme.GOOD, 2.7 * size), closed=False)
 
 
-def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> Iterator[Diagram]:
-    """Yield the rows of a silhouette in this rectangle: ranks that do the same are one block with thin lines."""
-    tall, wide = height / len(rows), width / outlines.CELLS
-    found: dict[tuple[str, float], list[Bar]] = {}
-    top = y
-    for row, equal in groupby(rows):
-        thick = tall * len(list(equal))
-        at = 0
-        for letter, cells in groupby(row):
-            length = len(list(cells))
-            if letter != outlines.IDLE:
-                found.setdefault((letter, thick), []).append((x + at * wide, top + thick / 2, length * wide))
-            at += length
-        top += thick
-    yield box(x, y, width, height, style(theme.LANE))
-    for (letter, thick), bars in found.items():
-        yield leaf(Bars(bars, thick), style(MEANINGS[letter][0]))
-    between = [(x, y + tall * place, x + width, y + tall * place) for place in range(1, len(rows))]
-    if between:  # chalk's own renderer refuses an empty path
-        yield lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall)))
+def silhouette(puzzle: Puzzle) -> list[list[Span]]:
+    """Return the rows of the silhouette of a puzzle's solution."""
+    scale = 1 / outlines.CELLS
+    rows = (runs_of(row) for row in outlines.silhouette(puzzle))
+    busy = ([one for one in row if one[2] != outlines.IDLE] for row in rows)
+    return [[(start * scale, end * scale, MEANINGS[letter][0]) for start, end, letter in row] for row in busy]
 
 
 def _in_full(puzzle: Puzzle, now: Standing) -> str:

@@ -184,6 +184,14 @@ class Detail(ApplyName):
         super().__init__(Name("detail"), together(parts))
 
 
+class Animated(ApplyName):
+    """A diagram that a style sheet moves by the class ``name``. Where nothing moves it is ``seen``, or not."""
+
+    def __init__(self, name: str, parts: Iterable[Diagram], seen: bool = True) -> None:
+        super().__init__(Name(name), together(parts))
+        self.name, self.seen = name, seen
+
+
 class WithArrow(ApplyName):
     """A diagram with an arrow that a style sheet shows while the pointer rests on the diagram. No script is needed;
     where a page removes styles, the arrow is never seen."""

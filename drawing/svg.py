@@ -19,6 +19,7 @@ from . import theme
 from .marks import (
     IDENTITY,
     UNSEEN,
+    Animated,
     ArrowHovers,
     Bars,
     Boxes,
@@ -243,6 +244,9 @@ def body(parts: Iterable[Diagram]) -> str:
             stack += ["</g>", node.diagram]
         elif isinstance(node, Detail):
             out.append(f'<g class="{DETAIL}">')
+            stack += ["</g>", node.diagram]
+        elif isinstance(node, Animated):
+            out.append(f'<g class="{node.name}"' + ("" if node.seen else ' opacity="0"') + ">")
             stack += ["</g>", node.diagram]
         elif isinstance(node, WithArrow):
             out.append('<g class="m">')

@@ -6,15 +6,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drawing.figure import Figure
+from drawing import Figure, race
 from lib import Cost, Run, run, search
 from lib.record.figures.breakdown import idle_of, time_parts
 
-from ..pictures.strips import draw_strip
 from ..runs.programs import defined_by
 from ..sources.files import FOLDER
 
-PICTURE = "pipelines.svg"
+PICTURE = "race.svg"
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 8}
 HALVES, ALONE = {"half": 2, "place": 2}, {"half": 1, "place": 4}
 """The meshes of DualPipe, and of one of its halves by itself, which is DualPipeV."""
@@ -26,25 +25,27 @@ CAPS = [1_179_648, 1_310_720, 1_441_792, 1_572_864, 1_703_936, 1_966_080]
 
 
 class Row(NamedTuple):
-    """A pipeline: in which source of solutions/ which program is, how its ranks lie, and what a pair saves."""
+    """A pipeline: in which source of solutions/ which program is, what it does (a picture shows those that say it), how
+    its ranks lie, and what a pair saves."""
 
     title: str
     file: str
     program: str
+    note: str = ""
     mesh: dict[str, int] | None = None
     saved: int = 0
 
 
 ROWS = (
-    Row("GPipe", "p06_gpipe", "gpipe"),
-    Row("1F1B", "p13_one_f_one_b", "one_f_one_b"),
-    Row("Interleaved 1F1B", "p14_interleaved", "interleaved"),
-    Row("Zero bubble (ZB-H1)", "p16_zero_bubble", "zb_h1"),
-    Row("ZB-V", "p29_zbv", "zb_v"),
-    Row("DualPipeV, pairs save nothing", "p30_dualpipe", "cut_in_half", ALONE),
-    Row("DualPipe, pairs save nothing", "p30_dualpipe", "in_halves", HALVES),
-    Row("DualPipeV, pairs overlap", "p30_dualpipe", "cut_in_half", ALONE, 1),
-    Row("DualPipe, pairs overlap", "p30_dualpipe", "in_halves", HALVES, 1),
+    Row("GPipe", "p06_gpipe", "gpipe", "all forwards, then all backwards"),
+    Row("1F1B", "p13_one_f_one_b", "one_f_one_b", "a backward as soon as there is one"),
+    Row("Interleaved 1F1B", "p14_interleaved", "interleaved", "two thin stages on each GPU"),
+    Row("Zero bubble (ZB-H1)", "p16_zero_bubble", "zb_h1", "weight gradients fill the gaps"),
+    Row("ZB-V", "p29_zbv", "zb_v", "stages go down the GPUs and come back up"),
+    Row("DualPipeV, pairs save nothing", "p30_dualpipe", "cut_in_half", "", ALONE),
+    Row("DualPipe, pairs save nothing", "p30_dualpipe", "in_halves", "filled from both ends", HALVES),
+    Row("DualPipeV, pairs overlap", "p30_dualpipe", "cut_in_half", "", ALONE, 1),
+    Row("DualPipe, pairs overlap", "p30_dualpipe", "in_halves", "a forward beside a backward", HALVES, 1),
 )
 
 
@@ -52,7 +53,7 @@ ROWS = (
 def side_by_side(folder: Path = FOLDER) -> dict[str, Run]:
     """Each of them as a run, by its title: a forward and each half of a backward take a tick, and messages none."""
     found = {}
-    for title, file, program, mesh, saved in ROWS:
+    for title, file, program, _, mesh, saved in ROWS:
         cost = Cost(backward=2, send=0, send_across=0, receive=0, overlapped=saved)
         found[title] = run(defined_by(folder / f"{file}.py")[program], **SIZE, mesh=mesh, cost=cost)
     return found
@@ -83,5 +84,11 @@ def searched() -> str:
 
 
 def picture(runs: Mapping[str, Run]) -> Figure:
-    """All of them on one time scale."""
-    return draw_strip([*runs.items()], title="Pipelines on one scale")
+    """Them against each other, as the project begins with it."""
+    shown = [row for row in ROWS if row.note]
+    return race(
+        *(runs[row.title] for row in shown),
+        titles=[row.title for row in shown],
+        notes=[row.note for row in shown],
+        title="One model, one batch, four GPUs: which schedule wins?",
+    )

@@ -1,7 +1,8 @@
 """A small picture of a run in letters: for each rank what fills most of each part of the time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+from drawing.miniature import fill, most_of
 from lib.course.outlines import BACKWARD, CELLS, FORWARD, IDLE, OTHER, TALK
 from lib.record.events import MARKS, Event
 from lib.record.table import OPERATIONS
@@ -9,16 +10,13 @@ from lib.record.table import OPERATIONS
 
 def silhouette_of(events: Iterable[Event], time: float) -> list[str]:
     """Return a text for each rank, with a letter for each part of the time."""
-    by_rank: dict[int, list[dict[str, float]]] = {}
+    by_rank: dict[int, list[tuple[float, float, str]]] = {}
+    scale = CELLS / (time or 1.0)
     for event in events:
-        if event.kind in MARKS:
-            continue
-        cells = by_rank.setdefault(event.rank, [{} for _ in range(CELLS)])
-        start, end = (moment * CELLS / (time or 1.0) for moment in (event.start, event.end))
-        for at in range(int(start), min(int(end) + 1, CELLS)):
-            letter, here = letter_of(event), cells[at]
-            here[letter] = here.get(letter, 0.0) + min(end, at + 1) - max(start, at)
-    return ["".join(map(_most, cells)) for _, cells in sorted(by_rank.items())]
+        if event.kind not in MARKS:
+            by_rank.setdefault(event.rank, []).append((event.start * scale, event.end * scale, letter_of(event)))
+    filled = (fill(spans, CELLS + 1)[:CELLS] for _, spans in sorted(by_rank.items()))
+    return ["".join(letter or IDLE for letter in most_of(cells, 0.5, TALK)) for cells in filled]
 
 
 def letter_of(event: Event) -> str:
@@ -27,11 +25,3 @@ def letter_of(event: Event) -> str:
     if event.stream != "compute":
         return TALK
     return OTHER if row is None or not row.trains else BACKWARD if row.backward else FORWARD
-
-
-def _most(cell: Mapping[str, float]) -> str:
-    """Return the letter that fills most of a cell. Compute counts before communication beside it."""
-    busy = {letter: length for letter, length in cell.items() if letter != TALK}
-    if sum(busy.values()) < 0.5:
-        busy = dict(cell)
-    return max(busy, key=busy.__getitem__) if sum(cell.values()) >= 0.5 else IDLE
