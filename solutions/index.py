@@ -6,9 +6,9 @@
 # thousands of GPUs train one model together? You'll find out by doing it yourself.
 #
 # In each puzzle you write one short Python function. A simulated machine of 1 to {{most_gpus}} GPUs runs it, draws what
-# happened, and says whether it really trains the model, and how fast. Three answers to one puzzle:
+# happened, and says whether it really trains the model, and how fast. Seven answers to one question:
 #
-# ![Three schedules of the same work: one big batch, GPipe, and interleaved stages](picture:hero)
+# ![Seven pipeline schedules of the same model on the same four GPUs, racing](picture:race)
 #
 # **Begin with the [tour](machine_tour.ipynb): three minutes.** Then click on a card. (Run the cells below with
 # Shift+Enter, and the cards show how far you have come.)

@@ -11,8 +11,9 @@ import pytest
 from chalk.core import Primitive
 
 from drawing import Figure, draw_course, theme
-from drawing.course import MEANINGS, draw_silhouette
+from drawing.course import MEANINGS
 from drawing.marks import Bars, text_width
+from drawing.miniature import draw_rows
 from lib.course.outlines import CELLS, silhouette
 from lib.course.specs import Puzzle, due, puzzles
 from lib.grading.progress import Point
@@ -109,16 +110,17 @@ def test_a_silhouette_is_that_of_the_solution(name: str) -> None:
 
 
 def test_a_silhouette_is_drawn_to_scale() -> None:
-    rows = ["F" * 24 + "." * 24, "F" * 24 + "." * 24, "." * 24 + "B" * 12 + "C" * 12]
+    ahead, back, talk = (MEANINGS[letter][0] for letter in "FBC")
+    rows = [[(0, 0.5, ahead)], [(0, 0.5, ahead)], [(0.5, 0.75, back), (0.75, 1, talk)]]
     found = [
         (shape.items, shape.thick, part.style.line_color_ or part.style.fill_color_)
-        for part in draw_silhouette(rows, 10, 20, 96, 30)
+        for part in draw_rows(rows, 10, 20, 96, 30, theme.LANE)
         if isinstance(part, Primitive) and isinstance(shape := part.shape, Bars)
     ]
     assert [(items, thick, color.hex_l) for items, thick, color in found] == [
-        ([(10, 30, 48)], 20, MEANINGS["F"][0]),
-        ([(58, 45, 24)], 10, MEANINGS["B"][0]),
-        ([(82, 45, 24)], 10, MEANINGS["C"][0]),
+        ([(10, 30, 48)], 20, ahead),
+        ([(58, 45, 24)], 10, back),
+        ([(82, 45, 24)], 10, talk),
     ]
 
 

@@ -7,35 +7,36 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from drawing.theme import ROLES
 from lib.basics.units import show_elements, show_ticks
-from lib.course.outlines import solution_figures
 from lib.course.specs import puzzles
 from solutions.build.__main__ import main
-from solutions.build.pages import gallery
-from solutions.build.pages.families import families
-from solutions.build.pictures import hero
+from solutions.build.pages import gallery, shared
+from solutions.build.pages.families import FAMILIES, families
+from solutions.build.pages.gallery_page import LEAD, SHARED, head
 from solutions.build.pictures.schedules import draw_schedule
+from solutions.build.runs.course import Course
 from solutions.build.sources.files import ROOT
 from solutions.build.sources.overview import sentences
 from tests.browser import Browser, Scheme, keep, rgb
-from tests.drawing_events import SVG, outside, staged_run, texts
+from tests.drawing_events import outside, staged_run, texts
 from tests.test_build import PUZZLE, TOUR
 
 FOLDER = ROOT / "puzzles"
-SHEETS = {False: FOLDER / gallery.LIGHT, True: FOLDER / gallery.DARK}
 LARGEST = 1_500_000
 """Bytes of the page."""
 FROM_ELSEWHERE = re.compile(
-    r"<link|\ssrc=\"(?!data:)|foreignObject|@import|@font-face|url\(|javascript:", re.IGNORECASE
+    r"<link(?! rel=\"icon\" href=\"data:)|\ssrc=\"(?!data:)|foreignObject|@import|@font-face|url\(|javascript:",
+    re.IGNORECASE,
 )
 """What neither the page nor the pictures may have: they need nothing from elsewhere."""
 FRAME = re.compile(r"<iframe [^>]*>")
 SOLVED = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
+SHOWN = [*families(Course([*puzzles().values()]), SOLVED)]
+"""The families, with the runs that the page shows."""
 
 
 @pytest.fixture(scope="module")
@@ -52,29 +53,34 @@ def schedules(page: str) -> dict[str, str]:
 def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str) -> None:
     shown, said = schedules(page), sentences(ROOT / "solutions")
     assert sorted(shown) == sorted(puzzle.name for puzzle in SOLVED)
-    for puzzle in SOLVED:
-        home = solution_figures(puzzle)
+    for puzzle, done in (one for _, own in SHOWN for one in own):
         words = re.sub("<[^>]+>", "", shown[puzzle.name].partition("<svg")[0])
-        figures = f"{show_ticks(home.time)} ticks, {show_elements(int(home.memory))} elements"
-        figures = f"{home.time:.4g} s, {home.memory / 1e9:.3g} GB" if puzzle.name == "compose" else figures
+        figures = f"{show_ticks(done.time)} ticks, {show_elements(done.memory)} elements"
+        figures = f"{done.time:.4g} s, {done.memory / 1e9:.3g} GB" if puzzle.name == "compose" else figures
         assert words.startswith(f"\n{puzzle.number}. {puzzle.title}\n") and figures in words
         assert said[puzzle.name][1:].strip("*.") in words.replace("&quot;", '"') or "*" in said[puzzle.name]
-        assert shown[puzzle.name].count("<svg") == 1 and f"{puzzle.size['ranks']} rank" in words
+        assert shown[puzzle.name].count("<svg") == 1 and f"{done.ranks} rank" in words
     assert len({one.partition("<svg")[2] for one in shown.values()}) == len(shown)
 
 
-def test_every_puzzle_is_in_one_family_and_a_family_has_one_scale(page: str) -> None:
-    own = [(family, puzzle) for family, its in families(SOLVED) for puzzle in its]
-    assert sorted(puzzle.name for _, puzzle in own) == sorted(puzzle.name for puzzle in SOLVED)
+def test_what_stands_together_can_be_compared_or_says_that_it_can_not(page: str) -> None:
+    assert sorted(puzzle.name for _, own in SHOWN for puzzle, _ in own) == sorted(puzzle.name for puzzle in SOLVED)
     shown = schedules(page)
-    for family, its in families(SOLVED):
-        assert f"<h3>{family.title}</h3>" in page and len(its) > 1
-        scales = {
-            re.findall(r'<text x="([\d.]+)"[^>]*>([\d.]+)</text>', shown[one.name])[-1]
-            for one in its
-            if one.name != "compose"
-        }
-        assert len(scales) == 1, (family.title, scales)  # the last round figure of the axis, and where it is
+    for family, own in SHOWN:
+        told = page.partition(f"<h3>{family.title}</h3>")[2].partition("</p>")[0]
+        assert told and len(own) > 1 and ("compare them" in told) == bool(family.names)
+        together = [(puzzle.name, done) for puzzle, done in own if puzzle.name in family.names]
+        assert len({(one.ranks, one.layers, one.batches, one.experts, one.node_size, one.cost, one.train) for _, one in
+                    together}) == bool(together)  # fmt: skip
+        scales = {re.findall(r'<text x="([\d.]+)"[^>]*>([\d.]+)</text>', shown[name])[-1] for name, _ in together}
+        assert len(scales) == bool(together), (
+            family.title,
+            scales,
+        )  # the last round figure of the axis, and where it is
+        for puzzle, _ in own:
+            says = "a model and prices of its own" in shown[puzzle.name].partition("<svg")[0]
+            assert says == (bool(family.names) and puzzle.name in family.apart)
+    assert sum(len(family.names) for family in FAMILIES) > 0.6 * len(SOLVED)
 
 
 def test_its_links_lead_to_what_is_there(page: str) -> None:
@@ -96,44 +102,38 @@ def test_it_shows_a_run_one_that_fails_and_its_cure(page: str) -> None:
 
 
 def test_it_is_small_and_needs_nothing(page: str) -> None:
-    sheets = [path.read_text(encoding="utf-8") for path in SHEETS.values()]
-    assert len(page.encode()) < LARGEST and all(len(sheet.encode()) < 100_000 for sheet in sheets)
-    for text in (page, *sheets):
+    assert len(page.encode()) < LARGEST
+    for text in (page, (FOLDER / gallery.RACE).read_text(encoding="utf-8")):
         assert FROM_ELSEWHERE.search(text) is None
         assert set(re.findall(r'https?://[^"< &]+', text)) <= {"http://www.w3.org/2000/svg"}
 
 
-def test_a_sheet_has_the_colors_of_its_page_whatever_the_system_prefers() -> None:
-    texts_ = {dark: path.read_text(encoding="utf-8") for dark, path in SHEETS.items()}
-    for dark, text in texts_.items():
-        used = set(re.findall(r'"(#[0-9a-f]{6})"', text))
-        own, others = ({colors[one] for colors in ROLES.values()} for one in (dark, not dark))
-        assert used.isdisjoint(others - own)
-        assert {colors[dark] for name, colors in ROLES.items() if name in ("card", "ink", "mute", "lane")} <= used
-        root = ElementTree.fromstring(text)
-        assert {element.tag for element in root.iter()} <= {
-            SVG + tag for tag in ("svg", "g", "path", "rect", "text", "style")
-        }
-        [sheet] = [element.text or "" for element in root.iter(SVG + "style")]
-        assert "prefers-color-scheme" not in text and "#" not in sheet and "@media(max-width" in sheet  # for a phone
-        written = [element.text for element in root.iter(SVG + "text")]
-        inks = {element.get("fill") for element in root.iter(SVG + "text") if (element.text or "").startswith("rank ")}
-        assert ROLES["ink"][dark] in inks
-        assert {*hero.TITLES} <= {*written}
-        for name in hero.HERO:
-            assert show_ticks(solution_figures(puzzles()[name]).time) in written
-        assert show_ticks(puzzles()[hero.HERO[-1]].frontier[0]["time"]) in written
-    light, dark_ = (re.sub('"#[0-9a-f]{6}"', "", text) for text in texts_.values())
-    assert light == dark_
+def test_the_first_screen_says_what_this_is_plays_something_and_has_one_button(page: str) -> None:
+    first = page.partition("<main>")[2].partition("<h2")[0]
+    assert LEAD in first and first.count("<svg") == 1 and "@keyframes" in first
+    assert page.count('class="begin"') == 1 and re.findall(r'<nav class="begin".*?</nav>', page)[0].count("<a ") == 1
 
 
-def test_readme_shows_the_hero_in_both_colors() -> None:
+def test_other_sites_are_told_what_it_is() -> None:
+    told = head("https://github.com/Some/one")
+    assert f'<meta name="description" content="{html.escape(LEAD)}">' in told and 'rel="icon"' in told
+    assert f'property="og:image" content="https://some.github.io/one/{SHARED}"' in told
+    assert f'property="og:image" content="{SHARED}"' in head("")
+
+
+def test_the_photograph_is_of_the_race_that_there_is(tmp_path: Path) -> None:
+    place = FOLDER / SHARED
+    assert place.read_bytes()[:4] == b"\x89PNG" and place.stat().st_size < 300_000
+    assert shared.marked(place) == shared.mark((FOLDER / gallery.RACE).read_bytes())  # else: make browser, make build
+    assert shared.photograph(ROOT) == "" and shared.photograph(tmp_path) == ""
+
+
+def test_readme_shows_the_race() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    dark = r'<source media="\(prefers-color-scheme: dark\)" srcset="(.*?)">'
-    shown = re.search(rf'<picture>\n{dark}\n<img alt="(.*?)" src="(.*?)">', readme)
-    assert shown is not None and readme.index("<picture>") < readme.index("## Begin")
-    assert (ROOT / shown[1], ROOT / shown[3]) == (SHEETS[True], SHEETS[False])
-    assert len(shown[2]) > 40 and f"puzzles/{gallery.PAGE}" in readme
+    shown = re.search('<img alt="(.*?)" src="(.*?)">', readme)
+    assert shown is not None and shown.start() < readme.index("## Begin")
+    assert ROOT / shown[2] == FOLDER / gallery.RACE
+    assert len(shown[1]) > 40 and f"puzzles/{gallery.PAGE}" in readme
 
 
 LOOK = """() => ({

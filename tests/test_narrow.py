@@ -23,6 +23,7 @@ from drawing import (
     draw_tensor,
     draw_tokens,
     play,
+    race,
     reference,
 )
 from drawing.figure import PHONE
@@ -83,6 +84,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "failed": lambda: draw(failed(CASES[-1]).run),
     "static": lambda: draw(staged_run(), static=True),
     "compare": lambda: compare(sharded_run(4, 2, node_size=2), staged_run()),
+    "race": lambda: race(solved("one_f_one_b"), solved("interleaved")),
     "sketch": lambda: draw_sketch("gpipe"),
     "beside target": lambda: beside_target(solved("gpipe")),
     "attempts": lambda: draw_attempts("fsdp"),
@@ -137,6 +139,7 @@ WORDS = {
     "shards": ["rank 0", "rank 7", "ticks", "only communicates 60%", "ranks 0-7", "1.57M"],
     "coarse": ["0-31", "4.82M"],
     "failed": ["rank 0", "time", "forward", "41-63", "393k", "0"],
+    "race": ["one_f_one_b", "ticks", "bubble", "memory", "52.6", "forward", "communication"],
     "compare": ["bubble", "peak memory", "sharded", "backward"],
 }
 

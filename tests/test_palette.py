@@ -10,7 +10,7 @@ from itertools import combinations
 
 import pytest
 
-from drawing import Figure, beside_target, compare, draw, theme
+from drawing import Figure, beside_target, compare, draw, race, theme
 from drawing.gaps import ONLY_TALKS
 from lib.record.figures.breakdown import TALK, WAITS
 from lib.record.kinds import MEMORY_KINDS
@@ -100,6 +100,7 @@ PICTURES = {
     "failed": lambda: draw(failed(CASES[-1]).run),
     "compared": lambda: compare(solved("fsdp"), solved("ddp")),
     "pipelines": lambda: compare(solved("gpipe"), solved("pipeline_fsdp")),
+    "race": lambda: race(*(solved(name) for name in ("one_f_one_b", "interleaved"))),
     "beside": lambda: beside_target(solved("gpipe")),
 }
 

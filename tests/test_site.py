@@ -45,8 +45,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files.mkdir(parents=True)
     for notebook in (ROOT / "puzzles").glob("*.ipynb"):
         shutil.copy(notebook, files)
-    (folder / site.PLAY / "lab").mkdir()
-    (folder / site.PLAY / "lab" / "index.html").touch()
+    (folder / site.PLAY / "notebooks").mkdir()
+    (folder / site.PLAY / "notebooks" / "index.html").touch()
     site.write(ROOT, folder)
     return folder
 
@@ -77,7 +77,13 @@ def test_every_link_leads_to_a_file_and_a_place_in_it(made: Path) -> None:
 def test_a_link_that_leads_nowhere_is_found(made: Path, tmp_path: Path) -> None:
     folder = tmp_path / "site"
     shutil.copytree(made, folder)
-    links = ["none.html", "README.html#none", "docs/", "play/lab/index.html?path=none.ipynb", "README.html#credit"]
+    links = [
+        "none.html",
+        "README.html#none",
+        "docs/",
+        "play/notebooks/index.html?path=none.ipynb",
+        "README.html#credit",
+    ]
     (folder / "more.html").write_text("".join(f'<a href="{link}">x</a>' for link in links), encoding="utf-8")
     assert sorted(broken(folder)) == sorted(f"more.html: {link}" for link in links[:4])
 
@@ -91,10 +97,10 @@ def test_the_built_site_has_no_broken_link() -> None:
 
 def test_the_front_page_is_the_gallery_with_a_button(made: Path) -> None:
     front = (made / "index.html").read_text(encoding="utf-8")
-    buttons = front.partition(site.BUTTONS)[2].partition("</nav>")[0]
-    assert buttons.startswith('<a href="play/lab/index.html?path=index.ipynb">Begin in the browser</a>')
+    button = front.partition(site.BUTTON[0])[2].partition(site.BUTTON[1])[0]
+    assert button == '<a href="play/notebooks/index.html?path=index.ipynb">Begin in the browser</a>'
     whole = (ROOT / "puzzles" / gallery.PAGE).read_text(encoding="utf-8")
-    assert all(line in front for line in whole.splitlines() if site.BUTTONS not in line)
+    assert all(line in front for line in whole.splitlines() if site.BUTTON[0] not in line)
     assert "colab" not in front.lower()
 
 
@@ -103,8 +109,8 @@ def test_pages_say_what_their_texts_say(made: Path) -> None:
     command = 'uvx --from "llm-training-puzzles[lab]" llm-training-puzzles lab'
     assert "Ways to begin" in page.words and command in page.words
     assert {"without-a-clone", "progress"} <= page.places
-    assert "../play/lab/index.html?path=p00_basic.ipynb" not in page.to
-    assert "play/lab/index.html?path=p00_basic.ipynb" in Links(made / "README.html").to
+    assert "../play/notebooks/index.html?path=p00_basic.ipynb" not in page.to
+    assert "play/notebooks/index.html?path=p00_basic.ipynb" in Links(made / "README.html").to
 
 
 def test_with_an_address_there_are_links_to_colab_and_to_the_rest_of_the_repository(
@@ -119,7 +125,7 @@ def test_with_an_address_there_are_links_to_colab_and_to_the_rest_of_the_reposit
 
 
 def test_a_gallery_without_a_place_for_the_button_is_refused() -> None:
-    with pytest.raises(LiteError, match="no buttons"):
+    with pytest.raises(LiteError, match="no button"):
         site._front("<main></main>", "")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lib.basics.saving import write_all
 
+from .pages.shared import photograph
 from .products import differences, products
 from .sources.files import ROOT, BuildError
 
@@ -26,6 +27,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         return 2
     if not check:
         write_all({root / path: text for path, text in made.items()})
+        if said := photograph(root):
+            print(said)
     found = list(differences(root, made))
     for line in found:
         print(line, file=sys.stderr)

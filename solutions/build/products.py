@@ -11,7 +11,6 @@ from .figures.pages import check_figures, names_of
 from .figures.writing import PLACE, shown
 from .notebooks.address import fill, published
 from .notebooks.notebook import notebook_of
-from .pages import pipelines
 from .pages.docs import documented, with_puzzles
 from .pages.gallery import gallery
 from .pages.measured import SHOWN, measured
@@ -145,9 +144,6 @@ def pictures(root: Path, course: Course) -> Iterator[tuple[Path, str]]:
         puzzle = known[SHOWN]
         limits = {f"{key}_target": value for key, value in puzzle.target.items()}
         yield Path("puzzles", f"{SHOWN}.svg"), draw(course.played(puzzle), **limits).svg() + "\n"
-    if (root / "docs" / "schedules.md").exists() and has_overview(course.folder):
-        drawn = pipelines.picture(pipelines.side_by_side(course.folder))
-        yield Path("puzzles", pipelines.PICTURE), drawn.svg() + "\n"
     if (root / "docs" / "profile").exists() and "one_f_one_b" in known:
         yield from profile_pictures(profile_of(root), course.solution(known["one_f_one_b"]))
 

@@ -71,16 +71,17 @@ def _settings(work: Path) -> None:
 
 
 def _load_early(made: Path) -> None:
-    """Let the page of the lab fetch Python while it loads itself, and not only when a notebook asks for a kernel."""
+    """Let pages with notebooks fetch Python while they load, and not only when a notebook asks for a kernel."""
     lock = json.loads((made / PLACE / "pyodide-lock.json").read_text(encoding="utf-8"))
     wheels = [entry["file_name"] for entry in lock["packages"].values()]
     hints = "".join(
         f'<link rel="preload" as="fetch" crossorigin href="../{PLACE}/{name}">\n'
         for name in (*PARTS[1:], *(name for name in wheels if (made / PLACE / name).stat().st_size > 50_000))
     )
-    page = made / "lab" / "index.html"
-    text = page.read_text(encoding="utf-8")
-    page.write_text(text.replace("</head>", f"{hints}</head>", 1), encoding="utf-8")
+    for app in ("lab", "notebooks"):
+        page = made / app / "index.html"
+        text = page.read_text(encoding="utf-8")
+        page.write_text(text.replace("</head>", f"{hints}</head>", 1), encoding="utf-8")
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):

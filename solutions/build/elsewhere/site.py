@@ -20,6 +20,7 @@ from mdit_py_plugins.anchors import anchors_plugin
 
 from ..notebooks.address import in_colab, published
 from ..pages.gallery import PAGE
+from ..pages.gallery_page import SHARED, head
 from ..sources.files import ROOT, BuildError
 from . import lite
 from .wheels import LiteError
@@ -28,8 +29,8 @@ PLAY = "play"
 """The folder of the course in the browser."""
 FIRST = "index.ipynb"
 """The notebook that opens there."""
-BUTTONS = '<nav class="begin" aria-label="where to go">'
-"""Where the gallery has its buttons."""
+BUTTON = '<nav class="begin" aria-label="begin">', "</nav>"
+"""Around the gallery's button."""
 WAYS = {
     "README.md": "About the project",
     "docs/install.md": "Other ways to begin",
@@ -51,12 +52,13 @@ TEMPLATE = """<!doctype html>
 <head>
 <meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
+{head}
 <link rel="stylesheet" href="{up}style.css">
 </head>
 <body>
-<nav class="begin" aria-label="where to go">
-<a href="{up}{first}">Begin in the browser</a>
-<a href="{up}index.html">All schedules</a>
+<nav aria-label="where to go">
+<a href="{up}{first}">Begin in the browser</a> ·
+<a href="{up}index.html">All schedules</a> ·
 <a href="{up}README.html">About</a>
 </nav>
 <main>
@@ -82,7 +84,7 @@ def write(root: Path, made: Path) -> None:
         place = made / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
-    for picture in (root / "puzzles").glob("*.svg"):
+    for picture in (*(root / "puzzles").glob("*.svg"), root / "puzzles" / SHARED):
         shutil.copy(picture, made)
 
 
@@ -101,6 +103,7 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:
             page_of(name),
             TEMPLATE.format(
                 title=escape(title[2:]),
+                head=head(where),
                 up="../" * name.count("/"),
                 first=played(FIRST),
                 text=_with_links(markdown.render(text), name, sources, where),
@@ -114,22 +117,23 @@ def page_of(source: str) -> str:
 
 
 def played(notebook: str) -> str:
-    """Where a notebook is open in the browser."""
-    return f"{PLAY}/lab/index.html?path={notebook}"
+    """Where a notebook is open in the browser, by itself: beside a list of files a phone has no room for it."""
+    return f"{PLAY}/notebooks/index.html?path={notebook}"
 
 
 def _front(page: str, where: str) -> str:
-    """The gallery with a button, and with other ways at its end."""
-    head, button, rest = page.partition(BUTTONS)
+    """The gallery whose button opens the course in the browser, and with other ways at its end."""
+    top, button, rest = page.partition(BUTTON[0])
+    _, closed, rest = rest.partition(BUTTON[1])
     body, end, tail = rest.rpartition("</main>")
-    if not button or not end:
-        raise LiteError(f"{PAGE} has no buttons ({BUTTONS}), or no end")
+    if not closed or not end:
+        raise LiteError(f"{PAGE} has no button ({BUTTON[0]}), or no end")
     begin = f'<a href="{played(FIRST)}">Begin in the browser</a>'
     colab = in_colab(where, FIRST)
     ways = [f'<a href="{escape(colab)}">Open in Colab</a>'] if colab else []
     ways += [f'<a href="{page_of(name)}">{words}</a>' for name, words in WAYS.items()]
     also = f"<p>{begin}: nothing has to be installed, and Python runs in the page.</p>\n<p>{' · '.join(ways)}</p>\n"
-    return f"{head}{button}{begin}{body}{also}{end}{tail}"
+    return f"{top}{button}{begin}{closed}{body}{also}{end}{tail}"
 
 
 def _with_links(text: str, name: str, sources: list[str], where: str) -> str:

@@ -41,6 +41,12 @@ def in_colab(where: str, notebook: str) -> str:
     return f"https://colab.research.google.com/github/{repository}/blob/{BRANCH}/{notebook}"
 
 
+def site_of(where: str) -> str:
+    """The address of the site of a project on GitHub, as its Pages have it; or nothing."""
+    found = re.fullmatch(r"https://github\.com/([^/]+)/([^/]+)", where)
+    return f"https://{found[1].lower()}.github.io/{found[2]}/" if found else ""
+
+
 def fill(readme: str, where: str) -> str:
     """README.md with its links; without an address it has none."""
     line = links(where, "index.ipynb")

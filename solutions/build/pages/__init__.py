@@ -1,11 +1,12 @@
 """The pages that people read before they begin: README.md, docs/ and the gallery.
 
 profiled      the profile that docs/traces.md tells of
-pipelines     the pipelines of docs/schedules.md, side by side
+pipelines     the pipelines of docs/schedules.md
 measured      what the figures in docs/ are made of
 docs          these pages with their figures, and the table of puzzles in README.md
 shown         the programs that the gallery shows
-families      the puzzles whose schedules are drawn on one scale
+families      the puzzles whose schedules stand together
 gallery_page  the page of the gallery, with places for what the build draws
-gallery       the gallery, and the picture at the head of README.md
+gallery       the gallery, and the race at its head and at that of README.md
+shared        that race as a photograph, which other sites show beside a link
 """

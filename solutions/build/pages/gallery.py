@@ -1,6 +1,6 @@
-"""What people see before they install anything: a page that shows the course, and the picture at the head of README.
+"""What people see before they install anything: a page that shows the course, and the race at its head and README's.
 
-`python -m solutions.build` writes them: puzzles/gallery.html, puzzles/hero-light.svg and puzzles/hero-dark.svg.
+`python -m solutions.build` writes them: puzzles/gallery.html and puzzles/race.svg.
 """
 
 import inspect
@@ -11,7 +11,7 @@ from html import escape
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-from drawing import Figure, compare, draw, play
+from drawing import Figure, draw, play
 from drawing.figure import placed
 from drawing.svg import image, without_hover
 from drawing.theme import ROLES, css
@@ -22,16 +22,17 @@ from lib.grading.judge import judge
 from lib.grading.notebook import ShownVerdict
 from lib.grading.progress import FOLDER, Progress
 
-from ..pictures.hero import HERO, compared
+from ..pictures import race
 from ..pictures.schedules import draw_schedule, draw_shared_legend
 from ..runs.course import Course
 from ..runs.programs import once
 from ..sources.overview import sentences
-from .families import families
-from .gallery_page import HTML, PLAYER, SCHEDULE, TITLE
+from .families import Family, families
+from .gallery_page import HTML, LEAD, PLAYER, SCHEDULE, TITLE, head
 from .shown import evaluate, one_too_few
 
-PAGE, LIGHT, DARK = "gallery.html", "hero-light.svg", "hero-dark.svg"
+PAGE, RACE, GRADED = "gallery.html", f"{race.NAME}.svg", "gpipe"
+"""The page, the picture, and the puzzle whose verdict is shown."""
 SIZE = {"ranks": 4, "layers": 8, "batches": 8}
 """Of the run that the page plays, and of the one that fails."""
 LARGE = 60_000
@@ -41,14 +42,12 @@ LARGE = 60_000
 def gallery(course: Course, where: str = "") -> Iterator[tuple[str, str]]:
     """The names of the files in puzzles/, and their texts; none where the puzzles of the first picture are missing.
     ``where``: the address of the project, if it has one."""
-    pieces = compared(course)
-    if not pieces:
+    if not race.can_race(course.folder):
         return
-    hero = compare(*(done for _, done in pieces), titles=[title for title, _ in pieces])
-    for name, dark in ((LIGHT, False), (DARK, True)):
-        yield name, fixed(hero, dark) + "\n"
-    drawn = {"hero": _picture(hero), **_colors(), **_runs(), **_course(course), **_begin(where)}
-    yield PAGE, HTML.format(title=TITLE, **drawn)
+    first = race.picture(course.folder)
+    yield RACE, image(first._body, first.size) + "\n"
+    drawn = {"race": _picture(first), **_colors(), **_runs(), **_course(course), **_begin(where)}
+    yield PAGE, HTML.format(title=TITLE, lead=LEAD, head=head(where), **drawn)
 
 
 def _colors() -> dict[str, object]:
@@ -75,14 +74,14 @@ def _runs() -> dict[str, str]:
 def _course(course: Course) -> dict[str, object]:
     """All schedules, by families, and a verdict."""
     puzzles = [puzzle for puzzle in course.puzzles if not puzzle.repair]
-    runs = {puzzle.name: course.played(puzzle) for puzzle in puzzles}
-    graded = next(puzzle for puzzle in puzzles if puzzle.name == HERO[-1])
+    shown = [*families(course, puzzles)]
+    graded = next(puzzle for puzzle in puzzles if puzzle.name == GRADED)
     return {
         "count": len(puzzles),
         "repairs": len(course.puzzles) - len(puzzles),
         "verdict": _verdict(course, graded),
-        "key": _picture(draw_shared_legend([*runs.values()])),
-        "families": "\n".join(_families(puzzles, runs, sentences(course.folder))),
+        "key": _picture(draw_shared_legend([done for _, own in shown for _, done in own])),
+        "families": "\n".join(_families(shown, sentences(course.folder))),
     }
 
 
@@ -120,16 +119,19 @@ def _fix() -> str:
     return f"<del>-{escape(wrong[at])}</del><ins>+{escape(right[at])}</ins> {below}"
 
 
-def _families(puzzles: Sequence[Puzzle], runs: Mapping[str, Run], said: Mapping[str, str]) -> Iterator[str]:
-    for family, own in families(puzzles):
-        # Seconds and ticks have no scale in common.
-        units = {puzzle.name: [runs[one.name] for one in own if one.unit is puzzle.unit] for puzzle in own}
-        yield f"<h3>{family.title}</h3>\n<p>{family.words}</p>"
-        for puzzle in own:
-            yield _schedule(puzzle, runs[puzzle.name], units[puzzle.name], said[puzzle.name])
+def _families(shown: Sequence[tuple[Family, list[tuple[Puzzle, Run]]]], said: Mapping[str, str]) -> Iterator[str]:
+    for family, own in shown:
+        together = [done for puzzle, done in own if puzzle.name in family.names]
+        yield f"<h3>{family.title}</h3>\n<p>{family.words} {family.sentence()}</p>"
+        for puzzle, done in own:
+            alone = bool(family.names) and puzzle.name in family.apart
+            yield _schedule(puzzle, done, together if done in together else [done], said[puzzle.name], APART * alone)
 
 
-def _schedule(puzzle: Puzzle, run: Run, family: Sequence[Run], words: str) -> str:
+APART = " This one has a model and prices of its own."
+
+
+def _schedule(puzzle: Puzzle, run: Run, family: Sequence[Run], words: str, apart: str) -> str:
     drawn = _picture(draw_schedule(run, 0, family))
     if len(drawn) > LARGE:
         drawn = _picture(draw_schedule(run, 1, family))
@@ -138,7 +140,7 @@ def _schedule(puzzle: Puzzle, run: Run, family: Sequence[Run], words: str) -> st
         name=puzzle.name,
         number=puzzle.number,
         title=escape(puzzle.title),
-        words=_sentence(words),
+        words=_sentence(words) + apart,
         time=time,
         memory=memory,
         ranks=f"{run.ranks} rank{'s' * (run.ranks > 1)}",
@@ -156,11 +158,3 @@ def _picture(figure: Figure) -> str:
     """A picture. Hover texts and colors of dark pages are left out: there are many pictures, and the page has the
     colors once."""
     return placed(without_hover(figure.in_place()).replace(css(), ""))
-
-
-def fixed(figure: Figure, dark: bool) -> str:
-    """A picture in the colors of light pages, or of dark ones, whatever the system prefers: a page that shows it as an
-    image says which. Without hover texts, which nobody can read in an image."""
-    drawn = image(figure._body, figure.size, dark=False)
-    colors = {light: other if dark else light for light, other in ROLES.values()}
-    return re.sub('"(#[0-9a-f]{6})"', lambda found: f'"{colors.get(found[1], found[1])}"', drawn)

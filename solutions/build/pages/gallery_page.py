@@ -1,11 +1,39 @@
-"""The page of the gallery, with places for what the build draws."""
+"""The page of the gallery, with places for what the build draws; and the head that all pages have."""
+
+from html import escape
+from urllib.parse import quote
+
+from ..notebooks.address import site_of
 
 TITLE = "LLM training puzzles"
+LEAD = "How do many GPUs train one language model together? Write it yourself, in short Python functions: a simulated machine runs them, draws what each GPU does, and says whether the model is trained."
+SHARED = "race.png"
+"""The picture that other sites show beside a link."""
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#16191f"/>'
+    '<path stroke="#4a90d9" stroke-width="3" d="M2 4h6M4 8h5M6 12h4"/>'
+    '<path stroke="#d5702c" stroke-width="3" d="M11 4h3M9 8h4M10 12h2"/></svg>'
+)
+
+
+def head(where: str) -> str:
+    """What a page says of itself to browsers and to other sites. ``where``: the address of the project, if it has one:
+    other sites take only whole addresses of pictures."""
+    said = {"og:title": TITLE, "og:description": LEAD, "og:image": site_of(where) + SHARED, "og:type": "website"}
+    metas = "".join(f'<meta property="{name}" content="{escape(text)}">\n' for name, text in said.items())
+    return (
+        f'<meta name="description" content="{escape(LEAD)}">\n{metas}'
+        f'<meta name="twitter:card" content="summary_large_image">\n'
+        f'<link rel="icon" href="data:image/svg+xml,{quote(ICON)}">'
+    )
+
+
 HTML = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
+{head}
 <style>
 :root{{color-scheme:light dark;--page:#fff;--ink:{ink[0]};--mute:{mute[0]};--line:#dfe3e9;--soft:#f4f6f9;--link:#0b57b0;--on:#fff;--bad:#b3261e;--good:#17683f}}
 body{{margin:0 auto;max-width:1012px;padding:1rem;box-sizing:border-box;background:var(--page);color:var(--ink);
@@ -14,8 +42,8 @@ h1{{font-size:1.9rem;line-height:1.2;margin:.5rem 0}}h2{{font-size:1.4rem;line-h
 h3{{font-size:1.1rem;margin:2rem 0 0}}h4{{font-size:1rem;margin:1.1rem 0 .1rem}}p{{margin:.25rem 0 .6rem;max-width:46rem}}a{{color:var(--link)}}
 .figures{{color:var(--mute);font-variant-numeric:tabular-nums}}
 .begin{{display:flex;flex-wrap:wrap;gap:.6rem;margin:1rem 0}}
-.begin a{{padding:.45rem 1rem;border:1px solid var(--link);border-radius:8px;text-decoration:none;font-weight:600}}
-.begin a:first-child{{background:var(--link);color:var(--on)}}
+.begin a{{padding:.5rem 1.3rem;border-radius:8px;text-decoration:none;font-weight:600;background:var(--link);color:var(--on)}}
+.lead{{font-size:1.1rem}}
 svg{{max-width:100%;height:auto}}
 .key{{position:sticky;top:0;z-index:1;background:var(--page);padding:.3rem 0;border-bottom:1px solid var(--line)}}
 iframe{{width:100%;height:700px;border:0;display:block}}.still{{display:none}}.still img{{max-width:100%}}
@@ -34,12 +62,12 @@ del{{color:var(--bad);text-decoration:none;display:block}}ins{{color:var(--good)
 <body>
 <main>
 <h1>{title}</h1>
-<p>You write one short Python function, such as <code>async def gpipe(model)</code>. A simulated machine of 1 to 1,000 GPUs
-runs it, draws what each GPU does, and measures time and memory against a target. It says whether your function really trains
-the model and, if it doesn't, what to change. Below are three answers to the same question: four GPUs, eight layers, one
-batch. How long does a step take?</p>
-{hero}
-<nav class="begin" aria-label="where to go"><a href="#begin">Begin</a><a href="#run">Watch a run</a><a href="#fails">See one fail</a><a href="#verdict">Read a verdict</a><a href="#course">All {count} schedules</a></nav>
+<p class="lead">{lead}</p>
+<nav class="begin" aria-label="begin"><a href="#begin">Begin</a></nav>
+{race}
+<p>Seven answers to one question: four GPUs, eight layers, eight micro-batches, how long does a step take? They are among
+the {count} puzzles. Below, you can <a href="#run">watch a run</a>, <a href="#fails">see one fail</a>,
+<a href="#verdict">read a verdict</a>, and look at <a href="#course">all {count} schedules</a>.</p>
 <h2 id="run">A run, step by step</h2>
 <p>This program evaluates a model on four GPUs. Press Play, or step with the arrow keys. You see what each GPU does and
 holds at every moment, and the line of the program that it is at. <em>Why now?</em> goes back along the chain of
@@ -54,13 +82,14 @@ The picture shows who waits for whom and since when, and the error says what to 
 <pre>{fix}</pre>
 <h2 id="verdict">A verdict</h2>
 <p>A program is graded at the size of its puzzle and at others. It passes if the model is trained correctly, in time and
-within memory. Then there is a star, which asks for a deeper idea. This is the verdict on the second program of the first picture:</p>
+within memory. Then there is a star, which asks for a deeper idea. This is the verdict on GPipe, the first program of the race:</p>
 <div class="verdict" tabindex="0" role="region" aria-label="A verdict">{verdict}</div>
 <section id="course">
 <h2>The course</h2>
 <p>{count} puzzles, from one GPU to GPT-3 on a thousand, and {repairs} programs to be repaired. Here are the schedules of our
 solutions. Each row is a GPU (a <em>rank</em>), time goes to the right, and below the rows is the memory of the rank with
-the highest peak. Schedules that stand together have one scale for time and one for memory, so that they can be compared.</p>
+the highest peak. Where schedules of one model and one machine stand together, they have one scale for time and one for
+memory.</p>
 <div class="key">{key}</div>
 {families}
 </section>

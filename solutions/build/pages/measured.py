@@ -10,6 +10,7 @@ from lib.record.figures.chain import chain_of
 from tools import foundry
 from tools.published import MEGATRON
 
+from ..pictures.race import side_by_side
 from ..runs.course import Course
 from . import pipelines
 from .profiled import of_profile, profile_of
@@ -33,7 +34,7 @@ def measured(course: Course) -> dict[str, Any]:
         "gpipe": course.played(named[SHOWN]),
         "profile": of_profile(profile_of(course.folder.parent), programs["one_f_one_b"]),
         "longest": _longest,
-        "side_by_side": pipelines.table(pipelines.side_by_side(course.folder)),
+        "side_by_side": pipelines.table(side_by_side(course.folder)),
         "searched": pipelines.searched(),
     }
 

@@ -1,6 +1,6 @@
 """The pictures in the texts of notebooks.
 
-``![...](picture:allgather)`` shows what an operation does; ``hero`` is what the gallery begins with, as a strip;
+``![...](picture:allgather)`` shows what an operation does; ``race`` is what the gallery begins with;
 ``priced`` is what a step takes on real GPUs, as a line and a picture. Another name is that of a function of the source
 that draws it, ``def name(static)``.
 
@@ -20,12 +20,10 @@ from lib.record.table import OPERATIONS
 
 from ..figures.pages import names_of, runs_of
 from ..runs import priced
-from ..runs.course import course_of
 from ..runs.programs import asked, program
 from ..sources.files import FIGURES, BuildError, Cell, tagged
-from .hero import compared
+from . import race
 from .schedules import draw_schedule
-from .strips import draw_strip
 
 PICTURE = re.compile(r"!\[[^\]]*\]\(picture:(\w+)\)")
 MOST = 70_000
@@ -39,7 +37,7 @@ def check_pictures(path: Path, cells: Sequence[Cell]) -> None:
     named, prices = {*PICTURE.findall(texts)}, len(tagged(cells, priced.TAG))
     if priced.NAME in named and prices != 1:
         raise BuildError(f'{path.name}: exactly one cell with tags=["{priced.TAG}"] is needed, {prices} found')
-    for name in named - {"hero", priced.NAME, *OPERATIONS}:
+    for name in named - {race.NAME, priced.NAME, *OPERATIONS}:
         if f"def {name}(" not in source:
             raise BuildError(f"{path.name}: it defines no {name}(), which is to draw a picture")
 
@@ -50,8 +48,8 @@ def with_pictures(path: Path, text: str) -> str:
 
 
 def _picture(path: Path, name: str) -> str:
-    if name == "hero":
-        return draw_strip(compared(course_of(path.parent)))._repr_html_()
+    if name == race.NAME:
+        return race.picture(path.parent).image()
     if name == priced.NAME and (done := priced.priced_run(path)) is not None:
         return _priced(done)
     if name in OPERATIONS:
