@@ -16,6 +16,7 @@ from .pages.gallery import gallery
 from .pages.measured import SHOWN, measured
 from .pages.profiled import profile_of, profile_pictures
 from .pictures.in_texts import check_pictures
+from .pictures.race import can_race
 from .runs.course import Course
 from .sources.blanks import blank_cell
 from .sources.files import BuildError, Json, as_text, is_puzzle, notebook_name, read_cells, sources, tagged
@@ -23,6 +24,7 @@ from .sources.overview import has_overview, sentences
 from .sources.specs import specs_of
 from .tables.outlined import tables_of_outlines
 from .tables.puzzles import table_of_puzzles
+from .tables.reference import table_of_reference
 
 
 def products(root: Path) -> dict[Path, str]:
@@ -104,6 +106,8 @@ def shown_with_tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
     made = {Path("lib", "figures.json"): as_text(_of_solutions(course.folder), indent=1)}
     for path in sources(course.folder):
         made[Path("puzzles", notebook_name(path))] = as_text(notebook_of(path), indent=1)
+    if can_race(course.folder):
+        made[Path("drawing", "reference.json")] = table_of_reference()
     made.update(documents(root, course))
     made.update(pictures(root, course))
     return made
