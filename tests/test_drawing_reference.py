@@ -13,11 +13,11 @@ import pytest
 
 from drawing import reference
 from drawing.primitives import primitives
-from drawing.reference import FUNCTIONS, MODEL
 from lib import Cost, Model, PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.progress import VERSION
 from lib.record.table import in_stream
+from solutions.build.tables.reference import FUNCTIONS, MODEL, table_of_reference
 from tests.browser import BROKEN, Browser
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ def test_it_names_every_public_method_and_price() -> None:
         assert f"\n  {name}\n" in text
     for function in FUNCTIONS:
         assert f"\n  {function.__name__}(" in text
+
+
+def test_its_table_is_made_of_the_docstrings_that_there_are() -> None:
+    assert (ROOT / "drawing" / "reference.json").read_text(encoding="utf-8") == table_of_reference()
 
 
 def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
@@ -102,7 +106,7 @@ def test_it_shows_no_word_of_later_puzzles_and_each_of_them_one_click_away(name:
     puzzle, page = puzzles()[name], reference(name)
     reached = puzzle.comes_after if puzzle.repair else puzzle.number
     shown, _, rest = page._repr_html_().partition("<details>")
-    own = page.entries(later=False)
+    own = page.entries()
     running = own.pop("Running, grading, drawing")
     text = str([*own.values(), running[0]])
     assert running[0][0].startswith("run(fn, ranks=1")
@@ -111,8 +115,9 @@ def test_it_shows_no_word_of_later_puzzles_and_each_of_them_one_click_away(name:
             later = int(puzzles()[about].number) > int(reached or 0)
             assert (word in text) != later, (name, about, word)
             assert not later or word in rest, (name, about, word)
-    everything = {row for rows in reference("all").entries().values() for row in rows}
-    above = {row for rows in page.entries(later=False).values() for row in rows}
+    everything, above = (
+        {row for group, rows in one.entries().items() if group for row in rows} for one in (reference("all"), page)
+    )
     assert {row for rows in page.rest().values() for row in rows} == everything - above
     assert shown.count("<figure") + rest.count("<figure") <= reference("all")._repr_html_().count("<figure")
 
@@ -127,13 +132,17 @@ def test_it_shows_what_the_puzzle_after_the_last_solved_one_needs(
     assert str(reference()) == str(reference("wsdp"))
 
 
+def names(puzzle: str) -> set[str]:
+    """What there is for a puzzle, by its name."""
+    written = [written for group, rows in reference(puzzle).entries().items() if group for written, _ in rows]
+    return {re.sub(r"^(await )?(model|Model|tensor)\.|\(.*", "", one) for one in written}
+
+
 def test_every_notebook_finds_in_the_reference_what_it_writes() -> None:
     order = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
     for puzzle in order:
         text = (ROOT / "puzzles" / f"{puzzle.file}.ipynb").read_text()
-        entries = reference(puzzle.name).entries(later=True)
-        for written in (written for rows in entries.values() for written, _ in rows):
-            name = re.sub(r"^(await )?(model|Model|tensor)\.|\(.*", "", written)
+        for name in names("all") - names(puzzle.name):
             assert f".{name}(" not in text, (puzzle.name, name)
     taught = [name for puzzle in puzzles().values() for name in puzzle.teaches]
     assert len(taught) == len({*taught}) and {"allreduce", "shard", "load_adapter"} <= {*taught}
@@ -141,7 +150,7 @@ def test_every_notebook_finds_in_the_reference_what_it_writes() -> None:
 
 def test_it_is_a_page_with_tables_and_pictures(tmp_path: Path) -> None:
     root = ElementTree.fromstring(f"<div>{reference('all')._repr_html_()}</div>")
-    entries = reference("all").entries()
+    entries = {group: rows for group, rows in reference("all").entries().items() if group}
     assert [len(found.findall("div")) for found in root.iter("dl")] == [len(rows) for rows in entries.values()]
     assert [p.text for p in root.findall("p")][1:] == list(entries)
     assert all([child.tag for child in row] == ["dt", "dd"] for found in root.iter("dl") for row in found)
