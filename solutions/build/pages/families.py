@@ -14,7 +14,8 @@ from ..runs.programs import once
 
 class Family(NamedTuple):
     """Puzzles whose schedules can be compared: all are run at one ``size`` and at one ``cost``. Those that stand
-    ``apart`` train something else, or on another machine: they are run at their own."""
+    ``apart`` train something else, or on another machine: they are run at their own. Those that are drawn ``alone`` take
+    so long that beside them nothing could be read of the others."""
 
     title: str
     words: str
@@ -22,6 +23,7 @@ class Family(NamedTuple):
     size: Mapping[str, Any] = MappingProxyType({})
     cost: str | Cost = "default"
     apart: Sequence[str] = ()
+    alone: Sequence[str] = ()
 
     def sentence(self) -> str:
         """What all of them have in common, and how far they can be compared."""
@@ -38,10 +40,10 @@ FAMILIES = (
     Family(
         "A pipeline",
         "Each GPU has some of the layers. What it costs is waiting, the <em>bubble</em>.",
-        ("gpipe", "one_f_one_b", "interleaved", "zero_bubble", "zbv", "dualpipe"),
+        ("pipeline", "gpipe", "one_f_one_b", "interleaved", "zero_bubble", "zbv", "dualpipe"),
         {"ranks": 4, "layers": 8, "batches": 8},
         "even_thirds",
-        ("pipeline",),
+        alone=("pipeline",),
     ),
     Family(
         "Data parallel",

@@ -121,14 +121,17 @@ def _fix() -> str:
 
 def _families(shown: Sequence[tuple[Family, list[tuple[Puzzle, Run]]]], said: Mapping[str, str]) -> Iterator[str]:
     for family, own in shown:
-        together = [done for puzzle, done in own if puzzle.name in family.names]
+        together = [done for puzzle, done in own if puzzle.name in family.names and puzzle.name not in family.alone]
         yield f"<h3>{family.title}</h3>\n<p>{family.words} {family.sentence()}</p>"
         for puzzle, done in own:
-            alone = bool(family.names) and puzzle.name in family.apart
-            yield _schedule(puzzle, done, together if done in together else [done], said[puzzle.name], APART * alone)
+            apart = APART * (bool(family.names) and puzzle.name in family.apart) + ALONE * (puzzle.name in family.alone)
+            yield _schedule(puzzle, done, together if done in together else [done], said[puzzle.name], apart)
 
 
-APART = " This one has a model and prices of its own."
+APART, ALONE = (
+    " This one has a model and prices of its own.",
+    " Its picture has a scale of its own: it takes far longer.",
+)
 
 
 def _schedule(puzzle: Puzzle, run: Run, family: Sequence[Run], words: str, apart: str) -> str:
