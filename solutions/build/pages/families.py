@@ -14,8 +14,8 @@ from ..runs.programs import once
 
 class Family(NamedTuple):
     """Puzzles whose schedules can be compared: all are run at one ``size`` and at one ``cost``. Those that stand
-    ``apart`` train something else, or on another machine: they are run at their own. Those that are drawn ``alone`` take
-    so long that beside them nothing could be read of the others."""
+    ``apart`` train something else, or on another machine: they are run at their own. Those that are drawn ``alone``
+    take so long that beside them nothing could be read of the others."""
 
     title: str
     words: str
