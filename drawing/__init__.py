@@ -32,7 +32,6 @@ compare            several schedules under one time axis
 race               runs of one model against each other, in a picture that plays by itself: ``race``
 playback           the data of a page that plays a schedule
 player             that page: ``play``
-templates          what ranks write alike, once for all of them
 perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``

@@ -14,7 +14,6 @@ import gzip
 import json
 import os
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -23,15 +22,13 @@ from lib.basics.units import Elements
 from lib.record.events import MARKS, Event
 from lib.record.kinds import KINDS, MEMORY_KINDS
 from lib.record.labels import ADAPTER
-from lib.record.shards import NONE
 from lib.record.table import OPERATIONS, RECEIVE, SEND, in_stream
 from lib.record.training import BESIDE
 
 from . import theme
 from .figure import write
 from .operations import slices_of
-from .templates import Columns, Placeholders, RangeTexts, Template, columns_of, renaming
-from .texts import full_ranks
+from .texts import full_ranks, ranges
 from .trace import Trace, trace_of
 
 TICK = 1000.0
@@ -40,8 +37,9 @@ TALK = frozenset(in_stream("collective", "message"))
 ENDS = {SEND.kind: '"ph":"s"', RECEIVE.kind: '"ph":"f","bp":"e"'}
 """The two ends of a flow."""
 MOMENTS = frozenset(MARKS)
+FEW = 3
+"""Groups with fewer ranks are compared by their ranks, others by their identity."""
 INSTANT = ',"ph":"i","s":"t"}'  # what takes no time
-FEW = 3  # groups with fewer ranks are compared by their ranks, others by their identity
 
 Json = dict[str, Any]
 encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -72,11 +70,12 @@ def perfetto(source: object) -> Export:
     writer = Writer(trace)
     names, logs = list[str](), list[str]()
     for place, (rank, events) in enumerate(trace.by_rank.items()):
-        logs += writer.log(rank, events)
-        names += writer.names(rank, place)
+        threads = _threads(events)
+        logs += writer.log(rank, events, threads)
+        names += writer.names(rank, place, threads)
     rest = encode({"displayTimeUnit": "ms", "otherData": _about(trace)})
     # Put together once: a large file is a hundred million characters.
-    return Export("".join(['{"traceEvents":[', ",".join(names), *logs, "],", rest[1:]]))
+    return Export("".join(['{"traceEvents":[', ",".join([*names, *logs]), "],", rest[1:]]))
 
 
 def _about(trace: Trace) -> Json:
@@ -140,8 +139,8 @@ def _number(elements: Elements) -> float:
 
 
 class Writer:
-    """A writer of the entries of a run as JSON text. Most of an entry is common to many ranks and moments, so it is
-    made once, and the rest is written around it."""
+    """A writer of the entries of a run as JSON text. Most of an entry is common to many moments, so it is made once, and
+    the rest is written around it."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -151,75 +150,56 @@ class Writer:
         used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples if sample)]
         self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
         self.issued = encode(f"issued at {trace.unit.one}")
-        self.moments, self.lengths, self.said = Moments(), Lengths(), RangeTexts()
+        self.moments, self.lengths = Moments(), Lengths()
         self.changes: dict[tuple[int, int], str] = {}
         self.steps: dict[tuple[object, object], str] = {}
-        # The last rank that did something new, and its log with gaps, for those that follow and do the same.
-        self.events: Sequence[Event] = ()
-        self.columns: Columns = {}
-        self.threads: list[int] = []
-        self.template: Template | None = None
+        self.texts: dict[tuple[object, ...], tuple[str, str, str, bool]] = {}
 
-    def names(self, rank: int, place: int) -> Iterator[str]:
-        """Yield the names of the rank whose log was written last, and of its threads. ``place``: among the ranks."""
+    def names(self, rank: int, place: int, threads: Sequence[int]) -> Iterator[str]:
+        """Yield the names of a rank and of its threads. ``place``: among the ranks."""
         name = full_ranks(self.trace.same_ranks(rank), self.trace.hosts.get(rank, ()))
         named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": place}}
         for name, args in named.items():
             yield encode({"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args})
-        for thread in range(max([1, *self.threads]) + 1):
+        for thread in range(max([1, *threads]) + 1):
             name = f"communication {thread}" if thread > 1 else ("compute", "communication")[thread]
             yield f'{{"ph":"M","pid":{rank},"tid":{thread},"ts":0,"name":"thread_name","args":{{"name":"{name}"}}}}'
 
-    def log(self, rank: int, events: Sequence[Event]) -> list[str]:
-        """Return the entries of a rank, for operations and changes of memory, as parts of a longer text."""
-        columns = columns_of(events)
-        own = renaming(self.columns, columns)
-        if own is None:
-            self.events, self.columns, self.threads, self.template = events, columns, _threads(events), None
-            return [self._entries(str(rank), self.said)]
-        if self.template is None:
-            marks = Placeholders()
-            self.template = Template(self._entries(Template.RANK, marks), marks)
-        return self.template.filled(rank, own)
-
-    def _entries(self, rank: str, said: RangeTexts) -> str:
-        """Return the entries of the last rank that did something new, each after a comma. ``said`` gives the texts of
-        its own micro-batches and groups."""
-        entries = [""]
+    def log(self, rank: int, events: Sequence[Event], threads: Sequence[int]) -> list[str]:
+        """Return the entries of a rank, for operations and changes of memory."""
+        log = list[str]()
         before: Sequence[Elements] = ()
-        places = [f'{{"pid":{rank},"tid":{thread},"ts":' for thread in range(max(self.threads, default=0) + 1)]
+        places = [f'{{"pid":{rank},"tid":{thread},"ts":' for thread in range(max(threads, default=0) + 1)]
         counter = f'{{"ph":"C","pid":{rank},"tid":0,"ts":'
-        moments, lengths, changes = self.moments, self.lengths, self.changes
-        for event, thread in zip(self.events, self.threads, strict=True):
+        moments, lengths, changes, texts = self.moments, self.lengths, self.changes, self.texts
+        for event, thread in zip(events, threads, strict=True):
             _, kind, layer, batches, issued, start, end, held, op, group, tensor, elements, words, layers, *_ = event
             if kind not in MOMENTS:
+                among = group if len(group) < FEW else id(group)
+                key = kind, layer, layers, among, tensor, elements, words, event.slices
+                if (known := texts.get(key)) is None:
+                    known = texts[key] = self._texts(event)
+                name, category, details, named = known
+                if batches and named:
+                    name = f"{name} mb {ranges(batches)}"
+                elif batches:
+                    details = f',"micro-batches":"{ranges(batches)}"{details}'
+                if issued != start:
+                    details = f"{details},{self.issued}:{_short(issued)}"
+                args = f',"args":{{{details[1:]}}}' if details else ""
                 (begin, at), place = moments[start], places[thread]
                 length = INSTANT if start == end else lengths[moments[end][0] - begin]
-                name, category, by_batch = _named(kind, layers or layer, tensor)
-                if by_batch and batches:
-                    name = f"{name} mb {said[batches]}"
-                    batches = NONE
-                details = ""
-                if tensor or batches or words or group or event.slices:
-                    among = group if len(group) < FEW else id(group)  # one object for all of a group
-                    key = tensor, elements, words, batches, among, event.slices
-                    if (known := said.details.get(key)) is None:
-                        known = said.details[key] = self._details(event, batches, said)
-                    details = known
-                if issued != start:
-                    moment = f"{self.issued}:{_short(issued)}}}"
-                    details = f"{details[:-1]},{moment}" if details else f',"args":{{{moment}'
-                entries.append(f"{place}{at}{name}{category}{details}{length}")
+                log.append(f"{place}{at}{name}{category}{args}{length}")
                 if kind in ENDS and start != end and (flow := self.messages.get(op)) is not None:
-                    entries.append(f'{place}{at},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
+                    log.append(f'{place}{at},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
             if held is not before and held:
                 step = id(before), id(held)  # many samples are shared, and to hash them takes longer
                 if (changed := changes.get(step)) is None:
                     changed = changes[step] = self._changed(before, held)
                 if changed:
-                    entries.append(f"{counter}{moments[issued][1]}{changed}")
+                    log.append(f"{counter}{moments[issued][1]}{changed}")
                 before = held
-        return ",".join(entries)
+        return log
 
     def _changed(self, before: Sequence[Elements], now: Sequence[Elements]) -> str:
         """Return the kinds of memory that have changed, and the total, or everything if nothing is known ``before``."""
@@ -236,9 +216,13 @@ class Writer:
         self.steps[before, now] = entry = changed and f',"name":"memory","args":{{{changed}}}}}'
         return entry
 
-    def _details(self, event: Event, unnamed: frozenset[int], said: RangeTexts) -> str:
-        """Return what depends neither on moment nor rank. ``unnamed``: the micro-batches that its name leaves out."""
-        details: Json = {"micro-batches": said[unnamed]} if unnamed else {}
+    def _texts(self, event: Event) -> tuple[str, str, str, bool]:
+        """Return what depends neither on moment nor rank: the name of an operation, the text after its micro-batches,
+        its details, each after a comma, and whether its micro-batches are in its name, as in pipelines."""
+        row, kind = OPERATIONS.get(event.kind), KINDS.get(event.tensor or "")
+        of_layers = "" if event.layer is None else f" {show_layers(event.layers or event.layer)}"
+        name = encode(theme.name_of(event.kind) + of_layers)
+        details: Json = {}
         if event.tensor:
             details |= {"tensor": event.tensor, self.trace.size_unit.name: _number(event.elements)}
         details |= slices_of(event)
@@ -247,15 +231,7 @@ class Writer:
         if BESIDE in event.words:
             details["overlapped"] = True
         if event.group:
-            details["ranks"] = said[event.group]
-        return f',"args":{encode(details)}' if details else ""
-
-
-@lru_cache(maxsize=1 << 12)
-def _named(kind: str, layer: int | tuple[int, ...] | None, tensor: str | None) -> tuple[str, str, bool]:
-    """Return the name of an operation, the text after its micro-batches, and whether these are part of the name."""
-    of_layers = "" if layer is None else f" {show_layers(layer)}"
-    row = OPERATIONS.get(kind)
-    by_batch = (tensor in KINDS and KINDS[tensor].by_batch) or (row is not None and row.by_batch)  # for pipelines
-    name = encode(theme.name_of(kind) + of_layers)
-    return f',"name":{name[:-1]}', f'","cat":{encode(kind)}', by_batch
+            details["ranks"] = ranges(event.group)
+        said = f",{encode(details)[1:-1]}" if details else ""
+        named = any(one is not None and one.by_batch for one in (row, kind))
+        return f',"name":{name[:-1]}', f'","cat":{encode(event.kind)}', said, named
