@@ -21,11 +21,12 @@ from lib.running.run import Run
 
 from . import theme
 from .figure import Figure, Narrow
-from .header import fit, wrapped
+from .header import fit
 from .layout import PAD
 from .marks import Diagram, Titled, box, label, lines, poly, style, text_width, together
-from .picture import card
+from .picture import card, sentences
 from .texts import capitalized, share_text
+from .trace import texts_for
 
 NAMES, SIDE, SHARES = 46.0, 264.0, 38.0
 """In pixels: room for the names of ranks, the side of the square that has the triangle, and room for shares."""
@@ -142,8 +143,12 @@ def draw_attention(
     ``titles`` names the runs; ``static=True``: an image without hover texts. Raises PuzzleError for what are no runs,
     for a layer without attention in steps, and for more ranks or slices than there is room for.
     """
-    names = _names(runs, titles)
-    found = [_triangle(run, name, layer, batch, backward) for run, name in zip(runs, names, strict=True)]
+    if not runs or len(runs) > MOST_RUNS or not all(isinstance(run, Run) for run in runs):
+        got = describe(next((run for run in runs if not isinstance(run, Run)), f"{len(runs)} runs"))
+        problem, expected = f"draw_attention takes one to {MOST_RUNS} runs", "draw_attention(run(ring_attention, ...))"
+        raise PuzzleError(problem, where="draw_attention", expected=expected, got=got)
+    names = texts_for(runs, titles, "title", "draw_attention")
+    found = [_triangle(one, name or one.name, layer, batch, backward) for one, name in zip(runs, names, strict=True)]
     cut = lcm(*[triangle.cut for triangle in found])
     most = max(len(triangle.owns) for triangle in found)
     if most > MOST_RANKS or cut > MOST_SLICES:
@@ -153,19 +158,6 @@ def draw_attention(
     if len(found) > 1:
         figure.narrow = Narrow(above=_drawn(found, cut, 1, static))
     return figure
-
-
-def _names(runs: Sequence[Run], titles: Iterable[str] | None) -> list[str]:
-    """Return a title for each run. Raise PuzzleError for what are no runs, or not as many titles."""
-    where = "draw_attention"
-    if not runs or len(runs) > MOST_RUNS or not all(isinstance(run, Run) for run in runs):
-        got = describe(next((run for run in runs if not isinstance(run, Run)), f"{len(runs)} runs"))
-        expected = "draw_attention(run(ring_attention, ranks=4, ...))"
-        raise PuzzleError(f"draw_attention takes one to {MOST_RUNS} runs", where=where, expected=expected, got=got)
-    names = [run.name for run in runs] if titles is None else [*titles]
-    if isinstance(titles, str) or len(names) != len(runs):
-        raise PuzzleError("a title for each run is needed", where=where, got=describe(titles))
-    return names
 
 
 # -- who attends to what ----------------------------------------------------------------------------
@@ -292,15 +284,10 @@ def _drawn(found: Sequence[Triangle], cut: int, abreast: int, static: bool) -> F
             parts += panel.parts()
             bottom = max(bottom, panel.bottom)
         y = bottom
-    ink, y = style(theme.INK), y + 16
     said = [sentence for one in found for sentence in _sentences(one, len(found) > 1)]
-    for sentence in said:
-        for line in wrapped(sentence, 11, width - 2 * PAD):
-            parts.append(label(PAD, y, line, 11, ink, "start"))
-            y += 15
-        y += 2
+    below, y = sentences(said, y + 6, width)
     words = " ".join(["Who attends to what.", *map(_in_words, found), *said])
-    return card(parts, width, y + 4, words, static, "Who attends to what")
+    return card([*parts, *below], width, y + 4, words, static, "Who attends to what")
 
 
 def _has_room(number: str, side: float) -> bool:

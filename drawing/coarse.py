@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from lib.record.table import OPERATIONS, stream_of
@@ -14,7 +13,7 @@ from lib.record.table import OPERATIONS, stream_of
 from . import theme
 from .layout import HIDDEN, MESSAGE, Layout, Row
 from .marks import Bar, Bars, Diagram, leaf, style, unseen
-from .miniature import fill, most_of, runs_of
+from .miniature import colored, fill, most_of, runs_of
 from .numbering import NumberPlans, over_runs
 from .operations import color_of
 from .texts import plural, share_text
@@ -31,6 +30,8 @@ Look = tuple[str, bool]
 """(color, whether it is a thin bar)"""
 Cells = Sequence[dict[Look, float] | None]
 """For how long each look fills each cell of a row, in parts of the cell."""
+Span = tuple[float, float, bool]
+"""(start, end, whether it is hidden)"""
 
 
 def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
@@ -38,96 +39,84 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
     width = layout.x1 - layout.x0
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
     looks: dict[tuple[str, object], Look] = {}
-    filled: dict[Look, list[Bar]] = {}
+    bars: dict[tuple[str, float], list[Bar]] = {}
     whole: list[Diagram] = []
     numbers: list[Diagram] = []
-    stacked: dict[tuple[Look, int], list[Bar]] = {}
     wide = column_of(layout, cell)
     for row in layout.rows:
         middle = row.y + layout.height / 2
         cells, hidden = _cells(layout, row, wide or cell, looks)
         if wide:
-            for look, thick, at, first, last in _shares(cells, len(row.parts), looks):
+            for (color, _), thick, at, first, last in _shares(cells, len(row.parts), looks):
                 x, y = layout.x0 + first * wide, row.y + layout.height * (at + thick / 2) / STEPS
-                stacked.setdefault((look, thick), []).append((x, y, min((last - first) * wide, layout.x1 - x)))
+                bar = (x, y, min((last - first) * wide, layout.x1 - x))
+                bars.setdefault((color, layout.height * thick / STEPS), []).append(bar)
         most = most_of(cells, 0.5 * len(row.parts), hidden)
-        for first, last, look in runs_of(most) if not wide else ():
-            x = layout.x0 + first * cell
-            filled.setdefault(look, []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
+        for first, last, (color, thin) in runs_of(most) if not wide else ():
+            x, tall = layout.x0 + first * cell, layout.height * (MESSAGE if thin else 1.0)
+            bars.setdefault((color, tall), []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
         count, idle = len(row.operations), row.idle(layout.trace.time)
         said = f"{row.full_name}: {count:,} operation{plural(count)}, bubble {share_text(idle)}"
         whole.append(unseen(said, (layout.x0, row.y, width, layout.height)))
         numbers += over_runs(layout, row, plans)
-    shapes = [
-        leaf(Bars(items, layout.height * (MESSAGE if thin else 1.0)), style(color))
-        for (color, thin), items in filled.items()
-    ]
-    shapes += [
-        leaf(Bars(items, layout.height * thick / STEPS), style(color)) for ((color, _), thick), items in stacked.items()
-    ]
-    return [
-        *shapes,
-        *_network(layout, cell),
-        *whole,
-        *numbers,
-    ]
+    return [*colored(bars), *_network(layout, cell), *whole, *numbers]
 
 
 def _network(layout: Layout, cell: float) -> list[Diagram]:
-    """Return the strips of the network: in each cell a bar as high as the share of its time with communication, strong
-    for what is exposed, and pale above that for what is hidden by compute."""
+    """Return the strips of the network below the rows."""
     if not layout.network:
         return []
-    found: dict[tuple[int, int], list[Bar]] = {}
-    for row in layout.rows:
-        foot, high = layout.foot(row), (layout.thin - 1) / LEVELS
-        for (exposed, hidden), same in _levels(layout, row, cell):
-            first, last = same
-            x, width = layout.x0 + first * cell, (last - first) * cell
-            width = min(width, layout.x1 - x)
-            if exposed:
-                found.setdefault((exposed, 0), []).append((x, foot - exposed * high / 2, width))
-            if hidden:
-                found.setdefault((hidden, 1), []).append((x, foot - (exposed + hidden / 2) * high, width))
-    looks = (None, HIDDEN)
+    return strips(layout, cell, LEVELS, ((row, layout.foot(row), _talk(row)) for row in layout.rows))
+
+
+def strips(
+    layout: Layout, cell: float, levels: int, rows: Iterable[tuple[Row, float, Iterable[Span]]]
+) -> list[Diagram]:
+    """Return strips of communication, each up from some y: in each cell a bar as high as the share of its time, in so
+    many steps, strong for what is exposed, and pale above that for what is hidden by compute."""
+    found: dict[tuple[int, bool], list[Bar]] = {}
+    count, per_tick = int((layout.x1 - layout.x0) / cell) + 2, layout.per_tick / cell
+    high = (layout.thin - 1) / levels
+    for row, foot, spans in rows:
+        cells = fill(((start * per_tick, end * per_tick, hidden) for start, end, hidden in spans), count)
+        whole = len(row.parts) / levels
+        steps = (_steps(here, whole, levels) if here else None for here in cells)
+        for first, last, both in runs_of(steps):
+            x, level = layout.x0 + first * cell, 0
+            for hidden, more in enumerate(both):
+                if more:
+                    bar = (x, foot - (level + more / 2) * high, min((last - first) * cell, layout.x1 - x))
+                    found.setdefault((more, bool(hidden)), []).append(bar)
+                level += more
     return [
-        leaf(Bars(bars, level * (layout.thin - 1) / LEVELS), style(theme.TALK, None, 0, looks[hidden]))
+        leaf(Bars(bars, level * high), style(theme.TALK, None, 0, HIDDEN if hidden else None))
         for (level, hidden), bars in found.items()
     ]
 
 
-def _levels(layout: Layout, row: Row, cell: float) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield how much of the time is exposed and hidden communication, in steps, for runs of cells that are the same."""
-    count, per_tick = int((layout.x1 - layout.x0) / cell) + 2, layout.per_tick / cell
-    exposed, hidden = [0.0] * count, [0.0] * count
+def _talk(row: Row) -> Iterator[Span]:
+    """Yield the spans of a row's communication, and whether they are hidden by compute."""
     for events in row.parts:
         computes = sorted((one.start, one.end) for one in of_stream(events, "compute") if one.end > one.start)
-        starts = [start for start, _ in computes]
-        before = [0.0, *accumulate(end - start for start, end in computes)]
+        ends = [end for _, end in computes]
+        for event in of_stream(events, "collective", "message"):
+            start = event.start
+            for at in range(bisect_right(ends, start), len(computes)):
+                first, last = computes[at]
+                if first >= event.end:
+                    break
+                if first > start:
+                    yield start, first, False
+                start = min(last, event.end)
+                yield max(first, event.start), start, True
+            if start < event.end:
+                yield start, event.end, False
 
-        def computed(until: float) -> float:
-            """Return how long was computed until then."""
-            at = bisect_right(starts, until)  # noqa: B023
-            return before[at] - max(0.0, computes[at - 1][1] - until) if at else 0.0  # noqa: B023
 
-        for event in events:
-            if event.stream not in ("collective", "message"):
-                continue
-            for at in range(int(event.start * per_tick), int(event.end * per_tick) + 1):
-                start, end = max(event.start, at / per_tick), min(event.end, (at + 1) / per_tick)
-                beside = computed(end) - computed(start)
-                hidden[at] += beside
-                exposed[at] += end - start - beside
-    whole = len(row.parts) / per_tick / LEVELS
-    start = 0
-    steps = [
-        (_step(out, whole, LEVELS), _step(under, whole, LEVELS)) for out, under in zip(exposed, hidden, strict=True)
-    ]
-    for (out, under), same in groupby(steps):
-        end = start + len(list(same))
-        if out or under:
-            yield (out, min(under, LEVELS - out)), (start, end)
-        start = end
+def _steps(here: dict[bool, float], whole: float, levels: int) -> tuple[int, int]:
+    """Return how much of a cell is exposed and hidden communication, in steps."""
+    exposed, hidden = (_step(here.get(look, 0.0), whole, levels) for look in (False, True))
+    return exposed, min(hidden, levels - exposed)
 
 
 def _step(part: float, whole: float, most: int) -> int:
@@ -182,8 +171,5 @@ def _shares(
                 column.append((max(parts[kind])[1], thick, top))
             top += thick
         found.append(tuple(column))
-    start = 0
-    for divided, same in groupby(found):
-        end = start + len(list(same))
-        yield from ((look, thick, top, start, end) for look, thick, top in divided)
-        start = end
+    for first, last, divided in runs_of(found):
+        yield from ((look, thick, top, first, last) for look, thick, top in divided)

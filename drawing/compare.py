@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.record.figures.breakdown import TALK
 
@@ -31,7 +30,7 @@ from .picture import (
 from .texts import COMPUTES, as_shown, machine, share_text, size_of
 from .timeline import axis, draw_timeline
 from .total_memory import draw_total, most_memory
-from .trace import Trace, in_one_unit, trace_of
+from .trace import Trace, in_one_unit, texts_for, trace_of
 
 TITLES, NAME, CHANGE, GAP, LINE = 420.0, 22.0, 17.0, 16.0, 19.0
 """In pixels: the largest width of a title, the height of a title and of a line on differences, the room between
@@ -93,9 +92,7 @@ def compare(
         expected = "compare(run_a, run_b)" if len(sources) < 2 else "two pictures, each with some of them"
         got = f"{len(sources)} of them"
         raise PuzzleError("compare takes two to four runs", where="compare", expected=expected, got=got, line="")
-    names: list[str | None] = [None] * len(sources) if titles is None else [*titles]
-    if isinstance(titles, str) or len(names) != len(sources):
-        raise PuzzleError("a title for each run is needed", where="compare", got=describe(titles))
+    names = texts_for(sources, titles, "title", "compare")
     check_choice("links", links, LINKS, "compare")
     check_width(width, "compare", LEAST)
     traces = in_one_unit([trace_of(source, title, few=True) for source, title in zip(sources, names, strict=True)])
@@ -210,7 +207,7 @@ def _columns(traces: Sequence[Trace]) -> list[Column]:
     time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
     sizes = next((trace.size_unit for trace in traces if trace.peak is not None), traces[0].size_unit)
     shown, sentence = (sizes.show, "{name} {value}") if sizes.says_itself else (size_of, "{name} {value} {unit}")
-    memory = Column(MEMORY, sizes.name, lambda one: float(one.peak.memory if one.peak else 0), shown, True, sentence)
+    memory = Column(MEMORY, sizes.name, lambda one: float(one.peak_memory), shown, True, sentence)
     most = Column(
         "on a host", sizes.name, lambda one: float(one.host_peak.memory if one.host_peak else 0), shown, True, sentence
     )

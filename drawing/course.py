@@ -14,9 +14,10 @@ from lib.record.table import SEND
 from lib.record.training import BACKWARD, FORWARD, UPDATE
 
 from . import theme
-from .figure import Figure
+from .figure import PHONE, Figure
 from .header import fit
 from .layout import PAD
+from .legend import Entry, draw_legend, patch
 from .marks import Diagram, Titled, box, label, poly, star, style, text_width, together
 from .miniature import Span, draw_rows, runs_of
 from .picture import WIDTH
@@ -35,8 +36,8 @@ EDGE = 1.5
 SMALL, LARGE = 160.0, WIDE + 2 * EDGE
 """The least and the largest width of a card on a page, in pixels."""
 PLACE = f"{INLINE};width:19%;min-width:{SMALL:.0f}px;max-width:{LARGE:.0f}px;margin:0 4px 4px 0"
-SIGNS = INLINE + ";width:{:.0f}px;max-width:100%;margin:0 0 6px"
-"""The looks of a card and of a line of signs on a page."""
+SIGNS = f"width:{PHONE:.0f}px;max-width:100%;margin:0 0 6px"
+"""The looks of a card and of the legend on a page."""
 CARD = (WIDE + 2 * EDGE, TALL + 2 * EDGE)
 """The size of a card's picture."""
 TOUR = "The tour of the machine: one step of training, in three minutes"
@@ -73,7 +74,7 @@ class Course(Figure):
     room for. A card is a link to its notebook, if that is known."""
 
     so_far = ""
-    signs: Sequence[Figure] = ()
+    signs = Figure([], 0, 0, "")
     cards: Sequence[Sequence[tuple[Figure, str]]] = ()
     """The cards of the course and of the repairs, each with the address of its notebook."""
 
@@ -86,7 +87,7 @@ class Course(Figure):
         return self._on_page(Figure.image)
 
     def _on_page(self, show: Callable[[Figure], str]) -> str:
-        signs = "".join(f'<div style="{SIGNS.format(one.size[0])}">{show(one)}</div>' for one in self.signs)
+        signs = f'<div style="{SIGNS}">{show(self.signs)}</div>'
         lists = ["".join(_linked(card, show(card), there) for card, there in cards) for cards in self.cards]
         titles = [f"<p><b>The course:</b> {self.so_far}</p>{signs}", f"<p><b>{REPAIRS}</b></p>"]
         return "".join(f"{title}<div>{cards}</div>" for title, cards in zip(titles, lists, strict=True) if cards)
@@ -120,8 +121,7 @@ def draw_course(
     parts: list[Diagram] = [
         label(PAD, 24, "The course", 17, style(theme.INK), "start", 650),
         label(WIDTH - PAD, 25, _so_far(course, now), 11.5, style(theme.MUTE), "end"),
-        *_colors(PAD, 48)[0],
-        *_marks(WIDTH - PAD - (_marks(0, 0)[1]), 48)[0],
+        *draw_legend([_signs()], WIDTH, 41)[0],
     ]
     [first, *places], y = _places(len(course) + 1, 66)
     if repairs:
@@ -138,7 +138,9 @@ def draw_course(
     back = box(0.5, 0.5, WIDTH - 1, y - GAP + PAD - 1, style(theme.CARD, theme.GRID, 1), 8)
     drawn = Course([back, *parts], WIDTH, y - GAP + PAD, _in_words(course, repairs, now), static, "The course")
     drawn.so_far = _so_far(course, now)
-    drawn.signs = [_alone(_colors), _alone(_marks)]
+    signs, y = draw_legend([_signs()], PHONE, 4)
+    back = box(0, 0, PHONE, y + 4, style(theme.CARD), 4)
+    drawn.signs = Figure([back, *signs], PHONE, y + 4, "What colors and signs mean.")
     drawn.cards = cards[: len(course) + 1], cards[len(course) + 1 :]
     return drawn
 
@@ -153,33 +155,15 @@ def _so_far(course: Sequence[Puzzle], now: Mapping[str, Standing]) -> str:
     return f"{done} of {len(course)} puzzles solved, {stars} of {sum(one.star is not None for one in course)} stars"
 
 
-def _colors(x: float, y: float) -> tuple[list[Diagram], float]:
-    """Return what the colors of silhouettes mean, from x on, and the x where it ends."""
-    parts: list[Diagram] = []
-    for color, name in MEANINGS.values():
-        parts += [box(x, y - 5, 14, 10, style(color), 2), label(x + 19, y, name, 10.5, style(theme.INK), "start")]
-        x += 19 + text_width(name, 10.5) + 14
-    return parts, x - 14
-
-
-def _marks(x: float, y: float) -> tuple[list[Diagram], float]:
-    """Return what cards say of the learner, from x on, and the x where it ends."""
-    signs: list[tuple[str, Callable[[float], Diagram]]] = [
-        ("solved", lambda x: _tick(x + 7, y, 0.8)),
-        ("solved with its star", lambda x: star(x + 7, y, 7, style(theme.GOLD))),
-        ("next", lambda x: box(x, y - 6, 14, 12, style(theme.CARD, theme.INK, 2), 3)),
+def _signs() -> list[Entry]:
+    """Return what the colors of silhouettes mean, and what cards say of the learner."""
+    colors = [patch(*one) for one in MEANINGS.values()]
+    return [
+        *colors,
+        Entry(_tick(7, 7, 0.8), 15, "solved"),
+        Entry(star(7, 7, 7, style(theme.GOLD)), 15, "solved with its star"),
+        Entry(box(0, 1, 14, 12, style(theme.CARD, theme.INK, 2), 3), 15, "next"),
     ]
-    parts: list[Diagram] = []
-    for name, sign in signs:
-        parts += [sign(x), label(x + 20, y, name, 10.5, style(theme.INK), "start")]
-        x += 36 + text_width(name, 10.5)
-    return parts, x - 16
-
-
-def _alone(part: Callable[[float, float], tuple[list[Diagram], float]]) -> Figure:
-    """Return one of these as a picture."""
-    parts, end = part(6, 11)
-    return Figure([box(0, 0, end + 6, 22, style(theme.CARD), 4), *parts], end + 6, 22, "What colors and signs mean.")
 
 
 def _places(count: int, y: float) -> tuple[list[tuple[float, float]], float]:

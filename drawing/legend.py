@@ -47,20 +47,30 @@ def legend_of(
     return [rows, [entry for layout in layouts for entry in _memory(layout)] if memory else []]
 
 
-def draw_legend(legend: Legend, width: float, y: float) -> tuple[list[Diagram], float]:
-    """Return a legend in so many pixels of width from ``y`` down, and the y where it ends."""
+def draw_legend(
+    legend: Legend, width: float, y: float, size: float = 10.5, most: float = 0.0
+) -> tuple[list[Diagram], float]:
+    """Return a legend in so many pixels of width from ``y`` down, and the y where it ends. Its texts have a ``size``,
+    and room for the ``most`` that they are where the picture is shown much smaller."""
     parts: list[Diagram] = []
+    line = max(LINE, most + 3)
     for group in filter(None, legend):
         x = PAD
         for entry in group:
-            wide = entry.width + 5 + text_width(entry.text, 10.5)
+            wide = entry.width + 5 + text_width(entry.text, max(size, most))
             if x > PAD and x + wide > width - PAD:
-                x, y = PAD, y + LINE
+                x, y = PAD, y + line
             parts.append(entry.sample.translate(x, y))
-            parts.append(label(x + entry.width + 5, y + 7, entry.text, 10.5, style(theme.INK), "start"))
+            text = label(x + entry.width + 5, y + 7, entry.text, size, style(theme.INK), "start", most=most)
+            parts.append(text)
             x += wide + 14
-        y += LINE
-    return parts, y - LINE + TALL
+        y += line
+    return parts, y - line + TALL
+
+
+def patch(color: str, text: str) -> Entry:
+    """Return a patch of a color as an entry."""
+    return Entry(box(0, 0, WIDE, TALL, style(color), 2), WIDE, text)
 
 
 def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterator[Entry]:
@@ -114,18 +124,15 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         halves = [(0.0, theme.work_color(FORWARD.kind, 0, 1)), (TALL / 2, theme.work_color(BACKWARD.kind, 0, 1))]
         sample = together([box(0, y, WIDE, TALL / 2, style(color)) for y, color in halves])
         yield Entry(sample, WIDE, "height: how much of the time")
+    lanes = list[tuple[float | None, str]]()
     if any(layout.network for layout in layouts):
-        yield Entry(
-            box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, HIDDEN)),
-            WIDE,
-            "communicates, hidden by compute",
-        )
-        yield Entry(box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK)), WIDE, "only communicates")
+        lanes += [(HIDDEN, "communicates, hidden by compute"), (None, "only communicates")]
     elif any(exposed(layout, row) for layout in layouts for row in layout.rows):
         yield Entry(box(0, 0, WIDE, TALL, ONLY_TALKS, 2), WIDE, "only communicates")
     if any(layout.within for layout in layouts):
-        for look, said in ((HIDDEN, "traffic within layers, hidden by products"), (None, "and exposed")):
-            yield Entry(box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, look)), WIDE, said)
+        lanes += [(HIDDEN, "traffic within layers, hidden by products"), (None, "and exposed")]
+    for look, said in lanes:
+        yield Entry(box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, look)), WIDE, said)
     if any(map(draw_held, layouts)):
         dot = box(WIDE / 2 - DOT / 2, TALL / 2 - DOT / 2, DOT, DOT, style(theme.INK, theme.CARD, 1), ROUND)
         yield Entry(dot, WIDE, "made what is in memory at the peak")
@@ -139,7 +146,7 @@ def _memory(layout: Layout) -> Iterator[Entry]:
     for slot, kind in enumerate(MEMORY_KINDS):
         if any(one[slot] for one in held if one):
             name, color = theme.MEMORY[kind]
-            yield Entry(box(0, 0, WIDE, TALL, style(color), 2), WIDE, name)
+            yield patch(color, name)
     peak, target = layout.trace.peak, layout.trace.memory_target
     if target is not None and peak is not None:
         yield Entry(target_line(layout.trace, 0, WIDE, 7), WIDE, "target")

@@ -7,7 +7,7 @@ seconds. chalk's own renderers can still draw every shape, as a path or a text.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -177,15 +177,8 @@ class Titled(ApplyName):
         return element
 
 
-class Detail(ApplyName):
-    """A diagram that is left out, as the small texts beside it are, where the picture is shown much smaller."""
-
-    def __init__(self, *parts: Diagram) -> None:
-        super().__init__(Name("detail"), together(parts))
-
-
-class Animated(ApplyName):
-    """A diagram that a style sheet moves by the class ``name``. Where nothing moves it is ``seen``, or not."""
+class Classed(ApplyName):
+    """A diagram that a style sheet moves, or leaves out, by the class ``name``. Without that it is ``seen``, or not."""
 
     def __init__(self, name: str, parts: Iterable[Diagram], seen: bool = True) -> None:
         super().__init__(Name(name), together(parts))
@@ -235,15 +228,19 @@ def overlap(one: Rect, other: Rect) -> bool:
 
 def places_of_texts(parts: Iterable[Diagram]) -> list[Rect]:
     """Return the areas of all texts of a diagram that is not moved."""
-    found: list[Rect] = []
-    stack = [*parts]
+    texts = (node for node in leaves(parts) if isinstance(node.shape, Label))
+    return [place_of(node.shape, node.transform[2], node.transform[5]) for node in texts]
+
+
+def leaves(parts: Iterable[Diagram]) -> Iterator[Any]:
+    """Yield the leaves of diagrams, in order."""
+    stack = [*parts][::-1]
     while stack:
-        node = stack.pop()
-        if not isinstance(node, Primitive):
-            stack += getattr(node, "diagrams", None) or [node.diagram]  # type: ignore[attr-defined]
-        elif isinstance(node.shape, Label):
-            found.append(place_of(node.shape, node.transform[2], node.transform[5]))
-    return found
+        node: Any = stack.pop()
+        if isinstance(node, Primitive):
+            yield node
+        else:
+            stack += node.diagrams[::-1] if isinstance(node, Compose) else [node.diagram]
 
 
 def around(line: Rect, texts: Iterable[Rect], room: float = 2.0) -> list[Rect]:
@@ -336,12 +333,7 @@ def merged(parts: Iterable[Diagram]) -> list[Diagram]:
     rounded any more, and shapes of a style that comes first lie below all of one that comes later."""
     found: dict[tuple[Any, ...], tuple[Style, list[Any]]] = {}
     labels: list[Diagram] = []
-    stack = [*parts][::-1]
-    while stack:
-        node = stack.pop()
-        if not isinstance(node, Primitive):
-            stack += node.diagrams[::-1]  # type: ignore[attr-defined]
-            continue
+    for node in leaves(parts):
         shape, how = node.shape, node.style
         if isinstance(shape, Boxes) and not (how.line_width_ and how.line_width_[1]):
             for x, y, width, height in shape.items:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar
 
@@ -73,8 +73,12 @@ def draw_rows(
             found.setdefault((color, thick), []).append((x + start * width, top + thick / 2, (end - start) * width))
         top += thick
     yield box(x, y, width, height, style(ground))
-    for (color, thick), bars in found.items():
-        yield leaf(Bars(bars, thick), style(color))
+    yield from colored(found)
     between = [(x, y + tall * place, x + width, y + tall * place) for place in range(1, len(rows))]
     if between:  # chalk's own renderer refuses an empty path
         yield lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall)))
+
+
+def colored(bars: Mapping[tuple[str, float], Sequence[Bar]]) -> list[Diagram]:
+    """Return bars by their color and height, one mark for all of a look."""
+    return [leaf(Bars(some, tall), style(color)) for (color, tall), some in bars.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -20,12 +20,12 @@ from lib.record.training import FORWARD
 from lib.running.run import Run
 
 from . import svg, theme
-from .figure import PHONE, Figure, Narrow
+from .figure import Figure
 from .layout import PAD, Layout
-from .legend import Legend, draw_legend, legend_of
+from .legend import draw_legend, legend_of
 from .marks import Diagram, Titled, boxes, label, largest, lines, style
 from .numbering import plan_numbers
-from .picture import WIDTH, beside_narrow, card, heading, sentences
+from .picture import WIDTH, card, heading, in_pieces
 from .texts import spent
 from .timeline import axis, draw_timeline, empty_rows, row_names
 from .total_memory import draw_total, most_memory
@@ -74,15 +74,8 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     ]
     words = f"The beginning of a schedule for {spec.name}, up to {spec.unit.at(until)}; the rest is left out."
     figure = card(parts, WIDTH, y + 12, words, static, title)
-    figure.narrow = _narrow([title], meaning, (PAD + HEAD - 1, layout.bottom + AXIS))
+    figure.narrow = in_pieces([title], meaning, (PAD + HEAD - 1, layout.bottom + AXIS))
     return figure
-
-
-def _narrow(said: Sequence[str], meaning: Legend, part: tuple[float, float]) -> Narrow:
-    """Return what is shown in a narrow place: what is said, a part of the picture, and the legend."""
-    above, top = sentences(said, 8)
-    legend, end = draw_legend(meaning, PHONE, 4)
-    return Narrow(part, beside_narrow(above, top), beside_narrow(legend, end + 10))
 
 
 def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False, static: bool = False) -> Figure:
@@ -125,7 +118,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     words = f"Yours: {_figures(own)}. The {goal}: {_figures(target)}."
     figure = card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the {goal}")
     said = [f"{own.title}: {_figures(own)}", f"the {goal}'s outline, below: {_figures(target)} {MEANS}"]
-    figure.narrow = _narrow(said, meaning, (PAD, end + AXIS))
+    figure.narrow = in_pieces(said, meaning, (PAD, end + AXIS))
     return figure
 
 

@@ -4,7 +4,7 @@ traffic within operations."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from lib.machine.lives import Held, Peak
@@ -12,12 +12,13 @@ from lib.real.traces.causes import MeasuredChain
 from lib.record.events import Event
 from lib.record.figures.chain import slack_of
 
-from . import theme
+from . import svg, theme
+from .coarse import strips
 from .layout import HIDDEN, PAD, Layout, Place, Row, hatching
 from .marks import (
     Bar,
     Bars,
-    Detail,
+    Classed,
     Diagram,
     Hovers,
     Point,
@@ -32,6 +33,7 @@ from .marks import (
     style,
     text_width,
     together,
+    unseen,
 )
 from .trace import Trace
 
@@ -183,15 +185,15 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
         if hatch:
             yield lines(hatch, style(None, theme.BAD, 1 if layout.height >= WRITTEN else 0.5))
     for (row, wait), place in zip(waiting, places, strict=True):
-        see_through = box(*place, style(theme.BAD, None, 0, 0.0))
         verb = "wait" if len(row.ranks) > 1 else "waits"
-        yield Titled(f"{row.full_name}: {verb} {wait.what}\nsince {failure.at(wait.since)}, and for ever", see_through)
+        yield unseen(f"{row.full_name}: {verb} {wait.what}\nsince {failure.at(wait.since)}, and for ever", place)
         said = f"{verb} {wait.what}"
         texts = [f"{said}, since {failure.at(wait.since)}", said, said.partition(" in ")[0], verb]
         x, y, width, height = place
         if layout.height >= WRITTEN and (fit := first_fit(texts, [10], width - 24)):
             middle = y + height / 2
-            yield Detail(box(x + 14, middle - 7, text_width(*fit) + 10, 14, style(theme.CARD, None, 0, 0.9), 3))
+            ground = box(x + 14, middle - 7, text_width(*fit) + 10, 14, style(theme.CARD, None, 0, 0.9), 3)
+            yield Classed(svg.DETAIL, [ground])
             yield label(x + 19, middle, *fit, style(theme.BAD), "start", passive=True)
     at = layout.x(failure.tick)
     flagged = [row for row in layout.rows if failure.place.rank in row.ranks]
@@ -232,9 +234,10 @@ def draw_sentences(trace: Trace, y: float) -> tuple[list[Diagram], float]:
         y += LINE
         if mark == "~":
             tint, hatch = style(theme.BAD, None, 0, TINT), style(None, theme.BAD, 1)
-            parts.append(Detail(box(PAD, y - 6, 14, 12, tint), lines(hatching(PAD, y - 6, 14, 12, 5), hatch)))
+            shapes = [box(PAD, y - 6, 14, 12, tint), lines(hatching(PAD, y - 6, 14, 12, 5), hatch)]
+            parts.append(Classed(svg.DETAIL, shapes))
         elif mark:
-            parts.append(Detail(flag(PAD + 2, y - 7, y + 6)))
+            parts.append(Classed(svg.DETAIL, [flag(PAD + 2, y - 7, y + 6)]))
         parts.append(label(PAD + 22, y, sentence, 11.5, style(theme.INK), "start"))
     return parts, y + LINE
 
@@ -251,14 +254,9 @@ def draw_within(layout: Layout) -> list[Diagram]:
     pictures of boxes each operation has a bar, and a hover text."""
     if not layout.within:
         return []
-    return _boxes(layout) if layout.fine else _columns(layout)
-
-
-def _look(bars: Sequence[Bar], high: float, hidden: bool) -> Diagram:
-    return leaf(Bars(bars, high), style(theme.TALK, None, 0, HIDDEN if hidden else None))
-
-
-def _boxes(layout: Layout) -> list[Diagram]:
+    if not layout.fine:
+        spans = ((row, layout.foot(row) + layout.thin, _spans(layout, row)) for row in layout.rows)
+        return strips(layout, COLUMN, LEVELS, spans)
     bars: dict[bool, list[Bar]] = {True: [], False: []}
     texts: list[tuple[Bar, str]] = []
     unit, high = layout.trace.unit, layout.thin - 1
@@ -271,28 +269,16 @@ def _boxes(layout: Layout) -> list[Diagram]:
             said = f"{row.full_name}: traffic within {theme.name_of(event.kind)}\n"
             said += f"{unit.lasting(hidden)} hidden by products, {unit.lasting(exposed)} exposed"
             texts.append(((round(x, 1), round(y, 1), round(width + more, 1)), said))
-    found = [_look(bars[hidden], high, hidden) for hidden in bars]
+    looks = {True: style(theme.TALK, None, 0, HIDDEN), False: style(theme.TALK)}
+    found: list[Diagram] = [leaf(Bars(bars[hidden], high), look) for hidden, look in looks.items()]
     return found if layout.crowded else [*found, leaf(Hovers(texts, high))]
 
 
-def _columns(layout: Layout) -> list[Diagram]:
-    found: dict[tuple[int, bool], list[Bar]] = {}
-    high = (layout.thin - 1) / LEVELS
-    for row in layout.rows:
-        bottom = layout.foot(row) + layout.thin
-        times: dict[int, list[float]] = {}
-        for event, hidden, exposed in _traffic(layout, row):
-            here = times.setdefault(int((layout.x((event.start + event.end) / 2) - layout.x0) / COLUMN), [0.0, 0.0])
-            here[0], here[1] = here[0] + exposed, here[1] + hidden
-        for column, both in times.items():
-            x, level = layout.x0 + column * COLUMN, 0
-            for hidden, took in enumerate(both):
-                more = round(min(LEVELS - level, max(1, round(took * layout.per_tick / COLUMN * LEVELS)) * (took > 0)))
-                if more:
-                    middle = bottom - (level + more / 2) * high
-                    found.setdefault((more, bool(hidden)), []).append((x, middle, min(COLUMN, layout.x1 - x)))
-                level += more
-    return [_look(bars, level * high, hidden) for (level, hidden), bars in found.items()]
+def _spans(layout: Layout, row: Row) -> Iterator[tuple[float, float, bool]]:
+    """Yield the spans of traffic within operations, and whether they are hidden."""
+    for event, hidden, exposed in _traffic(layout, row):
+        yield event.start, event.start + hidden, True
+        yield event.start + hidden, event.start + hidden + exposed, False
 
 
 def _traffic(layout: Layout, row: Row) -> Iterator[tuple[Event, float, float]]:

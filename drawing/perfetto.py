@@ -139,8 +139,8 @@ def _number(elements: Elements) -> float:
 
 
 class Writer:
-    """A writer of the entries of a run as JSON text. Most of an entry is common to many moments, so it is made once, and
-    the rest is written around it."""
+    """A writer of the entries of a run as JSON text. Most of an entry is common to many moments, so it is made once,
+    and the rest is written around it."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any, TypeVar
@@ -137,15 +137,21 @@ def beside_narrow(parts: list[Diagram], end: float) -> Figure:
     return Figure([box(0, 0, PHONE, end, style(theme.CARD)), *parts], PHONE, end, "")
 
 
-def sentences(said: Sequence[str], y: float) -> tuple[list[Diagram], float]:
-    """Return sentences for a narrow place from ``y`` down, and the y where they end."""
+def sentences(said: Iterable[str], y: float, width: float = PHONE) -> tuple[list[Diagram], float]:
+    """Return sentences from ``y`` down in a picture of this width, and the y where they end."""
     parts: list[Diagram] = []
     for text in said:
-        for line in wrapped(text, 11.5, PHONE - 2 * PAD):
+        for line in wrapped(text, 11.5, width - 2 * PAD):
             y += 16
             parts.append(label(PAD, y - 6, line, 11.5, style(theme.INK), "start"))
         y += 5
     return parts, y
+
+
+def in_pieces(said: Sequence[str], legend: Legend, part: tuple[float, float]) -> Narrow:
+    """Return what is shown in a narrow place: what is said, a part of the picture, and the legend."""
+    above, below = sentences(said, 8), draw_legend(legend, PHONE, 4)
+    return Narrow(part, beside_narrow(*above) if said else None, beside_narrow(below[0], below[1] + 10))
 
 
 def _schedule(

@@ -49,7 +49,7 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
     waits = [wait.line for wait in trace.waits.values() if wait.line]
     spot = failure.line if failure is not None and isinstance(failure.line, Spot) else None
     code = Code([*(line for lines in trace.lines.values() for line in lines if line), *waits], spot)
-    most = trace.peak.memory if trace.peak else 0
+    most = trace.peak_memory
     opens = trace.until if failure else _opens(trace, rows)
     busy = [at for at, row in enumerate(rows) if not row.devices and _busy(row, opens)]
     stands = [at for rank in failed_ranks(trace) for at, row in enumerate(rows) if rank in row.ranks]

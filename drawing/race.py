@@ -17,12 +17,13 @@ from . import svg, theme
 from .figure import Figure
 from .header import fit, wrapped
 from .layout import PAD
-from .marks import Animated, Diagram, box, label, largest, lines, style, text_width
+from .legend import Entry, draw_legend, patch
+from .marks import Classed, Diagram, box, label, largest, lines, style, text_width
 from .miniature import Span, draw_rows, fill, most_of, runs_of
 from .operations import color_of, sample_color
 from .picture import card
 from .texts import brief_size, plural, share_text
-from .trace import Trace, in_one_unit, trace_of
+from .trace import Trace, in_one_unit, texts_for, trace_of
 
 WIDTH, NAME, TALL, GAP = 820.0, 25.0, 36.0, 7.0
 """In pixels: the width of the picture, and of each schedule the height of its name, that of its rows, and the room
@@ -96,17 +97,17 @@ def race(
     weights. Raises PuzzleError for fewer than two or more than twelve, for anything that is not a finished run, and for
     runs of different models.
     """
-    names, said = _given(runs, titles, "titles"), _given(runs, notes, "notes")
+    names, said = texts_for(runs, titles, "title", "race"), texts_for(runs, notes, "note", "race")
     _check(runs)
     traces = in_one_unit([trace_of(one, name, few=True) for one, name in zip(runs, names, strict=True)])
     until = max(trace.time for trace in traces)
     title = title or f"{_model(runs[0])}: which is done first?"
     most = largest(title, WIDTH - 2 * PAD, PHONE, bold=True)
     over: list[Diagram] = [label(PAD, 24, title, 16, style(theme.INK), "start", 650, most=most)]
-    legend, y = _legend(traces, 50)
+    legend, y = draw_legend([_legend(traces)], WIDTH, 43, 12, PHONE)
+    top = y = y + 9
     over += [*legend, *_heads(traces[0], y)]
     under: list[Diagram] = []
-    top = y
     marked = [_apart(one, runs) for one in runs]
     texts = dict.fromkeys(text for one in marked for text in one)
     signs = {text: SIGNS[at % len(SIGNS)] * (1 + at // len(SIGNS)) for at, text in enumerate(texts)}
@@ -116,22 +117,15 @@ def race(
         under += draw_rows(_rows(trace, wide), LEFT, row, wide, TALL, theme.GAP)
         under.append(lines([(LEFT + wide + 1, row - 1, LEFT + wide + 1, row + TALL + 1)], style(None, theme.INK, 2)))
         over += _name(" ".join([trace.title, *(signs[text] for text in marked[at])]), note or "", row - 11)
-        over.append(Animated(f"{MOVED}{at}", _figures(trace, traces, row + TALL / 2)))
+        over.append(Classed(f"{MOVED}{at}", _figures(trace, traces, row + TALL / 2)))
         y = row + TALL + GAP
-    cover = Animated(f"{MOVED}c", [box(LEFT - 1, top, RIGHT - LEFT + 4, y - top, style(theme.CARD))], seen=False)
-    head = Animated(f"{MOVED}h", [lines([(LEFT, top + NAME - 4, LEFT, y - 4)], style(None, theme.MUTE, 1))], seen=False)
+    cover = Classed(f"{MOVED}c", [box(LEFT - 1, top, RIGHT - LEFT + 4, y - top, style(theme.CARD))], seen=False)
+    head = Classed(f"{MOVED}h", [lines([(LEFT, top + NAME - 4, LEFT, y - 4)], style(None, theme.MUTE, 1))], seen=False)
     foot, y = _foot(signs, y + 4)
     words = f"{title} {' '.join(_in_words(traces, marked))}"
     drawn = card([*under, cover, head, *over, *foot], WIDTH, y + 6, words, static, title)
     found = Race(drawn.diagrams, WIDTH, y + 6, words, static, title)
     found.ends = [trace.time / (until or 1.0) for trace in traces]
-    return found
-
-
-def _given(runs: Sequence[object], texts: Iterable[str] | None, name: str) -> list[str | None]:
-    found: list[str | None] = [None] * len(runs) if texts is None else [*texts]
-    if isinstance(texts, str) or len(found) != len(runs):
-        raise PuzzleError(f"{name} are one text for each run", where="race", got=describe(texts))
     return found
 
 
@@ -176,26 +170,15 @@ def _shade(kind: str) -> str:
     return "" if stream_of(kind) == "compute" else theme.TALK
 
 
-def _legend(traces: Sequence[Trace], y: float) -> tuple[list[Diagram], float]:
-    """Return what the colors mean, and the y below. Each has room for its word on a phone."""
+def _legend(traces: Sequence[Trace]) -> list[Entry]:
+    """Return what the colors mean."""
     kinds = {event.kind for trace in traces for event in trace.events if event.kind not in MARKS and event.length}
     colors: dict[str, str] = {}
     for kind in sorted(kinds, key=[*OPERATIONS].index):
         shade = _shade(kind)
         colors.setdefault(shade or sample_color(kind, traces[0]), "communication" if shade else theme.name_of(kind))
     colors[theme.GAP] = "bubble"
-    parts: list[Diagram] = []
-    x = PAD
-    for color, name in sorted(colors.items(), key=lambda one: len(one[1]) > LONG):
-        wide = 20 + text_width(name, PHONE) + 12
-        if x > PAD and x + wide > WIDTH - PAD:
-            x, y = PAD, y + NAME
-        parts += [
-            box(x, y - 6, 14, 12, style(color), 2),
-            label(x + 19, y, name, 12, style(theme.MUTE), "start", most=PHONE),
-        ]
-        x += wide
-    return parts, y + 16
+    return [patch(color, name) for color, name in sorted(colors.items(), key=lambda one: len(one[1]) > LONG)]
 
 
 def _heads(trace: Trace, y: float) -> Iterator[Diagram]:
@@ -212,7 +195,7 @@ def _name(name: str, note: str, y: float) -> Iterator[Diagram]:
 
 def _figures(trace: Trace, traces: Sequence[Trace], y: float) -> list[Diagram]:
     best = [min(column) for column in zip(*map(_values, traces), strict=True)]
-    texts = trace.unit.brief(trace.time), share_text(trace.idle), brief_size(trace.size_unit, _memory(trace))
+    texts = trace.unit.brief(trace.time), share_text(trace.idle), brief_size(trace.size_unit, trace.peak_memory)
     return [
         label(x, y, text, 15, style(theme.INK), "end", 750 if value == least else 400, most=PHONE)
         for x, text, value, least in zip(COLUMNS, texts, _values(trace), best, strict=True)
@@ -220,11 +203,7 @@ def _figures(trace: Trace, traces: Sequence[Trace], y: float) -> list[Diagram]:
 
 
 def _values(trace: Trace) -> tuple[float, float, float]:
-    return trace.time, trace.idle, _memory(trace)
-
-
-def _memory(trace: Trace) -> float:
-    return float(trace.peak.memory if trace.peak else 0)
+    return trace.time, trace.idle, float(trace.peak_memory)
 
 
 def _apart(one: Run, runs: Sequence[Run]) -> list[str]:
@@ -257,9 +236,6 @@ def _foot(signs: Mapping[str, str], y: float) -> tuple[list[Diagram], float]:
 
 def _in_words(traces: Sequence[Trace], marked: Sequence[Sequence[str]]) -> Iterator[str]:
     for trace, text in zip(traces, marked, strict=True):
-        said = f"{trace.title}: {trace.unit.lasting(trace.time)}, {share_text(trace.idle)} bubble"
-        yield (
-            f"{said}, {trace.size_unit.describe(_memory(trace))} at its peak"
-            + f" ({'; '.join(text)})" * bool(text)
-            + "."
-        )
+        figures = f"{trace.unit.lasting(trace.time)}, {share_text(trace.idle)} bubble"
+        peak = f"{trace.size_unit.describe(trace.peak_memory)} at its peak"
+        yield f"{trace.title}: {figures}, {peak}" + f" ({'; '.join(text)})" * bool(text) + "."

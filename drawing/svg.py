@@ -19,11 +19,10 @@ from . import theme
 from .marks import (
     IDENTITY,
     UNSEEN,
-    Animated,
     ArrowHovers,
     Bars,
     Boxes,
-    Detail,
+    Classed,
     Hovers,
     Label,
     Lines,
@@ -154,11 +153,8 @@ def frame(
     shown_width, shown_height = map(number, shown or size)
     how = ' style="max-width:100%;height:auto;vertical-align:top"' * fluid
     narrow = narrow_css(body, size[0], "container" if fluid else "media") if shrinks else ""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp w{size[0]:.0f}" viewBox="{_view(size)}" '
-        f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '
-        f'font-family="{FONT}" text-anchor="middle"><style>{_ASKED}{theme.css()}{narrow}</style>{body}</svg>'
-    )
+    how = f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}"'
+    return _svg(f"ltp w{size[0]:.0f}", size, how, f"<style>{_ASKED}{theme.css()}{narrow}</style>{body}")
 
 
 def image(body: str, size: tuple[float, float], slim: str = "", tall: float = 0.0, dark: bool = True) -> str:
@@ -172,11 +168,9 @@ def image(body: str, size: tuple[float, float], slim: str = "", tall: float = 0.
         box = f"(max-width:{NARROW:g}px) and (max-aspect-ratio:{number(2000 / (tall + height / width))}/1000)"
         css += f".slim{{display:none}}@media{box}{{.slim{{display:inline}}.wide{{display:none}}}}"
         slim = f'<g class="slim">{slim}</g>'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="{_view(size)}" width="{number(width)}" '
-        f'height="{number(height)}" preserveAspectRatio="xMidYMin" font-family="{FONT}" text-anchor="middle">'
-        f'<style>{css}</style><g class="wide"><g id="all" class="w{width:.0f}">{body}</g></g>{slim}</svg>'
-    )
+    how = f'width="{number(width)}" height="{number(height)}" preserveAspectRatio="xMidYMin"'
+    wide = f'<g class="wide"><g id="all" class="w{width:.0f}">{body}</g></g>'
+    return _svg("ltp", size, how, f"<style>{css}</style>{wide}{slim}")
 
 
 def only_narrow(body: str, size: tuple[float, float], words: str) -> str:
@@ -185,19 +179,13 @@ def only_narrow(body: str, size: tuple[float, float], words: str) -> str:
     shows."""
     width, height = map(number, size)
     said = f'role="img" aria-label="{escape(words)}"' if words else 'aria-hidden="true"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp narrow" viewBox="{_view(size)}" width="{width}" '
-        f'height="{height}" style="max-width:100%;height:auto" {said} font-family="{FONT}" text-anchor="middle">'
-        f"{without_hover(body)}</svg>"
-    )
+    how = f'width="{width}" height="{height}" style="max-width:100%;height:auto" {said}'
+    return _svg("ltp narrow", size, how, without_hover(body))
 
 
 def inside(body: str, size: tuple[float, float]) -> str:
     """Return an SVG picture that is part of another one, with which it shares colors and words. It fills its place."""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="{_view(size)}" style="display:block;width:100%" '
-        f'aria-hidden="true" font-family="{FONT}" text-anchor="middle">{body}</svg>'
-    )
+    return _svg("ltp", size, 'style="display:block;width:100%" aria-hidden="true"', body)
 
 
 def in_part(picture: str, size: tuple[float, float], part: tuple[float, float] | None) -> str:
@@ -217,8 +205,10 @@ def in_part(picture: str, size: tuple[float, float], part: tuple[float, float] |
     return picture.replace("vertical-align:top", f"vertical-align:top{cut}", 1)
 
 
-def _view(size: tuple[float, float]) -> str:
-    return f"0 0 {number(size[0])} {number(size[1])}"
+def _svg(kind: str, size: tuple[float, float], how: str, content: str) -> str:
+    view = f"0 0 {number(size[0])} {number(size[1])}"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" viewBox="{view}" {how} '
+    return f'{head}font-family="{FONT}" text-anchor="middle">{content}</svg>'
 
 
 def body(parts: Iterable[Diagram]) -> str:
@@ -242,10 +232,7 @@ def body(parts: Iterable[Diagram]) -> str:
             said = f"<title>{escape(node.title)}</title>" if node.title else ""
             out.append(f"<g{pale}>{said}")
             stack += ["</g>", node.diagram]
-        elif isinstance(node, Detail):
-            out.append(f'<g class="{DETAIL}">')
-            stack += ["</g>", node.diagram]
-        elif isinstance(node, Animated):
+        elif isinstance(node, Classed):
             out.append(f'<g class="{node.name}"' + ("" if node.seen else ' opacity="0"') + ">")
             stack += ["</g>", node.diagram]
         elif isinstance(node, WithArrow):

@@ -19,7 +19,7 @@ from .figure import PHONE, Figure, Narrow
 from .header import wrapped
 from .layout import PAD
 from .marks import Diagram, Point, Rect, Titled, box, label, lines, poly, style, together
-from .picture import card
+from .picture import card, sentences
 from .texts import share_text
 
 WIDTH, TOP, TALL, LOWEST = 733.0, 90.0, 320.0, 12.0
@@ -205,9 +205,8 @@ def _drawn(run: Run, traffic: Traffic, said: Sequence[str], across: Across, stat
     homes = _homes(traffic, scale)
     rooms = _rooms(traffic, [float(load) * scale for load in loads])
     bottom = max([place[1] + place[3] for place in (*homes.values(), *rooms)])
-    ink = style(theme.INK)
     title = f"Tokens of layer {traffic.layer} on their way to {run.experts} experts"
-    parts: list[Diagram] = [label(PAD, 24, title, 14, ink, "start", 650)]
+    parts: list[Diagram] = [label(PAD, 24, title, 14, style(theme.INK), "start", 650)]
     y = 42.0
     for line in wrapped(_note(run, traffic), 10.5, across.width - 2 * PAD):
         parts.append(label(PAD, y, line, 10.5, style(theme.MUTE), "start"))
@@ -217,14 +216,9 @@ def _drawn(run: Run, traffic: Traffic, said: Sequence[str], across: Across, stat
     parts += _home_boxes(traffic, homes, across)
     parts += _expert_boxes(traffic, rooms, across)
     parts += _time_bars(run, traffic, rooms, across)
-    y = bottom + 22
-    for sentence in said:
-        for line in wrapped(sentence, 11, across.width - 2 * PAD):
-            parts.append(label(PAD, y, line, 11, ink, "start"))
-            y += 15
-        y += 2
+    below, y = sentences(said, bottom + 12, across.width)
     words = f"{title}. {_in_words(run, traffic)} {' '.join(said)}"
-    return card(parts, across.width, y + 4, words, static, title)
+    return card([*parts, *below], across.width, y + 4, words, static, title)
 
 
 def _note(run: Run, traffic: Traffic) -> str:

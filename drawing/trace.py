@@ -166,6 +166,11 @@ class Trace:
         """The first event at which the memory of a device was highest; None where nothing is known of memory."""
         return peak_event(event for event in self.device_events if event.held)
 
+    @property
+    def peak_memory(self) -> Elements:
+        """The peak memory of a device; zero where nothing is known of memory."""
+        return self.peak.memory if self.peak else 0
+
     @cached_property
     def host_peak(self) -> Event | None:
         """The first event at which the memory of a host was highest, if there are hosts."""
@@ -391,6 +396,14 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
         if wanted is None:
             return trace
         raise
+
+
+def texts_for(runs: Sequence[object], texts: Iterable[str] | None, what: str, where: str) -> Sequence[str | None]:
+    """Return a text for each run, None without texts. Raise PuzzleError if these are not as many."""
+    found: list[str | None] = [None] * len(runs) if texts is None else [*texts]
+    if isinstance(texts, str) or len(found) != len(runs):
+        raise PuzzleError(f"a {what} for each run is needed", where=where, got=describe(texts))
+    return found
 
 
 def in_one_unit(traces: Sequence[Trace]) -> Sequence[Trace]:

@@ -18,13 +18,13 @@ from lib.running.run import Run
 
 from . import svg, theme
 from .attempts import draw_attempts
-from .figure import PHONE, Figure, Narrow
+from .figure import Figure
 from .layout import PAD, Layout
 from .legend import draw_legend, legend_of
 from .marks import Diagram, label, poly, star, style, text_width
 from .numbering import plan_numbers
 from .outline import beside_target
-from .picture import beside_narrow, card, draw, small_enough
+from .picture import card, draw, in_pieces, small_enough
 from .svg import escape, without_hover
 from .texts import machine, share_text
 from .timeline import axis, draw_timeline
@@ -135,13 +135,12 @@ def _card(trace: Trace, puzzle: Puzzle, rough: int) -> Figure:
     legend, y = draw_legend(meaning, CARD_WIDTH, y + 12)
     parts = [*_head(trace, puzzle), *draw_timeline(layout, "auto", plans), *total, *scale, *legend]
     figure = card(parts, CARD_WIDTH, y + 12, _in_words(trace, puzzle), title=puzzle.title)
-    below, y = draw_legend(meaning, PHONE, 6)
-    figure.narrow = Narrow((0, ended + 4), None, beside_narrow(below, y + 8))
+    figure.narrow = in_pieces([], meaning, (0, ended + 4))
     return figure
 
 
 def _figures(trace: Trace, puzzle: Puzzle) -> tuple[float, float]:
-    return puzzle.scored(trace.time, trace.peak.memory if trace.peak else 0)
+    return puzzle.scored(trace.time, trace.peak_memory)
 
 
 def _passes(trace: Trace) -> bool:
@@ -160,7 +159,7 @@ def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
             yield star(x + 26, 27, 12, style(theme.GOLD))
     yield label(CARD_WIDTH - PAD, 24, "LLM training puzzles", 11.5, mute, "end")
     yield label(CARD_WIDTH - PAD, 41, machine(trace), 11, mute, "end")
-    time, memory = puzzle.describe(trace.time, trace.peak.memory if trace.peak else 0)
+    time, memory = puzzle.describe(trace.time, trace.peak_memory)
     goals = [("target", puzzle.target), *([("star", puzzle.star)] if puzzle.star else [])]
     notes = [[f"{name} {puzzle.brief(goal['time'], goal['memory'])[at]}" for name, goal in goals] for at in range(2)]
     columns = [(time, ", ".join(notes[0])), (memory, ", ".join(notes[1])), (f"bubble {share_text(trace.idle)}", "")]
@@ -172,6 +171,6 @@ def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
 
 
 def _in_words(trace: Trace, puzzle: Puzzle) -> str:
-    time, memory = puzzle.describe(trace.time, trace.peak.memory if trace.peak else 0)
+    time, memory = puzzle.describe(trace.time, trace.peak_memory)
     starred = _passes(trace) and puzzle.has_star(*_figures(trace, puzzle))
     return f"{puzzle.heading}: {time}, {memory}{', with the star' * starred}."

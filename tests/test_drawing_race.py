@@ -113,7 +113,7 @@ def test_two_on_one_page_do_not_move_each_other() -> None:
 def test_what_cannot_race_is_refused(runs: Any, says: str) -> None:
     with pytest.raises(PuzzleError, match=says):
         race(*runs())
-    with pytest.raises(PuzzleError, match="one text for each run"):
+    with pytest.raises(PuzzleError, match="a title for each run"):
         race(*pair(), titles=["one"])
 
 
