@@ -50,7 +50,7 @@ MEANINGS = {
     outlines.BACKWARD: (theme.work_color(BACKWARD.kind, 1, 4), BACKWARD.word),
     outlines.OTHER: (theme.STEP, UPDATE.word),
     outlines.TALK: (theme.kind_color(SEND.kind), "communication"),
-    outlines.IDLE: (theme.LANE, "bubble"),
+    outlines.IDLE: (theme.GAP, "bubble"),
 }
 """The color and the meaning of each letter of a silhouette."""
 
@@ -211,7 +211,7 @@ def _card(puzzle: Puzzle, x: float, y: float, color: str, now: Standing) -> Diag
     for at, line in enumerate(title):
         at_y = middle + 14 * (at - (len(title) - 1) / 2)
         parts.append(label(left, at_y, line, 11.5, style(theme.INK), "start", 650))
-    parts += draw_rows(silhouette(puzzle), x + INSIDE, y + 37, WIDE - 2 * INSIDE, 14, theme.LANE)
+    parts += draw_rows(silhouette(puzzle), x + INSIDE, y + 37, WIDE - 2 * INSIDE, 14, theme.GAP)
     low, right = y + TALL - 8.5, x + WIDE - INSIDE
     parts.append(label(x + INSIDE, low, f"{puzzle.difficulty}, {puzzle.minutes} min", 10, mute, "start"))
     if now.starred:

@@ -42,16 +42,16 @@ def gaps_of(trace: Trace, row: Row) -> list[Gap]:
 def tints(layout: Layout) -> list[Diagram]:
     """Return the tint of all gaps, and of the time in which a rank computes nothing while it communicates below its
     row. Behind coarse rows there is a tint of the whole row, which is visible between operations."""
-    bars, talks = [], []
+    bars, talks, tall = [], [], layout.row_height if layout.fine else layout.height  # strips of the network have none
     for row in layout.rows:
         spans = (
             [(gap.start, gap.length) for gap in gaps_of(layout.trace, row)] if layout.fine else [(0, layout.trace.time)]
         )
-        middle = row.y + layout.row_height / 2
+        middle = row.y + tall / 2
         bars += [(layout.x(start), middle, length * layout.per_tick) for start, length in spans]
         middle = row.y + layout.height / 2
         talks += [(layout.x(start), middle, (end - start) * layout.per_tick) for start, end in exposed(layout, row)]
-    parts: list[Diagram] = [leaf(Bars(bars, layout.row_height), style(theme.GAP))] if bars else []
+    parts: list[Diagram] = [leaf(Bars(bars, tall), style(theme.GAP))] if bars else []
     for look, some in (
         (ONLY_TALKS, [bar for bar in talks if bar[2] >= THIN]),
         (THIN_TALKS, [bar for bar in talks if bar[2] < THIN]),

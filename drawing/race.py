@@ -111,16 +111,17 @@ def race(
     marked = [_apart(one, runs) for one in runs]
     texts = dict.fromkeys(text for one in marked for text in one)
     signs = {text: SIGNS[at % len(SIGNS)] * (1 + at // len(SIGNS)) for at, text in enumerate(texts)}
-    for at, (trace, note) in enumerate(zip(traces, said, strict=True)):
-        row = y + NAME
+    rows = [y + NAME + at * (NAME + TALL + GAP) for at in range(len(runs))]
+    for at, (trace, note, row) in enumerate(zip(traces, said, rows, strict=True)):
         wide = (RIGHT - LEFT) * trace.time / (until or 1.0)
         under += draw_rows(_rows(trace, wide), LEFT, row, wide, TALL, theme.GAP)
         under.append(lines([(LEFT + wide + 1, row - 1, LEFT + wide + 1, row + TALL + 1)], style(None, theme.INK, 2)))
         over += _name(" ".join([trace.title, *(signs[text] for text in marked[at])]), note or "", row - 11)
         over.append(Classed(f"{MOVED}{at}", _figures(trace, traces, row + TALL / 2)))
         y = row + TALL + GAP
-    cover = Classed(f"{MOVED}c", [box(LEFT - 1, top, RIGHT - LEFT + 4, y - top, style(theme.CARD))], seen=False)
-    head = Classed(f"{MOVED}h", [lines([(LEFT, top + NAME - 4, LEFT, y - 4)], style(None, theme.MUTE, 1))], seen=False)
+    cover = Classed(f"{MOVED}c", [box(LEFT - 1, top, RIGHT - LEFT + 20, y - top, style(theme.CARD))], seen=False)
+    now = [(LEFT, y, LEFT, y + TALL) for y in rows]  # only where no words are
+    head = Classed(f"{MOVED}h", [lines(now, style(None, theme.MUTE, 1))], seen=False)
     foot, y = _foot(signs, y + 4)
     words = f"{title} {' '.join(_in_words(traces, marked))}"
     drawn = card([*under, cover, head, *over, *foot], WIDTH, y + 6, words, static, title)
