@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from drawing import Trace, perfetto
+from drawing.operations import slices_of
 from drawing.perfetto import TICK
 from drawing.theme import MEMORY
 from lib import Cost, PuzzleError, Run
@@ -50,6 +51,7 @@ NEEDED: dict[str, dict[str, Field]] = {
 """The fields that each phase must have ("Trace Event Format", Google: the events of each kind), and their types. An id
 may be a text there, but Perfetto reads a text as a hexadecimal number, so here it is a number."""
 MAY: dict[str, dict[str, Field]] = {"X": {"args": (dict,)}, "i": {"args": (dict,)}}
+SLICES = ("sequence", "queries", "keys", "heads")
 METADATA = {"process_name": {"name": str}, "process_sort_index": {"sort_index": int}, "thread_name": {"name": str}}
 
 
@@ -115,6 +117,9 @@ def test_every_solution_follows_the_format(name: str) -> None:
     ]
     messages = set.intersection(*lasting)  # where receiving takes no time, there is no slice to which an arrow could go
     assert len(entries(done, "s")) == len(entries(done, "f")) == len(messages)
+    said = Counter((entry["cat"], *map(entry.get("args", {}).get, SLICES)) for entry in entries(done, "X", "i"))
+    own = ((event.kind, slices_of(event)) for event in done.events if event.kind not in MARKS)
+    assert said == Counter((kind, *map(slices.get, SLICES)) for kind, slices in own)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drawing import Figure, compare, draw, play, theme
-from drawing.gaps import exposed
+from drawing.gaps import exposed, tints
 from drawing.layout import CROWDED, FINE, Layout, Place
 from drawing.links import links_of
 from drawing.operations import is_drawn
@@ -289,6 +289,7 @@ def test_rows_without_boxes_have_a_lane_for_the_network(layers: int) -> None:
     made = trace(events, layers=layers)
     layout = Layout(made, 980, 74)
     assert layout.network and not layout.fine
+    assert [leaf.shape.thick for leaf in tints(layout)] == [layout.height]  # a bubble has no strip of the network
     figure = draw(made, memory=False)
     wide = layout.x1 - layout.x0
     assert bars(figure, theme.TALK) == pytest.approx(wide, rel=0.02)
