@@ -509,12 +509,6 @@ def test_an_error_of_the_function_is_told_as_always() -> None:
     draw(told.value.run)
 
 
-def test_prices_of_another_kind() -> None:
-    cost = cost_named("two_speeds")
-    size: dict[str, Any] = {"ranks": 24, "layers": 2, "batches": 24, "mesh": {"replica": 3, "shard": 8}, "node_size": 8}
-    assert same(run(hybrid, **size, cost=cost, represent=True), run(hybrid, **size, cost=cost))
-
-
 # -- what is made of it -------------------------------------------------------------------------
 
 PICTURED: dict[str, dict[str, Any]] = {
