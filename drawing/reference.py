@@ -1,29 +1,27 @@
-"""The whole interface on one page: what there is, what it costs, what it insists on. The build makes it of the
-docstrings (solutions/build/tables)."""
+"""The whole interface on one page, which the build makes of the docstrings (solutions/build/tables)."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from lib.course.specs import Puzzle, find, puzzles
 from lib.grading.progress import Progress
+from lib.record.table import in_stream, operation, stream_of
 
 from .figure import page, write
 from .primitives import draw_primitive, primitives
 from .svg import escape
 
 TABLE = Path(__file__).with_name("reference.json")
-ALL = 'reference("all")'
-RANKS = 4
-"""In the pictures of collectives: a number by which sizes can be divided."""
 ROW = "display:flex;flex-wrap:wrap;gap:2px 14px;padding:4px 0"
 CALL, SAYS = "flex:38 1 0;min-width:min(100%,270px)", "flex:62 1 0;min-width:min(100%,316px);margin:0"
-"""How a call stands beside what it does: in columns that begin at the same place everywhere, as far as both have their
-least widths, which makes 600 pixels with the gap, and else one below the other."""
+"""How a call stands beside what it does: in columns from 600 pixels on, else one below the other."""
 GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,240px),1fr));gap:0 28px"
 PRICE = "display:flex;justify-content:space-between;gap:10px;padding:2px 0"
 PICTURE = "flex:1 1 560px;max-width:640px;min-width:0"
@@ -54,6 +52,12 @@ class Reference:
         for group, written, says, first, last in _table():
             if first <= number <= last:
                 found.setdefault(group, []).append((written, says))
+        for kind in in_stream("compute", "collective", "message"):
+            if not any(f".{kind}(" in row[1] for row in _table()):  # it has been added since the table was made
+                verb: Any = operation(kind).verb
+                call = f"model.{kind}({', '.join([*inspect.signature(verb).parameters][1:])})"
+                group = "Operations" if stream_of(kind) == "compute" else "Communication"
+                found.setdefault(group, []).append((call, inspect.getdoc(verb) or ""))
         return found
 
     def rest(self) -> Entries:
@@ -68,7 +72,7 @@ class Reference:
             own = (f"  {written}\n      {says}" for written, says in entries)
             lines += ["", group, *own] if group else [" ".join(written for written, _ in entries)]
         rest = sum(map(len, self.rest().values()))
-        more = f"\n{rest} more, or more of these, are for later puzzles: {ALL} has them all"
+        more = f'\n{rest} more, or more of these, are for later puzzles: reference("all") has them all'
         return "\n".join([*lines, *([more] if rest else [])])
 
     def __repr__(self) -> str:
@@ -77,10 +81,8 @@ class Reference:
     def _repr_html_(self) -> str:
         here = self.entries()
         rest = self._html(self.rest(), drawn=_drawn(here))
-        more = (
-            f'<details><summary style="margin:14px 0">All of it: what later puzzles are about</summary>{rest}</details>'
-        )
-        return self._html(here) + (more if rest else "")
+        head = '<summary style="margin:14px 0">All of it: what later puzzles are about</summary>'
+        return self._html(here) + (f"<details>{head}{rest}</details>" if rest else "")
 
     def _html(self, groups: Entries, drawn: Sequence[str] = ()) -> str:
         """Return groups of entries as HTML, the collectives with their pictures, except for those ``drawn`` before."""
@@ -100,8 +102,7 @@ class Reference:
             parts.append(f'<dl style="margin:0;{GRID if prices else ""}">{"".join(rows)}</dl>')
             if group == "Communication":
                 shown = [kind for kind in _drawn({group: entries}) if kind not in drawn]
-                pictures = (draw_primitive(kind, ranks=RANKS) for kind in shown)
-                cells = (f'<div style="{PICTURE}">{picture._repr_html_()}</div>' for picture in pictures)
+                cells = [f'<div style="{PICTURE}">{draw_primitive(kind)._repr_html_()}</div>' for kind in shown]
                 parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(cells)}</div>')
         return "".join(parts)
 

@@ -189,7 +189,7 @@ def test_a_final_weight_is_a_weight_of_its_layer_after_one_step(labels: dict[str
     if fits:
         assert check_finals([state])  # made up, which says nothing of its value
     else:
-        with pytest.raises(PuzzleError, match="no weight of this layer after one optimizer step"):
+        with pytest.raises(PuzzleError, match="not the weight of this layer after one optimizer step"):
             check_finals([state])
 
 

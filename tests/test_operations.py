@@ -346,7 +346,7 @@ OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
             ({"step": 1}, "the weight has been updated already"),
         )
     ],
-    *[("loss", "inp", {"layer": layer}, "`loss` reads the output of the last layer") for layer in (0, 2)],
+    *[("loss", "inp", {"layer": at}, "`loss` reads the output of the last layer, and of no other") for at in (0, 2)],
     *[
         ("update", name, {"layer": layer}, f"{name} is that of layer {layer}")
         for name in NEEDED["update"]

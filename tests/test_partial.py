@@ -408,9 +408,9 @@ def of_the_input(model: Model) -> Any:
 
 
 MET = [
-    ("allreduce", (complete, complete), "that activation is whole already"),
-    ("scatterreduce", (complete, complete), "that activation is whole already"),
-    ("allreduce", (own, complete), "that activation is whole already"),
+    ("allreduce", (complete, complete), "this activation is whole already"),
+    ("scatterreduce", (complete, complete), "this activation is whole already"),
+    ("allreduce", (own, complete), "this activation is whole already"),
     (
         "allreduce",
         (lambda m: own(m, index=0), lambda m: own(m, index=0)),
@@ -423,7 +423,7 @@ MET = [
     ),
     ("allreduce", (own, lambda m: own(m, batch=1)), "partial sums of different things do not add up"),
     ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "of different things do not add up"),
-    ("allreduce", (lambda m: complete(m).shard(0, 2),) * 2, "that slice is added up already"),
+    ("allreduce", (lambda m: complete(m).shard(0, 2),) * 2, "this slice is added up already"),
     ("allgather", (own, own), "these are not parts of one tensor"),
     ("allgather", (lambda m: own(m, lambda out: out.shard(m.rank, 2)),) * 2, "these are not parts of one tensor"),
     ("allgather", (complete, complete), "a shard would be counted more than once"),

@@ -174,7 +174,7 @@ def test_a_backward_overlaps_with_forwards_right_before_it_only() -> None:
         backward()
 
     for program in (after_a_message, its_own):
-        with pytest.raises(PuzzleError, match="no forward of another micro-batch is right before it"):
+        with pytest.raises(PuzzleError, match="there is no forward of another micro-batch just before it"):
             run(program, ranks=2, layers=1, batches=2, cost=Cost(overlapped=0.5))
 
     def twice(model: Model) -> None:

@@ -59,14 +59,14 @@ FACES = ("json", "junit", "csv", "leaderboard", "gradescope", "nothing")
 @pytest.mark.parametrize("face", FACES)
 def test_nothing_that_is_printed_is_a_command_to_a_ci_system(face: str, capsys: pytest.CaptureFixture[str]) -> None:
     fsdp = puzzles()["fsdp"]
-    options = Namespace(**dict.fromkeys(FACES) | {face: "-", "plain": True, "why": True})
+    options = Namespace(**dict.fromkeys(FACES) | {face: "-", "plain": True, "why": True, "worths": {}})
     for text in texts([*COMMANDS, *COMMANDS, "\n", "\n", " ", "\t", "x"], 2, 300):
         error = Mistake(text, Place(detail=text), text, text, text, text)
         failed = Verdict(fsdp, FAIL, text, error=error, printed=text, file=text, note=text)
         passed = Verdict(fsdp, PASS, text, time=20.4, memory=2359296, printed=text)
         student = " ".join(text.split("\n"))
         options.each = None if face == "gradescope" else "class"
-        assert shell._print_report(options, [Report([failed, passed], "nowhere", student)])
+        shell._published(options, [Report([failed, passed], "nowhere", student)])
         print_to_stderr(text)
     streams = capsys.readouterr()
     assert [line for line in (streams.out + streams.err).splitlines() if is_a_command(line)] == []
