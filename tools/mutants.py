@@ -40,7 +40,7 @@ from typing import IO, NamedTuple
 import pytest
 
 DECIDE = {
-    "lib.record.labels": ("labels", "by_hand"),
+    "lib.record.labels": ("labels", "by_hand", "partial"),
     "lib.record.shards": ("labels", "by_hand"),
     "lib.record.rules.operands": ("errors", "operations", "slices"),
     "lib.record.rules.passes": ("errors", "operations", "slices"),
@@ -53,7 +53,7 @@ DECIDE = {
     "lib.record.experts": ("experts",),
     "lib.record.table": ("operations",),
     "lib.machine.cost": ("cost", "compositions"),
-    "lib.machine.fingerprints": ("values",),
+    "lib.machine.fingerprints": ("values", "slices", "partial"),
     "lib.machine.rank_state": ("lives", "inputs", "simulator", "plain_machine"),
     "lib.machine.in_flight": ("network", "plain_machine"),
     "lib.machine.network": ("network", "plain_machine"),
@@ -97,6 +97,8 @@ DECIDE = {
     "lib.grading.hints": ("hints", "grading"),
 }
 """The modules that decide, and the files of tests that know each best. A new module is a row here."""
+CHOSEN = "SIZES"
+"""A table of sizes that were chosen: others would do as well, as long as they are of the kinds that tests ask for."""
 TESTS = [  # those that are quick and notice much first
     *("simulator", "values", "figures", "network", "lives", "by_hand", "errors", "labels", "repairs", "grading"),
     *("codes", "prints", "cost", "plain_machine", "operations", "failed_run", "corpus", "drawing_primitives"),
@@ -227,7 +229,8 @@ def mutants(path: Path) -> Iterator[Mutant]:
             if field in ("annotation", "returns", "decorator_list"):
                 continue
             for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST) and not isinstance(child, (ast.Raise, ast.JoinedStr)):
+                chosen = isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == CHOSEN
+                if isinstance(child, ast.AST) and not isinstance(child, (ast.Raise, ast.JoinedStr)) and not chosen:
                     yield from walk(child, inside)
 
     yield from walk(ast.parse(source), False)
