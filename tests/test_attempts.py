@@ -161,7 +161,7 @@ def test_what_cannot_be_taken_is_attempted_all_the_same_and_its_verdict_says_why
     assert " ".join(attempt.puzzle.name for attempt in attempts) == BROKEN[source]
     for attempt in attempts:
         verdict = judge.verdict(attempt)
-        assert verdict.status == "FAIL" and "these lines could not be taken: " in verdict.message, verdict.message
+        assert verdict.status == "FAIL" and "Python could not run these lines: " in verdict.message, verdict.message
     judge.close()
 
 

@@ -103,6 +103,8 @@ CANVAS = {
     f"{SPLIT}_late_2001_60002_grad_accum.py": f"# coding: latin-1\n# \u00fc\n{ACCUM}".encode("latin-1", "replace"),
     "poe_3001_70001_basic.py": BASIC.encode("latin-1", "replace"),
     "roe_4001_80001_work.zip": b"PK",
+    "roe_4002_80002_work.zip": b"PK",
+    "roe_4002_80002_work.zip.d/basic.py": BASIC,
     "week_1.py": BASIC,
 }
 MOODLE = {
@@ -110,6 +112,8 @@ MOODLE = {
     "Jo\u0308rg Mu\u0308ller_12_assignsubmission_onlinetext_/more/grad_accum.py": ACCUM,
     "Ann Lee_13_assignsubmission_file_/work.ZIP": b"PK",
     "Ann Lee_14_assignsubmission_file_/basic.py": BASIC,
+    "Ann Lee_16_assignsubmission_file_/Work.ZIP": b"PK",
+    "Ann Lee_16_assignsubmission_file_/Work.ZIP.d/more/basic.py": BASIC,
     "Bo_15_assignsubmission_file_basic.py": BASIC,
 }
 
@@ -120,13 +124,21 @@ MOODLE = {
     [
         (
             CANVAS,
-            {"doejane_1234": 2, "doejane_1235": 1, f"{JORG}_2001": 2, "poe_3001": 0, "roe_4001": 0, "week_1": 1},
+            {
+                "doejane_1234": 2,
+                "doejane_1235": 1,
+                f"{JORG}_2001": 2,
+                "poe_3001": 0,
+                "roe_4001": 0,
+                "roe_4002": 1,
+                "week_1": 1,
+            },
             "roe_4001_80001_work.zip",
             "poe_3001_70001_basic.py is no text in UTF-8",
         ),
         (
             MOODLE,
-            {"J\u00f6rg M\u00fcller_12": 2, "Ann Lee_13": 0, "Ann Lee_14": 1, "Bo_15": 1},
+            {"J\u00f6rg M\u00fcller_12": 2, "Ann Lee_13": 0, "Ann Lee_14": 1, "Ann Lee_16": 1, "Bo_15": 1},
             "Ann Lee_13_assignsubmission_file_/work.ZIP",
             "work.ZIP is packed: it is not opened",
         ),
@@ -142,10 +154,13 @@ def test_each_student_of_a_learning_platform_has_one_row(
     command = [sys.executable, "-m", "lib", "grade", "0", "1", "--each", str(tmp_path / "class")]
     command += ["--csv", str(tmp_path / "c.csv")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    table = csv.DictReader((tmp_path / "c.csv").read_text(encoding="utf-8").splitlines())
+    table = [*csv.DictReader((tmp_path / "c.csv").read_text(encoding="utf-8").splitlines())]
     assert {row["student"]: int(row["passed"]) for row in table} == rows
-    assert done.stderr.endswith(f"not graded, since a student has a folder or a file (.py, .ipynb): {unopened}\n")
-    assert said in done.stdout
+    assert done.stderr.endswith(f"not read, since only .py and .ipynb files are, and folders of them: {unopened}\n")
+    assert said in done.stdout and "--hint" not in done.stdout and done.stdout.count("Graded in a process") == 1
+    assert ("as root" in done.stderr) == (os.geteuid() == 0)
+    first = sum(row["basic status"] == "PASS" for row in table)
+    assert f"\npuzzle 0  basic: {first} of {len(rows)} pass\n" in done.stdout
 
 
 @pytest.mark.process

@@ -266,7 +266,7 @@ def test_a_notebook_of_colab_is_graded_at_a_shell_like_any_other(
         assert (result["puzzle"], result["note"], result["printed"]) == ("fsdp", "", "")
         if answer == "wrong":
             assert "name 'nothing_of_that_name' is not defined" in result["message"]
-            assert "could not be taken" not in result["message"] and "did not run" not in result["message"]
+            assert "could not run" not in result["message"] and "did not run" not in result["message"]
     assert not (tmp_path / "home").exists()
 
 

@@ -218,7 +218,7 @@ def test_every_option_of_the_grader_that_is_named_is_one() -> None:
     named = {
         one for code in code_of(text_of(ROOT / "docs" / "grading.md")) for one in re.findall(r"(?<!\S)-+\w+", code)
     }
-    assert {"--each", "-k"} <= named - {"-m"} <= {*re.findall(r"-+\w+", known.stdout)}
+    assert {"--each", "--why"} <= named - {"-m"} <= {*re.findall(r"-+\w+", known.stdout)}
 
 
 def test_no_page_has_sizes_in_gb_and_in_gib() -> None:

@@ -211,7 +211,6 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
         pytest.param(("grade", "empty.py"), "empty.py defines none of the puzzles", marks=pytest.mark.process),
         (("grade", "folder"), "--each folder"),
         (("grade", "latin.py"), "no text in UTF-8"),
-        (("grade", "-k", "nothing"), "selects no puzzle"),
         (("grade", "--hint", "fsdq"), "did you mean"),
         (("grade", "--json", "no/such/folder.json"), "folder.json cannot be written"),
         (("grade", "--json", "-", "--junit", "-"), "only one report can go to stdout"),
@@ -241,14 +240,12 @@ def test_usage(lib: Lib, tmp_path: Path, arguments: tuple[str, ...], says: str) 
     assert says in result.err and "Traceback" not in result.err
 
 
-def test_list_and_words(lib: Lib) -> None:
+def test_the_list_has_every_puzzle(lib: Lib) -> None:
     result = lib("grade", "--list")
     assert result.code == 0 and len(result.out.splitlines()) == len(puzzles())
     assert re.search(
         "4 +fsdp .*20.4 ticks, 2,359,296 elements +\N{BLACK STAR} 15.6 ticks, 2,097,152 elements", result.out
     )
-    assert shell._chosen("fsdp and not pipeline") == ["fsdp", "replica_fsdp"]
-    assert shell._chosen("ddp or grad") == ["grad_accum", "ddp"]
 
 
 def test_hints_come_one_by_one_and_the_shell_remembers(lib: Lib, tmp_path: Path) -> None:
@@ -363,7 +360,7 @@ def test_no_student_hinders_another(lib: Lib, tmp_path: Path) -> None:
     faces = ("--csv", "c.csv", "--gradescope", "out", "--json", "a.json", "--junit", "b.xml")
     result = lib("grade", "0", "1", "--each", "class", "--timeout", "5", *faces)
     assert result.code == 1 and "\x1b" not in result.err
-    shown = [line.partition("  ") for line in result.err.splitlines()]
+    shown = [line.partition("  ") for line in result.err.splitlines() if "as root" not in line]
     assert [count for count, _, _ in shown] == [f"{number} of 11" for number in range(1, 12)]
     assert {"sur", "zoe", "bob\\x01"} < {student for _, _, student in shown}
     assert "\x1b" not in result.out and "\nPASS  puzzle 0:" not in result.out
@@ -533,7 +530,7 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(lib: Lib, tmp_path:
     solved(0, tmp_path)
     (tmp_path / "ddp.py").write_bytes(b"def ddp(model): '\xe4'")
     (tmp_path / "fsdp.py").symlink_to("/etc/passwd")
-    result = lib("grade", "-k", "basic or ddp and not fsdp and not ws or fsdp and not _")
+    result = lib("grade", "basic", "ddp", "fsdp")
     found = {line.split()[3].rstrip(":"): line.split()[0] for line in result.out.splitlines() if " puzzle " in line}
     assert found == {"basic": "PASS", "ddp": "FAIL", "fsdp": "FAIL"}, result.out
     assert "ddp.py is no text in UTF-8" in result.out and "fsdp.py is no ordinary file" in result.out

@@ -16,7 +16,7 @@ from ..course.specs import Puzzle, find, puzzles
 from ..grading.progress import NAME, Progress, kept_in
 from ..lab.copies import SUFFIXES, home, named_for
 from ..recording.safe import shown
-from .handed_in import GIVEN, is_packed, owner
+from .handed_in import GIVEN, is_packed, owner, work_in
 from .loaded import Submission
 
 LARGEST = 10 << 20  # bytes of a file that is graded, at most
@@ -24,11 +24,6 @@ MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
 """Files of one student and characters in them, at most: all of them are in memory while they are graded."""
 ENCODINGS = ("utf", "ascii", "iso8859", "cp", "koi8", "mac", "gb", "big5", "euc", "shift")
 """How the names of the encodings begin that are read. Others may take a time that grows faster than the file."""
-NO_WORK = (
-    "__pycache__", "__MACOSX", ".DS_Store", ".cache", ".git", ".hg", ".idea", ".ipynb_checkpoints", ".jupyter",
-    ".mypy_cache", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv", ".vscode",
-)  # fmt: skip
-"""Folders that programs make beside people's work, and that nobody hands in as theirs."""
 LONGEST_NAME = 200  # bytes of a student's name at most: with an ending it becomes the name of a file
 MOST_NAMED = 20  # files that are nobody's and are named
 
@@ -150,17 +145,17 @@ def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt | Su
     return [read(path, path.parent) for path in files]
 
 
-def wanted(what: Sequence[str], chosen: Collection[str]) -> list[str]:
-    """Return the puzzles named, of those ``chosen``, or all of these. Raise PuzzleError for an unknown one."""
+def wanted(what: Sequence[str]) -> list[str]:
+    """Return the puzzles named, or all. Raise PuzzleError for an unknown one."""
     names = [find(one).name for one in what if not is_file(one)]
-    return [name for name in puzzles() if name in chosen and name in (names or chosen)]
+    return [name for name in puzzles() if not names or name in names]
 
 
 def submissions(folder: Path) -> tuple[list[Student], str]:
     """Return the students of a folder with a folder or files for each, and a line that names what else is there, or an
     empty text. Raise PuzzleError if there is no student."""
     try:
-        entries = sorted(path for path in folder.iterdir() if path.name not in NO_WORK)
+        entries = sorted(work_in(folder))
     except OSError as error:
         raise PuzzleError(f"{folder} cannot be read: {error.strerror}", line="") from None
     found: dict[Path, tuple[list[Path], list[str]]] = {}
@@ -179,7 +174,7 @@ def submissions(folder: Path) -> tuple[list[Student], str]:
         raise PuzzleError(f"{folder} has no submissions: a folder or a file (.py, .ipynb) for each student", line="")
     names, named = _names(found), ", ".join(shown(name, LONGEST_NAME) for name in nobodys[:MOST_NAMED])
     rest = f" and {len(nobodys) - MOST_NAMED} more" if len(nobodys) > MOST_NAMED else ""
-    left_out = f"not graded, since a student has a folder or a file (.py, .ipynb): {named}{rest}" if nobodys else ""
+    left_out = f"not read, since only .py and .ipynb files are, and folders of them: {named}{rest}" if nobodys else ""
     return [Student(names[path], *files, folder) for path, files in found.items()], left_out
 
 
@@ -191,7 +186,7 @@ def _files_in(place: Path) -> tuple[list[Path], list[str]]:
         at = places.pop()
         try:
             if stat.S_ISDIR(os.lstat(at).st_mode):
-                places += [one for one in at.iterdir() if one.name not in NO_WORK]
+                places += work_in(at)
             elif at.name.endswith(SUFFIXES) or is_packed(at.name):
                 files.append(at)
             elif at == place and at.is_dir():

@@ -1,9 +1,10 @@
 """A folder of submissions, a student each: all students and puzzles in one pool."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ..course.specs import Puzzle
+from ..grading.page import report_text
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from .attempts import Student, files_of
 from .session import MOST_TRIES, Allowance, Examiners, Turn, progress_bar
@@ -41,6 +42,21 @@ def grade_class(
         Report(graded.get(name, []), examiners.isolation, name, "" if name in graded else f"not graded: {why}")
         for name in (student.name for student in students)
     ], stopped
+
+
+def class_text(reports: Sequence[Report], color: bool, why: bool) -> str:
+    """Return the reports of a class as plain text, without what students could type next, and how many pass each
+    puzzle. That of a single one is all that ``report_text`` says."""
+    if len(reports) == 1:
+        return report_text(reports[0], color, why)
+    texts, passes = list[str](), dict[str, list[bool]]()
+    for report in reports:
+        verdicts = [replace(verdict, next_hint="") for verdict in report.verdicts]
+        texts.append(report_text(replace(report, verdicts=verdicts, isolation=""), color, why) + "\n")
+        for one in verdicts:
+            passes.setdefault(f"puzzle {one.puzzle.number}  {one.puzzle.name}", []).append(one.status == PASS)
+    rows = [f"{puzzle}: {sum(passed)} of {len(passed)} pass" for puzzle, passed in passes.items()]
+    return "\n".join([*texts, *rows, f"Graded {reports[0].isolation}."])
 
 
 def _counted(turn: Turn, chosen: Collection[Puzzle], named: bool) -> list[Verdict]:

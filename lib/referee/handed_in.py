@@ -11,6 +11,11 @@ GIVEN = re.compile(rf"(?P<name>.+?)(?i:_late)?({CANVAS}|{MOODLE})")
 """``doejane_LATE_1234_56789_p04_fsdp-1.ipynb`` of Canvas, where the numbers are those of the student and of the file;
 ``Jane Doe_12_assignsubmission_file_`` of Moodle, which is a folder, or how the name of a file begins."""
 PACKED = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar")
+NO_WORK = (
+    "__pycache__", "__MACOSX", ".DS_Store", ".cache", ".git", ".hg", ".idea", ".ipynb_checkpoints", ".jupyter",
+    ".mypy_cache", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv", ".vscode",
+)  # fmt: skip
+"""Folders that programs make beside people's work, and that nobody hands in as theirs."""
 
 
 def owner(path: Path) -> str:
@@ -29,3 +34,10 @@ def owner(path: Path) -> str:
 def is_packed(name: str) -> bool:
     """Return whether a file has others in it. Nobody opens it here."""
     return name.lower().endswith(PACKED)
+
+
+def work_in(folder: Path) -> list[Path]:
+    """Return what is in a folder, without what is nobody's work, and without what lies unpacked beside itself: all of
+    ``a.zip`` in ``a.zip.d``."""
+    found = (path for path in folder.iterdir() if path.name not in NO_WORK)
+    return [path for path in found if not (is_packed(path.name) and os.path.isdir(f"{path}.d"))]

@@ -49,9 +49,9 @@ class Notes(NamedTuple):
 
     def about(self, raised: bool) -> str:
         """Return sentences on what the function may miss, more of them where Python has raised an error."""
-        found = [("the grader did not run these lines, which change what the function uses", self.left_out)]
-        found += [("these lines could not be taken", self.failed)] * raised
-        return "\n".join(f"{sentence}: {lines}" for sentence, lines in found if lines)
+        found = [("The grader did not run these lines, which change what the function uses", self.left_out)]
+        found += [("Python could not run these lines", self.failed)] * raised
+        return ". ".join(f"{sentence}: {lines}" for sentence, lines in found if lines)
 
 
 LONGEST_LOADED = LONGEST + max(len(Notes._fields) * LONGEST_SUMMARY * CHARACTER, LONGEST_ERROR)
@@ -178,8 +178,8 @@ class Loaded:
     def _missing(self, name: str) -> Exception:
         if self.notes.failed:
             expected = f"async def {name}(model): a function that awaits begins so" * (AWAITS in self.notes.failed)
-            got = self.notes.about(raised=True)
-            return PuzzleError(f"there is no function {name}", expected=expected, got=got, line="")
+            problem = f"there is no function {name}. {self.notes.about(raised=True)}"
+            return PuzzleError(problem, expected=expected, line="")
         return Missing(f"{self.submission.file} defines no function {name}")
 
     def _answer(
@@ -234,7 +234,7 @@ class Loaded:
                 first.line = error.line
             error = presentable(first)
         about = self.notes.about(raised=error.rule == "raised")
-        error.got = "\n".join(filter(None, [error.got, about]))
+        error.problem = ". ".join(filter(None, [error.problem, about]))
         error.so_far = replay.so_far
         return error
 
