@@ -109,15 +109,15 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
         *heading(own.title, _figures(own), PAD)[0],
         *draw_timeline(above, "none", plans),
         *own_memory,
-        *heading(f"the {goal}'s outline", f"{_figures(target)} {MEANS}", bottom + GAP)[0],
+        *heading(f"one that meets the {goal}", f"{_figures(target)} {MEANS}", bottom + GAP)[0],
         *_silhouette(below),
         *aim_memory,
         *scale,
         *legend,
     ]
-    words = f"Yours: {_figures(own)}. The {goal}: {_figures(target)}."
+    words = f"Yours: {_figures(own)}. One that meets the {goal}: {_figures(target)}."
     figure = card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the {goal}")
-    said = [f"{own.title}: {_figures(own)}", f"the {goal}'s outline, below: {_figures(target)} {MEANS}"]
+    said = [f"{own.title}: {_figures(own)}", f"one that meets the {goal}, below: {_figures(target)} {MEANS}"]
     figure.narrow = in_pieces(said, meaning, (PAD, end + AXIS))
     return figure
 

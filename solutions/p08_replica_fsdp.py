@@ -129,9 +129,11 @@ grade(replica_fsdp)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. To earn it, let the slow calls run while a rank computes
-# ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)). To watch your own run, with the line that each rank is
-# at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements (the best known program takes {{ahead.time}} ticks). To
+# earn it, let the slow calls run while a rank computes ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)).
+# A rank makes one call at a time here, so one in the node waits behind one between nodes that was started before.
+# (NCCL's calls along two axes do not wait for each other, nor do ours where prices are in seconds.) To watch your own
+# run, with the line that each rank is at:
 
 # %%
 play(
@@ -209,11 +211,21 @@ compare(
 # ### Why it matters
 #
 # In a node of H100s a GPU sends {{IN_NODE}} GB a second over NVLink. To another node it sends {{BETWEEN}} over its
-# network card ({{CABLE}} Gbit/s), {{IN_NODE // BETWEEN:word}} times less. FSDP gathers the {{weights}} GB of a
-# {{MODEL / BILLION}}-billion model twice for each micro-batch and reduces its gradients once. That takes
-# {{times * weights / IN_NODE:=.1f}} s inside a node and {{times * weights / BETWEEN:.1f}} s between nodes. A
-# micro-batch of {{CONTEXT}} tokens takes {{operations(MODEL, CONTEXT) / PER_SECOND:.2f}} s to compute. So in the node,
-# communication hides behind the computing. Between nodes, every rank waits for it.
+# network card ({{CABLE}} Gbit/s), {{IN_NODE // BETWEEN:word}} times less. But a collective over whole nodes uses all
+# of their cards at once ([puzzle 20](p20_hierarchical.ipynb)). So it matters whether each GPU has a card of its own,
+# and whether calls are awaited. Here are seconds of a step of Llama 2 7B by our prices, two micro-batches a GPU:
+#
+# | | awaited: FSDP | your task | gathered ahead: FSDP | the star's idea |
+# |---|---|---|---|---|
+# | 2 nodes of 8 A100s that share {{gbits}} Gbit/s, {{CONTEXT}} tokens a micro-batch | {{p4d[0]:.2f}} | {{p4d[1]:.2f}} | {{p4d[2]:.2f}} | {{p4d[3]:.2f}} |
+# | the same, {{CONTEXT // 2}} tokens | {{short[0]:.2f}} | {{short[1]:.2f}} | {{short[2]:.2f}} | {{short[3]:.2f}} |
+# | 2 nodes of 8 H100s, a card for each, {{CONTEXT}} tokens | {{few[0]:.2f}} | {{few[1]:.2f}} | {{few[2]:.2f}} | {{few[3]:.2f}} |
+# | {{nodes_of_many}} such nodes | {{many[0]:.2f}} | {{many[1]:.2f}} | {{many[2]:.2f}} | {{many[3]:.2f}} |
+#
+# If calls are awaited, your task's way is faster where cards are shared, and on many nodes, whose rings have many
+# steps. On two nodes of H100s the difference is too small to mean anything. If weights are gathered ahead, as real
+# systems do, FSDP is slower only where a micro-batch is too short to hide the gathers. Elsewhere a copy of the weights
+# in each node only takes memory.
 
 # %% [markdown] tags=["solution"]
 # ### Faster: the slow links work while no rank waits
@@ -428,8 +440,8 @@ def all_across(static: bool = False) -> Figure:
 #
 # ![What a step takes](picture:priced)
 #
-# Run your answer to puzzle 4 on the same two nodes, and all its gathers and sums go over the slow connection. To bring
-# it here, write `from lib import attempt` and `fsdp = attempt("fsdp")`.
+# Plain FSDP takes {{p4d[0]:.2f}} s on the same two nodes, since all its gathers and sums go over the slow connection.
+# To bring your answer to puzzle 4 here, write `from lib import attempt` and `fsdp = attempt("fsdp")`.
 
 # %% tags=["priced"]
 from lib.real import A100_40_P4D, LLAMA_2_7B, report
@@ -449,7 +461,7 @@ print(report(priced))
 #
 # - Everything fits on one GPU: plain data parallel (puzzle 2). It sends little, and hides it well.
 # - The model does not fit on one GPU: shard it (puzzle 4), first inside a node, where links are fast. Shard over more
-#   nodes only when memory demands it, and make the rest replicas (puzzle 8).
+#   nodes when memory demands it, or where the gathers hide behind the work. Else make the rest replicas (puzzle 8).
 # - Links are too slow even for that, or one node is too small for the model: cut it into stages (puzzles 5 and 6). A
 #   pipeline sends the least. It needs many micro-batches, while sharding needs large ones, and the batch can only be so
 #   large (puzzle 7).
@@ -465,7 +477,6 @@ print(report(priced))
 # keep, what does it send, and who waits?
 
 # %% tags=["figures"]
-times, weights = 3, WEIGHT * MODEL / BILLION  # two gathers and a reduction of so many GB
 ours, ahead, flat = (
     run(fn, **size) for fn in (replica_fsdp, replica_fsdp_in_41_5, fsdp_on_nodes)
 )
@@ -479,3 +490,35 @@ every_time, once_least, once_most = (
 hybrid = "hybrid mesh, 6 layers, 2 micro-batches"
 hybrid_once = "the same, set_requires_all_reduce(False) in the first"
 gbits = 400  # of a p4d.24xlarge, for all its GPUs
+
+from dataclasses import replace
+
+from lib.real import H100_DGX, Cluster
+from lib.study.planned import sharded
+
+
+def seconds(cluster: Cluster, nodes: int, tokens: int) -> list[float]:
+    """Seconds of a step of FSDP and of this puzzle, each call awaited, and of both with weights gathered ahead."""
+    cost = cluster.cost(replace(LLAMA_2_7B, sequence=tokens), recompute="full")
+    programs = (
+        (fsdp_on_nodes, nodes),
+        (replica_fsdp, nodes),
+        (sharded, 1),
+        (replica_fsdp_in_41_5, nodes),
+    )
+    size = {"ranks": 8 * nodes, "layers": 32, "batches": 16 * nodes, "cost": cost}
+    return [
+        run(
+            fn,
+            mesh={"replica": parts, "shard": 8 * nodes // parts},
+            represent=True,
+            **size,
+        ).seconds
+        for fn, parts in programs
+    ]
+
+
+nodes_of_many = 32
+p4d, short = (seconds(A100_40_P4D, 2, tokens) for tokens in (CONTEXT, CONTEXT // 2))
+few, many = (seconds(H100_DGX, nodes, CONTEXT) for nodes in (2, nodes_of_many))
+assert p4d[1] == priced.seconds

@@ -6,8 +6,8 @@
 #
 # ![Puzzle 4 at the prices of this page: the network waits while the rank computes, and the rank while the network works](picture:one_after_the_other)
 #
-# This is rank 0 with an answer to puzzle 4, between nodes, where a gather takes nearly as long as a forward. For
-# {{waiting}} of the {{plain.time}} ticks nobody computes.
+# This is rank 0 with an answer to puzzle 4, between nodes that have one network card each, where a gather takes nearly
+# as long as a forward. For {{waiting}} of the {{plain.time}} ticks nobody computes.
 #
 # As in puzzle 2, a collective begins when you call it. Only its `await` waits:
 #
@@ -139,8 +139,8 @@ play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
 # ### What can be hidden
 #
 # Here is rank 0 in a program that passes. It makes the same {{calls}} calls as the one at the top of this page, and all
-# but {{len(seen):word}} run while something is computed. The three are the first gather of each pass, which nothing can
-# hide, and the last sum.
+# but {{len(seen):word}} run while something is computed. The three are the first gather of each pass and the last sum.
+# For the star, one of them is not made, and another is hidden as well.
 #
 # ![The next gather ahead](picture:one_ahead)
 #
@@ -165,15 +165,17 @@ play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
 # ### How many tokens hide a gather
 #
 # A layer of a model with {{LLAMA / BILLION}} billion parameters has {{LAYER / MILLION}} million weights,
-# {{WEIGHT * LAYER / BILLION:.2f}} GB. Between nodes a GPU receives {{BETWEEN}} GB a second, so that is
-# {{gather * 1000:.0f}} ms. The forward pass on {{tokens}} tokens takes {{forward * 1000:.0f}} ms. (That is why a
-# collective takes {{cost.collective}} ticks on this page.)
+# {{WEIGHT * LAYER / BILLION:.2f}} GB. A node whose GPUs share a card of {{CABLE}} Gbit/s receives {{BETWEEN}} GB a
+# second, so that is {{gather * 1000:.0f}} ms. The forward pass on {{tokens}} tokens takes {{forward * 1000:.0f}} ms.
+# (That is why a collective takes {{cost.collective}} ticks on this page.)
 #
 # A forward pass takes 2 operations for each weight and token, and a GPU does {{PER_SECOND / 1e14}} x 10¹⁴ operations a
 # second. A gather brings {{WEIGHT}} bytes for each weight, {{BETWEEN}} x 10⁹ of them a second. They take equally long
 # with {{PER_SECOND / 1e14}} x 10¹⁴ / ({{BETWEEN}} x 10⁹) = {{PER_SECOND / BETWEEN / BILLION}} tokens on each GPU,
 # **however large the layer is**. A backward pass takes twice as long and has twice as much to hide, so it needs just as
-# many. Over NVLink, with {{IN_NODE}} GB a second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}} would do.
+# many. If each of the eight GPUs of a node has such a card, a gather over whole nodes comes over all of them, with
+# {{8 * BETWEEN}} GB a second, and {{PER_SECOND / (8 * BETWEEN) / BILLION}} tokens would do; over NVLink alone, with
+# {{IN_NODE}} GB a second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}}.
 #
 # ### A skill: several chains at once
 #
@@ -407,8 +409,10 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 #
 # ![What a step takes](picture:priced)
 #
-# Between the layers there are no gaps any more, so links that are half as fast would do as well. Try
-# `replace(H100_TORCHTITAN, nic=25e9)`, with `from dataclasses import replace`.
+# Between the layers there are hardly any gaps. Each GPU has a card of its own here, and {{LLAMA_3_8B.sequence}} tokens,
+# so slower cards would do, too: with half of the speed a step takes {{slower[0]:.2f}} s, and with an eighth, as
+# if all GPUs of a node shared one card, {{slower[1]:.2f}} s. Try `replace(H100_TORCHTITAN, nic=25e9)`, with
+# `from dataclasses import replace`.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report
@@ -470,3 +474,18 @@ awaited, gone = (
     [with_collectives_of(price, fn).time for price in dear] for fn in (fsdp_blocking, prefetch)
 )
 fully = "fully_shard, 6 layers, 1 micro-batch"
+
+from dataclasses import replace
+
+slower = [
+    run(
+        prefetch,
+        ranks=16,
+        layers=32,
+        batches=16,
+        cost=replace(H100_TORCHTITAN, nic=H100_TORCHTITAN.nic / part).cost(
+            LLAMA_3_8B, recompute="full"
+        ),
+    ).seconds
+    for part in (2, 8)
+]

@@ -40,9 +40,9 @@ PUZZLE = {
     "hints_for": {"slow": 2, "large": 3},
     "difficulty": "medium",
     "minutes": 30,
-    "star_hint": "There are two networks here, a fast one in the nodes and a slow one between them. "
-    "While one of them works on the sum of a layer, what could the other one do for "
-    "another layer, and what could be computed?",
+    "star_hint": "A rank waits for three calls, one after the other, for each layer. While one of them is on its way, "
+    "what could be computed for another layer, a backward or an update? Which call should start next, so that no "
+    "slow one is in the way?",
     "hints": [
         'A collective takes an axis, as in puzzle 8: `axis="shard"` joins the ranks of your node, and '
         '`axis="replica"` those with the same place in each node. Which of them are fast? To sum in the node and '
@@ -73,7 +73,8 @@ PUZZLE = {
 # | as soon as a ring leaves its node | {{cost.latency_across}} ticks | {{cost.bandwidth_across}} |
 #
 # A rank's calls go one after the other, in the order in which you start them. So a quick call inside the node waits
-# if a slow one was started before it.
+# if a slow one was started before it. (NCCL's calls along two axes do not wait for each other, nor do ours where
+# prices are in seconds.)
 #
 # - Every rank begins and ends with all weights and all optimizer states.
 # - {{ideas}}
@@ -125,8 +126,8 @@ grade(hierarchical)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. There are two networks here. While one works for a
-# layer, what can the other do, and what can be computed? [Puzzle 12](p12_prefetch.ipynb) shows how to keep several
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. While a call is on its way for a layer, what can be
+# computed for another one, and in which order should the calls start? [Puzzle 12](p12_prefetch.ipynb) shows how to keep several
 # chains under way. To watch your own run, with the line that rank 0 is at:
 
 # %%

@@ -77,7 +77,7 @@ def test_a_pass_without_its_star_has_its_point_the_outline_of_the_star_and_a_car
     assert html.count(CELEBRATION) == 1
     [point, outline] = [words for words in pictures if not words.startswith("Eight processors")]
     assert point.startswith("ddp: your attempts. 1 right attempt, 1 within the target.")
-    assert outline.startswith("Yours: ") and "The star: " in outline
+    assert outline.startswith("Yours: ") and "One that meets the star: " in outline
     assert html.rindex("<details") < html.index(outline) < html.rindex("</details>")
     assert "draw_attempts" not in html  # it is there
 

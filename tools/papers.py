@@ -24,10 +24,8 @@ from lib.basics.units import show_bytes
 from lib.real import (
     A100_40_P4D,
     A100_MEGATRON,
-    DEEPSEEK_V3,
     H100_DGX,
     H100_TORCHTITAN,
-    H800_DEEPSEEK,
     LLAMA_3_8B,
     LLAMA_3_70B,
     LLAMA_3_405B,
@@ -411,21 +409,14 @@ def in_8_bits() -> Iterator[Line]:
 
 
 def shown_apart() -> Iterator[Line]:
-    """Yield the steps of a model that reads long sequences, and of one with experts. Of the former the chunks of a
-    stage are not published; two are assumed, in 128 layers, where the model has 126. Of the latter two directions of a
-    pipeline hide the all-to-alls, which here nothing does."""
+    """Yield the step of a model that reads long sequences. The chunks of a stage are not published; two are assumed, in
+    128 layers, where the model has 126."""
     stages, ways, batches, tflops = published.LONG
     model = replace(LLAMA_3_405B_LONG, layers=128)
     cost = H100_DGX.cost(model, tensor=TENSOR, context=ways, sequence_parallel=True, gradients=4)
     done = run(interleaved, stages, 2 * stages, batches, cost=cost, timeout=None)
     ours = model.model_flops() * batches / done.seconds / stages / cost.gpus / 1e12
     yield Line("shown", LLAMA_3_405B_LONG.name, "TFLOP/s", tflops, ours)
-    stages, ways, sequences, gpus, took = published.DEEPSEEK_STEP
-    split = (4,) * 13 + (3,) * 3
-    cost = H800_DEEPSEEK.cost(DEEPSEEK_V3, expert_parallel=ways, split=split, fp8=True, gradients=4)
-    short, longer = (run(one_f_one_b, stages, stages, stages + m, cost=cost, timeout=None).seconds for m in (0, 2))
-    ours = short + (longer - short) / 2 * (sequences * stages / gpus - stages)
-    yield Line("shown", f"{DEEPSEEK_V3.name}, a step of {sequences:,} sequences", "s", took, ours)
 
 
 # -- what the planner would choose ---------------------------------------------------------------------------
@@ -447,14 +438,19 @@ class Choice(NamedTuple):
 PLAN_FIELDS = Plan._fields.index("program")  # the others are no text
 
 
+def theirs_run(setup: published.Chosen, programs: dict[str, Any] | None = None) -> Plan:
+    """Return what others chose, with our seconds and bytes."""
+    search = Search(setup.model, replace(setup.cluster, gpus=setup.gpus), setup.batch, programs, **setup.given)
+    return search.run(search.every.complete(setup.plan))
+
+
 def choice(setup: published.Chosen, programs: dict[str, Any] | None = None) -> Choice:
     """Return what the planner makes of a set-up. What others chose is run if it is none of the ways that it tries."""
     cluster = replace(setup.cluster, gpus=setup.gpus)
     found = plan(setup.model, cluster, setup.batch, **setup.given, **(programs or {}))
     theirs = next((one for one in found.plans if one.choice == setup.plan.choice), None)
     if theirs is None:
-        search = Search(setup.model, cluster, setup.batch, programs, **setup.given)
-        theirs = search.run(search.every.complete(setup.plan))
+        theirs = theirs_run(setup, programs)
         found = Plans([*found.plans, theirs], found.tried)
     fastest, ties = min(one.seconds for one in found.plans), sum(map(found.ties, found.plans))
     place = found.plans.index(theirs) + 1
@@ -659,17 +655,22 @@ def main(arguments: Sequence[str]) -> None:
     said("what fits")
     print(f"Does it fit?\n\n{room_text([*room(open_rows)])}\n")
     said("what is only shown")
-    apart, eight = [*shown_apart()], [*in_8_bits()]
+    apart, eight, only_shown = [*shown_apart()], [*in_8_bits()], [*shown()]
     for gpu in ("H100", "H200"):
         rows = [time_off(line) for line in eight if gpu in line.name]
         of_page.append(foundry.errors(f"torchtitan, {gpu} in 8 bits, nothing fitted", rows))
+    rows = [time_off(line) for line in only_shown if line.unit == "TFLOP/s"]
+    of_page.append(foundry.errors("FSDP as announced in 2022, A100 40 GB, nothing fitted", rows))
     of_page += (foundry.errors(f"{line.name}, nothing fitted", [time_off(line)]) for line in apart)
-    found = [*shown(), *eight, *apart]
+    found = [*only_shown, *eight, *apart]
     print(f"Shown, without an aim\n\n{text(found)}\n")
     choices = []
     for setup in published.CHOSEN:
         said(f"the planner: {setup.model.name}")
         choices.append(choice(setup))
+        if setup in published.NOT_FITTED:
+            off = choices[-1].theirs.seconds / setup.took - 1
+            of_page.append(foundry.errors(f"{setup.model.name} on {setup.gpus:,} GPUs, nothing fitted", [off]))
     print(
         "The planner: what others chose, and what it puts first, by our prices. Of those as fast as the fastest,\n"
         f"within 8 percent, the smallest is first (replicas x stages x tensor, v chunks, b a micro-batch)\n\n"

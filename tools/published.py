@@ -246,6 +246,8 @@ def _deepseek() -> Chosen:
     )
 
 
+NOT_FITTED = (_bloom(), _llama_405b(), _deepseek())
+"""Set-ups whose software no row is fitted on."""
 CHOSEN = (
     *(
         Chosen(
@@ -260,7 +262,7 @@ CHOSEN = (
     ),
     *map(_sharded_choice, (TORCHTITAN_A100[1], TORCHTITAN_A100[3], TORCHTITAN_H100[2])),
     *map(_foundry_choice, (foundry.rows()[0], foundry.rows()[2])),
-    _bloom(), _llama_405b(), _deepseek(),
+    *NOT_FITTED,
 )  # fmt: skip
 """The set-ups of three rows of arXiv 2205.05198, table 5, of three of torchtitan's, the fastest that it has of each
 model and GPU, of LLM Foundry's two largest models, the first rows of each, and of BLOOM, Llama 3 and DeepSeek-V3."""

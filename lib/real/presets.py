@@ -141,7 +141,7 @@ H100_PYTORCH = replace(
     attention_back_reached=0.5, fused=False, fused_norms=True,
 )  # fmt: skip
 """One H100 80 GB HBM3 (700 W) measured for this course on 26 November 2026, with PyTorch 2.11 and CUDA 13.0, bf16, not
-compiled: ``tools/h100_2026.csv``. 0.73 is the median of products whose smallest dimension is 512 or more; below some
+compiled: ``tools/h100_2026.csv``. A quarter of the products of 512 or more reach 0.73, half of them 0.71; below some
 400 a product takes what its bytes take. Attention is cuDNN's, which PyTorch chooses here, of 8,192 tokens. The rows
 were measured on one GPU: the links are those of a DGX H100. ``replace(H100_PYTORCH, fused=True, loss_bytes=FUSED)`` is
 the same compiled."""

@@ -581,8 +581,8 @@ class RealCost(Cost):
 
 
 @dataclass(frozen=True)
-class Cluster(Hardware):
-    """GPUs in nodes, and the software that runs on them (see Hardware for the numbers)."""
+class Cluster(Hardware):  # noqa: D101 (its numbers are described there)
+    __doc__ = Hardware.__doc__
 
     def cost(
         self,
