@@ -97,7 +97,7 @@ def test_what_is_over_the_target_is_drawn(slow: bool, large: bool) -> None:
     verdict, html, pictures = seen(wasteful(slow, large))
     assert verdict.right and verdict.status == "FAIL"
     [point, drawn, outline] = pictures
-    assert "1 right attempt, 0 within the target." in point and "The target: " in outline
+    assert "1 right attempt, 0 within the target." in point and "One that meets the target: " in outline
     assert ("the longest chain (all else is pale)" in html) == slow
     assert ("made what is in memory at the peak" in html) == large
     assert "target 5.6" in html and drawn.startswith("my_ddp: ")  # whatever the function is called
