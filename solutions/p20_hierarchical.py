@@ -73,8 +73,7 @@ PUZZLE = {
 # | as soon as a ring leaves its node | {{cost.latency_across}} ticks | {{cost.bandwidth_across}} |
 #
 # A rank's calls go one after the other, in the order in which you start them. So a quick call inside the node waits
-# if a slow one was started before it. (NCCL's calls along two axes do not wait for each other, nor do ours where
-# prices are in seconds.)
+# if a slow one was started before it.
 #
 # - Every rank begins and ends with all weights and all optimizer states.
 # - {{ideas}}
@@ -127,7 +126,8 @@ grade(hierarchical)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. While a call is on its way for a layer, what can be
-# computed for another one, and in which order should the calls start? [Puzzle 12](p12_prefetch.ipynb) shows how to keep several
+# computed for another one, and in which order should the calls start? (NCCL's calls along two axes do not wait for
+# each other, nor do ours where prices are in seconds.) [Puzzle 12](p12_prefetch.ipynb) shows how to keep several
 # chains under way. To watch your own run, with the line that rank 0 is at:
 
 # %%
