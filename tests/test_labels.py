@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lib import Activation, ActivationGrad, OptState, PuzzleError, Weight, WeightGrad
 from lib.machine.check import check_finals
 from lib.machine.interface import FinalState, Piece
-from lib.record.labels import Labels, cut, join, overlap, same_pieces, total_of, within
+from lib.record.labels import OF_ADAPTER, Labels, cut, join, overlap, same_pieces, total_of, within
 from lib.record.shards import FINEST, coarsest, union
 
 
@@ -178,6 +178,23 @@ def test_no_tensor_is_cut_finer_than_the_finest() -> None:
         Weight(0, 2, 0).shard(0, FINEST + 1)
     with pytest.raises(PuzzleError, match="a number from 1 to 65,536"):  # nor are two that have no pieces in common
         Weight(0, 2, 0, {1}, FINEST).combine(Weight(0, 2, 0, {0}, 3))
+
+
+SAID = {
+    "the activation gradient of the input, micro-batch 0": Labels("ActivationGrad", -1, 4, batches=frozenset({0})),
+    "the activation gradient of layer 0": Labels("ActivationGrad", 0, 4),
+    "the weight of layer 0, shard {0} of 4": Labels("Weight", 0, 4, shards=frozenset({0}), total=4),
+    "the weight of layer 1": Labels("Weight", 1, 4, shards=frozenset({0, 1}), total=2),
+    "the activation of layer 3, micro-batches 0, 1, slice {1} of 2": Labels(
+        "Activation", 3, 4, batches=frozenset({0, 1}), shards=frozenset({1}), total=2
+    ),
+    "the adapter of layer 2": Labels("Weight", 2, 4, extra=OF_ADAPTER),
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_a_tensor_is_told_in_words(said: str) -> None:
+    assert SAID[said].in_words() == said
 
 
 @pytest.mark.parametrize(
