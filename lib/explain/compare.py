@@ -347,7 +347,10 @@ class Comparison:
                 yield say("arrives", right=right.call, right_reader=call)
                 yield from whereabouts(mine, self.notes) if mine is not None else ()
             elif mine is None:
-                own = [one for made in self.notes.calls[right.call.rank] for one in made.results]
+                own = [one for made in self.notes.all_calls() for one in made.results]
+                if right.labels.batches and right.labels in [one.labels for one in own]:
+                    continue  # another rank has made it: here the ranks have other micro-batches
+                own = [one for one in own if one.call.rank == right.call.rank]
                 named = right.how, right.labels.kind, right.labels.layer
                 near = [one for one in own if (one.how, one.labels.kind, one.labels.layer) == named]
                 yield say("not_made", right=right, right_reader=call, tensor=next(reversed(near), None))

@@ -10,7 +10,7 @@ from ..record.figures.score import peak_event
 from ..recording.diary import REPLACED, STORED
 from .compare import Comparison, _key
 from .lineage import out_of
-from .notes import Call, Kept, Notes
+from .notes import LOADS, Call, Kept, Notes
 from .statement import Statement, say
 
 MOST = 2  # sentences on what comes more often, and on what is held
@@ -38,7 +38,7 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
     if peak is None or other is None:
         return
     other = comparison.counterpart(peak) or other
-    told: set[tuple[object, ...]] = set()
+    found: dict[tuple[object, ...], tuple[int, Statement]] = {}
     stored, dead, flying = _held(comparison.notes, peak)
     theirs, right_dead, right_flying = _held(comparison.right, other)
     for name, own, right in (("dead", dead, right_dead), ("held", stored, theirs)):
@@ -48,9 +48,8 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
             following = next((call for call in one.tensor.readers if call.at > peak.at), None)
             out = out_of(one.tensor, before[-1]) if before else None
             facts = {"tensor": one.tensor, "kept": one, "count": count, "reader": following, "out": out}
-            if sort not in told:
-                yield say(name, call=peak, right=other, **facts)
-            told.add(sort)
+            found.setdefault(sort, (count, say(name, call=peak, right=other, **facts)))
+    yield from (said for _, said in sorted(found.values(), key=lambda one: -one[0]))
     if len(flying) > len(right_flying):
         yield say("flying", call=flying[0], count=len(flying), right_count=len(right_flying), peak=peak, right=other)
 
@@ -72,7 +71,10 @@ def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Kept], list[Call]]
     flying = [one for one in notes.work(call.rank) if one.stream != "compute" and one.at < call.at]
     open_calls = [one for one in flying if one.fetched is None or one.fetched > call.at]
     stored = [history[-1] for history in before if history and history[-1].way == STORED]
-    return stored, [one for one in stored if all(by.at < call.at for by in one.tensor.readers)], open_calls
+    passing = [
+        one for one in stored if one.tensor.how not in (*LOADS, "update")
+    ]  # the others have to be there at the end
+    return stored, [one for one in passing if all(by.at < call.at for by in one.tensor.readers)], open_calls
 
 
 def _sort(kept: Kept) -> tuple[object, ...]:

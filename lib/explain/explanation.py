@@ -231,10 +231,10 @@ class Explaining:
         self.given += self._waits()
         if (comparison := self.comparison) is None:
             return
-        order = comparison.order()
+        order = [one for one in comparison.order() if one.facts["call"] or one.facts["rank"] in self.notes.finished]
         self.looks += order[:1]
         self.said += comparison.layers()
-        self.said += [one for one in order[1:] if one.facts["call"] or one.facts["rank"] in self.notes.finished][:1]
+        self.said += order[1:2]
 
     def _waits(self) -> Iterator[Statement]:
         """Yield who waits for whom: of each line one rank, those first that wait for each other."""
