@@ -161,7 +161,9 @@ CORPUS: dict[str, tuple[Any, int, str]] = {
     "a gather of different layers": (mixed_gather, 2, "in the same order"),
     "a gather of one shard twice": (same_shard, 2, "a shard would be counted more than once"),
     "setting rank": (bad(lambda m: setattr(m, "rank", 1)), 1, "AttributeError"),
-    "a name that is not there": (bad(lambda m: m.wieghts), 1, "AttributeError"),
+    "a name that is not there": (bad(lambda m: m.wieghts), 1, r"AttributeError: .*; did you mean model\.weights\?"),
+    "a verb as torch has it": (bad(lambda m: m.reduce_scatter), 1, r"; did you mean model\.scatterreduce\?"),
+    "a verb as the field has it": (bad(lambda m: m.send), 1, r"; did you mean model\.pass_to\?"),
     "sys.exit": (bad(lambda m: exit(0)), 1, "SystemExit"),
     "the sum of weights": (bad(lambda m: m.weights[0] + m.weights[1]), 1, "a Weight and a Weight do not add up"),
 }  # fmt: skip

@@ -1,5 +1,7 @@
 """The table of operations. A new one is a row here, or is added from outside with ``add``."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import NoReturn
 
 from ..basics.errors import PuzzleError
@@ -62,6 +64,23 @@ def operation(kind: object) -> Operation:
     if row is None:
         raise PuzzleError(f"there is no operation {kind!r}", expected=", ".join(OPERATIONS), line="")
     return row
+
+
+def meant(name: str, names: Iterable[str] = ()) -> str:
+    """Return which verb, or which of these names, somebody means by a name: one of the field, of torch, or one
+    misspelt; or nothing.
+
+    >>> meant("reduce_scatter"), meant("recv"), meant("nothing"), meant("weight", ["weights"])
+    ('scatterreduce', 'receive', '', 'weights')
+    """
+    known = {_letters(one): one for one in names if one[0] != "_"}
+    known |= {_letters(one): row.kind for row in OPERATIONS.values() for one in (row.word, *row.elsewhere, row.kind)}
+    near = get_close_matches(_letters(name), known, n=1, cutoff=0.8)
+    return known[near[0]] if near else ""
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
 
 
 def computation(kind: str) -> Computation:

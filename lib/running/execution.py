@@ -24,6 +24,7 @@ from ..basics.errors import (
     witnessed,
 )
 from ..learner.model import Model
+from ..record.table import meant
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, unchain, waiting
 from .loop import QuietLoop
 
@@ -291,7 +292,9 @@ def _as_ours(error: BaseException, model: Model) -> BaseException:
         what = f"{error.obj.__name__}(...) has no {error.name} yet"
         ours = PuzzleError("forgot_await", where=place, line=line, what=what)
     else:
-        ours = PuzzleError("raised", where=place, line=line, error=f"{type(error).__name__}{_says(error)}")
+        near = meant(error.name or "", dir(model)) if isinstance(error, AttributeError) and error.obj is model else ""
+        says = _says(error) + f"; did you mean model.{near}?" * bool(near)
+        ours = PuzzleError("raised", where=place, line=line, error=f"{type(error).__name__}{says}")
     ours.__cause__ = error
     return ours
 
