@@ -30,7 +30,7 @@ PUZZLE = {
         {"time": 17.0, "memory": 1966080, "by": "grad_accum"},
     ],
     "layout": "whole",
-    "hints_for": {"slow": 2, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "ideas": [],
     "difficulty": "easy",
     "minutes": 10,

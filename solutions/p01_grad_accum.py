@@ -26,13 +26,13 @@ PUZZLE = {
     "ideas": ["one_micro_batch"],
     "difficulty": "easy",
     "minutes": 15,
-    "hints_for": {"slow": 2, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "hints": [
         "Look at your picture of puzzle 0. What is the peak made of? Which part of it grows with the number of "
         "micro-batches?",
-        "Take one micro-batch all the way forward and backward, then the next. Only the gradients of the weights have "
-        "to survive from one to the next, and all you need of those is their sum. So one update of each layer, after "
-        "the last micro-batch, is enough. More updates would only take time.",
+        "Take one micro-batch all the way forward and backward, then the next. Only the gradients of the weights "
+        "have to stay in memory from one to the next, and all you need of those is their sum. So one update of each "
+        "layer, after the last micro-batch, is enough. More updates would only take time.",
         "For each layer keep only the sum of the weight gradients: for the first micro-batch store the `grad` that "
         "`backward` gives in `model.grad_weights[layer]`; for all others store `model.grad_weights[layer] + grad`. "
         "Update after the last. A little over the memory of the target? See what is left in `grad_activations` when "

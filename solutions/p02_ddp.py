@@ -33,7 +33,7 @@ PUZZLE = {
     ],
     "layout": "whole",
     "begins_with": "basic",
-    "hints_for": {"slow": 3, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "ideas": ["as_many_each", "weights_stay"],
     "difficulty": "easy",
     "minutes": 15,
@@ -43,11 +43,12 @@ PUZZLE = {
         "Up to the update each rank does what you did in puzzle 0, for a single micro-batch. Which number "
         "tells a rank which micro-batch is its own?",
         "After `backward` each rank has the gradient of its own micro-batch only. The new tool turns it into the "
-        "gradient of the whole batch. Then every rank makes the same update, and all ranks stay equal without ever "
-        "exchanging a weight.",
-        "Let each rank compute only its own micro-batch, and sum each layer once. More would only take time. In the "
-        "loop of the backward pass, layer by layer: `backward`, `grad = await model.allreduce(grad, layer)`, "
-        "`update`. That way only one gradient is in memory at a time.",
+        "gradient of the whole batch: one call for each layer, since more would only take time. Then every rank "
+        "makes the same update, and all ranks stay equal without ever exchanging a weight. How few of the gradients "
+        "have to be in memory at a time?",
+        "Let each rank compute only its own micro-batch, and sum each layer once. In the loop of the backward pass, "
+        "layer by layer: `backward`, `grad = await model.allreduce(grad, layer)`, `update`. That way only one "
+        "gradient is in memory at a time.",
     ],
 }
 

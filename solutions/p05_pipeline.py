@@ -35,16 +35,18 @@ PUZZLE = {
     "ideas": ["own_layers", "whole_batch"],
     "difficulty": "medium",
     "minutes": 20,
-    "hints_for": {"slow": 3, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "star_hint": "The time is that of the target. What is still in memory after it has been passed on, "
     "or after its backward has read it?",
     "hints": [
         "First work out from `model.rank`, `model.RANKS` and `model.LAYERS` which layers are yours. Then ask, for "
         "the forward and for the backward pass: where does my input come from, and who needs my output? The first "
         "and the last rank are special.",
-        "With `n = model.LAYERS // model.RANKS`, rank r runs the layers from `r * n` up to, but not "
-        "including, `(r + 1) * n`. The first rank begins with `get_activation`, all others with `receive`. The "
-        "last rank calls `loss`; all others pass their output on and wait for the gradient to come back.",
+        "With `n = model.LAYERS // model.RANKS`, rank r runs the layers from `r * n` up to, but not including, `(r "
+        "+ 1) * n`. The first rank begins with `get_activation`, all others with `receive`. The last rank calls "
+        "`loss`; all others pass their output on and wait for the gradient to come back. A rank that waits does "
+        "nothing: what does it need from you before you do anything else? And what can leave your memory once it is "
+        "passed on?",
         "Your layers are those from `first` up to, but not including, `end`. "
         "`model.activations[first] = await model.receive(src=model.rank - 1)`, forward through your layers, "
         "`await model.pass_to(model.rank + 1, model.activations.pop(end))`, "

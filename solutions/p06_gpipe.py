@@ -25,15 +25,16 @@ PUZZLE = {
     "ideas": ["own_layers", "one_micro_batch"],
     "difficulty": "medium",
     "minutes": 30,
-    "hints_for": {"slow": 2, "large": 3},
+    "hints_for": {"slow": 1, "large": 2},
     "star_hint": "When could the last rank do its first backward at the earliest, and what would be in "
     "memory at that time? And which message need not have arrived before the next "
     "micro-batch begins?",
     "hints": [
-        "While rank 1 works on one micro-batch, what could rank 0 do?",
+        "What could rank 0 do while rank 1 works on a micro-batch?",
         "While a rank waits for the whole batch, it loses time. So let the micro-batches follow one another: "
         "receive one, run your layers on it, pass it on, take the next. All of them forward, then all of them "
-        "backward. Several micro-batches of one layer are in memory at once, so they need different keys.",
+        "backward. Several micro-batches of one layer are in memory at once, so they need different keys. Of each, "
+        "keep only what its backward will read.",
         "For each micro-batch keep in memory only the inputs of your layers, which its backward will read: `pop` what "
         "you pass on, and what is read for the last time. A key may be a pair: `model.activations[layer, mb]`. In the "
         "backward pass, for each `mb`: `receive` the gradient (or, on the last rank, call `loss`), `backward` through "

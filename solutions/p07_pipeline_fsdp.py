@@ -37,21 +37,22 @@ PUZZLE = {
     "ideas": ["four_stages", "no_whole_gradient"],
     "difficulty": "hard",
     "minutes": 45,
-    "hints_for": {"slow": 3, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "star_hint": "All ranks take part in the gather of every layer, and wait for each other there. Which gathers, and "
     "which sums, could be on their way while a stage computes?",
     "hints": [
         "Write it as one loop over *all* layers forward, and one over all layers backward. Each rank joins the "
         "collectives of each turn. What it does between them depends on whether the layer is its own.",
         "Which rank has to wait for what? A rank that waits for a message cannot take part in the gather of an "
-        "earlier layer, and then nobody can. So receive in the turn of your own first layer, not before the "
-        "loop, and pass on in the turn of your last.",
-        "All ranks spend their time on every collective, so make one gather of each layer on the way forward, and one "
-        "gather and one sum on the way back. Keep no whole weight and no whole gradient in memory. In each turn of "
-        "the loop back over all layers: if this is your last layer, `receive` the gradient (or call `loss`). Then "
-        "`allgather`. If the layer is yours, call `backward`; if not, `grad = model.fake_grad(layer, [])`. Then "
-        "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)`. If this is your first layer, `pass_to` "
-        "the rank before. At the end each rank updates its shard of every layer.",
+        "earlier layer, and then nobody can. So receive in the turn of your own first layer, not before the loop, "
+        "and pass on in the turn of your last. All ranks spend their time on every collective: how few does a layer "
+        "need? And nothing whole has to stay in memory from one turn to the next.",
+        "Make one gather of each layer on the way forward, and one gather and one sum on the way back. Keep no "
+        "whole weight and no whole gradient in memory. In each turn of the loop back over all layers: if this is "
+        "your last layer, `receive` the gradient (or call `loss`). Then `allgather`. If the layer is yours, call "
+        "`backward`; if not, `grad = model.fake_grad(layer, [])`. Then `model.grad_weights[layer] = await "
+        "model.scatterreduce(grad, layer)`. If this is your first layer, `pass_to` the rank before. At the end each "
+        "rank updates its shard of every layer.",
     ],
 }
 

@@ -36,15 +36,15 @@ PUZZLE = {
     "ideas": ["one_micro_batch", "only_updated_weights"],
     "difficulty": "medium",
     "minutes": 25,
-    "hints_for": {"slow": 2, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "star_hint": "What could be on its way during a backward? And which layer could be updated before "
     "the sum of the last one has come?",
     "hints": [
         "Start from data parallel with two micro-batches on each rank: accumulate as in puzzle 1, and sum after the "
         "second. Which part of the update can a rank do, if it has one piece of the optimizer state?",
-        "An all-reduce is a reduce-scatter followed by an all-gather. Take it apart: reduce-scatter the "
-        "gradient, update your piece of the weight, all-gather the pieces of the new weight. That takes the same "
-        "time as the all-reduce did.",
+        "An all-reduce is a reduce-scatter followed by an all-gather. Take it apart: reduce-scatter the gradient, "
+        "update your piece of the weight, all-gather the pieces of the new weight. That takes the same time as the "
+        "all-reduce did. How much of each optimizer state has to be in memory for it?",
         "Keep in memory only your piece of each optimizer state, `state.shard(model.rank, model.RANKS)`. `piece "
         "= model.weights[layer].shard(model.rank, model.RANKS)` is your piece of a weight. `update` takes it "
         "with your piece of the summed gradient and of the state, and gives both back updated. Then "

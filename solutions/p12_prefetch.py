@@ -44,7 +44,7 @@ PUZZLE = {
     "cost": "long_gathers",
     "layout": "sharded",
     "begins_with": "fsdp",
-    "hints_for": {"slow": 2, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "ideas": ["as_many_each", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 30,
@@ -55,7 +55,8 @@ PUZZLE = {
         "gather could begin earlier, during a forward or a backward, and how much earlier?",
         "Start the gather of the next weight before this layer's forward, or before its backward, and await it when "
         "that layer's turn comes. After the backward is too late: then the network also has the sum of the gradient "
-        "to make, and it makes one call at a time. Don't wait for that sum, either, before the next backward is done.",
+        "to make, and it makes one call at a time. Don't wait for that sum, either, before the next backward is "
+        "done. What waits takes up memory: two whole weights and one whole gradient at a time are enough.",
         "A turn of the backward loop: `model.weights['whole'] = await ahead`; then `ahead = "
         "model.allgather(model.weights[layer - 1], layer - 1)`, if there is a layer below; then `backward` with "
         "`model.weights.pop('whole')`; then `sums[layer] = model.scatterreduce(grad, layer)`; and take the sum "

@@ -33,7 +33,7 @@ PUZZLE = {
     "layout": "stages",
     "begins_with": "one_f_one_b",
     "ideas": ["own_layers", "dealt_like_cards"],
-    "hints_for": {"slow": 3, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
     "star_hint": "Which receive could begin one turn before its micro-batch comes, and which send could be awaited "
@@ -43,10 +43,11 @@ PUZZLE = {
         "what can rank 0 do until then? So how many micro-batches go through its first layer before that, and what "
         "comes after them? Backwards go in the same rounds, from the last layer to the first. When can the last rank "
         "begin its first backward?",
-        "Write `forward(layer, mb)` and `backward(layer, mb)`, each with its `receive` and its `pass_to`, and two lists "
-        "with the order of the forwards and of the backwards: `for some in rounds: for layer in mine: for mb in some`, "
-        "where a round is as many micro-batches as there are ranks; backwards with `reversed(mine)`. Then do some of "
-        "the forwards, and after that one backward and one forward by turns.",
+        "Write `forward(layer, mb)` and `backward(layer, mb)`, each with its `receive` and its `pass_to`, and two "
+        "lists with the order of the forwards and of the backwards: `for some in rounds: for layer in mine: for mb "
+        "in some`, where a round is as many micro-batches as there are ranks; backwards with `reversed(mine)`. Then "
+        "do some of the forwards, and after that one backward and one forward by turns. How many forwards come "
+        "first? With too few a rank waits, with too many its memory fills.",
         "How many forwards come before the first backward? With v layers on each of p ranks, the last rank needs (v - "
         "1) * p + 1: a round for each of its layers except the last, and one more forward. Each rank before it needs "
         "two more than the next: `2 * (p - 1 - model.rank) + (v - 1) * p + 1`. With fewer, a rank needs a tensor that "

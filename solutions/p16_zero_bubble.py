@@ -41,7 +41,7 @@ PUZZLE = {
     "ideas": ["own_layers"],
     "words": ["backward_input", "backward_weight"],
     "begins_with": "one_f_one_b",
-    "hints_for": {"slow": 3, "large": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
     "star_hint": "Which ranks wait for the first gradient, and for how long? How many weight halves "

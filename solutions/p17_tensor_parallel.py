@@ -41,7 +41,7 @@ PUZZLE = {
     "ideas": ["weights_stay"],
     "words": ["partial=True"],
     "begins_with": "basic",
-    "hints_for": {"slow": 3, "large": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "medium",
     "minutes": 30,
     "star_hint": "While the sum of an output, or of a gradient, is on its way, nothing is computed. Into which two "
@@ -53,7 +53,8 @@ PUZZLE = {
         "`out = model.forward(layer, inp, weight, partial=True)`, then `model.activations[layer + 1] = await "
         "model.allreduce(out, layer + 1)`. In the backward pass the gradient of the input is a partial sum, too. "
         "The gradient of the weight is not: it is the gradient of your piece, and goes into `update` as it is. Take "
-        "activations and gradients out of their dictionaries once they are used, so that they take up no memory.",
+        "activations and gradients out of their dictionaries once they are used, so that they take up no memory. "
+        "And what could a rank do while a sum is on its way?",
         "The next backward waits for the all-reduce of the gradient, but an update does not. So start the all-reduce, "
         "`call = model.allreduce(grad, layer - 1)`, update the layer, and then "
         "`model.grad_activations[layer] = await call`. And whom does the gradient of the input of layer 0 serve?",

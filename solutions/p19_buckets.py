@@ -43,16 +43,17 @@ PUZZLE = {
     "ideas": ["as_many_each", "weights_stay"],
     "words": ["lists"],
     "begins_with": "ddp",
-    "hints_for": {"slow": 2, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "medium",
     "minutes": 30,
     "star_hint": "When does the first bucket begin, and what is left to compute when the last one "
     "begins? How large should the first and the last one be, then?",
     "hints": [
         "Start from puzzle 2. A call for each layer pays for {{layers}} times {{hops}} hops. A single call for all layers pays for {{hops}}, but it begins when there is nothing left to compute beside it. What lies between the two?",
-        "Collect the gradients of several layers in `model.grad_weights`. When there are enough, take them all out and "
-        "start one all-reduce with the list of them and the list of their layers. Don't wait for it before the backward "
-        "pass is done. How many are enough? Try a few sizes, and look at the network's row in the picture.",
+        "Collect the gradients of several layers in `model.grad_weights`. When there are enough, take them all out, "
+        "since what is left there takes up memory, and start one all-reduce with the list of them and the list of "
+        "their layers. Don't wait for it before the backward pass is done. How many are enough? Try a few sizes, "
+        "and look at the network's row in the picture.",
         "Gradients that wait for their sum take up memory, so take them out as they are brought to it. In the "
         "loop of the backward pass: `model.grad_weights[layer], model.grad_activations[layer] = "
         "model.backward(...)`; then, if there are six in `model.grad_weights`, or if this is layer 0: `layers = "

@@ -37,7 +37,7 @@ PUZZLE = {
     "layout": "whole",
     "ideas": ["as_many_each", "weights_stay"],
     "begins_with": "ddp",
-    "hints_for": {"slow": 2, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "medium",
     "minutes": 30,
     "star_hint": "A rank waits for three calls, one after the other, for each layer. While one of them is on its way, "
@@ -48,9 +48,10 @@ PUZZLE = {
         '`axis="replica"` those with the same place in each node. Which of them are fast? To sum in the node and '
         "then between nodes is right, but all of the gradient then crosses the slow links. How little of it must a "
         "single rank send there?",
-        "Three calls take less time than one here, since little goes over the slow links: a reduce-scatter in "
-        "the node, after which each rank has a quarter of the node's sum; an all-reduce of this quarter with the "
-        "same quarter of the other nodes; and an all-gather in the node.",
+        "Three calls take less time than one here, since little goes over the slow links: a reduce-scatter in the "
+        "node, after which each rank has a quarter of the node's sum; an all-reduce of this quarter with the same "
+        "quarter of the other nodes; and an all-gather in the node. What else can leave memory once it has been "
+        "read?",
         'After backward: `grad = await model.scatterreduce(grad, layer, axis="shard")`, `grad = await '
         'model.allreduce(grad, layer, axis="replica")`, `grad = await model.allgather(grad, layer, axis="shard")`. '
         "Take activations and gradients out of their dictionaries once they are used, so that they take up no "

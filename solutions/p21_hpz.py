@@ -41,7 +41,7 @@ PUZZLE = {
     "layout": "sharded",
     "ideas": ["as_many_each", "no_whole_gradient"],
     "begins_with": "fsdp",
-    "hints_for": {"slow": 1, "large": 3},
+    "hints_for": {"slow": 1, "large": 2},
     "difficulty": "medium",
     "minutes": 30,
     "star_hint": "Calls between the nodes take most of the time. Which of them could be on their way while a "
@@ -53,7 +53,7 @@ PUZZLE = {
         "of your node.",
         "After the gather across, each rank of a node keeps a different quarter of the weight, beside its own "
         "sixteenth. The gather before backward is then one in the node. The gradient goes across to all ranks as in "
-        "FSDP, since their sixteenths of the states are updated.",
+        "FSDP, since their sixteenths of the states are updated. What can leave memory once it has been read?",
         'Forward: `model.weights["node", layer] = weight.shard(model.axis_index("shard"), '
         'model.axis_size("shard"))`. Backward: `await model.allgather(model.weights.pop(("node", layer)), layer, '
         'axis="shard")`. Take activations and gradients out of their dictionaries once they are used, so that '

@@ -38,7 +38,7 @@ PUZZLE = {
     "layout": "whole",
     "words": ["hosts"],
     "begins_with": "grad_accum",
-    "hints_for": {"slow": 2, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "ideas": ["one_micro_batch", "only_updated_weights", "updates_on_hosts"],
     "difficulty": "hard",
     "minutes": 40,
@@ -51,14 +51,14 @@ PUZZLE = {
         "the new weight to its device, `model.devices[0]`. Both have to agree on the order of the layers.",
         "The gradient of a layer can be on its way while the layers below it are computed, and the host can update "
         "it meanwhile: start the send with `sends.append(model.pass_to(model.host, grad))` and await it at the end. "
-        "The device needs no new weight before the next step, so it receives them all at the end, too. For the star, "
-        "ask when the host begins. What would the device have to compute first, so that the first gradient that has "
-        "all micro-batches is there sooner?",
-        "There is no room for all gradients on the device, and none for old weights beside new ones. Send each "
-        "gradient as soon as it is made. The host adds: `grad = model.grad_weights.pop(layer) + grad`, and updates "
-        "after the last micro-batch. At the last backward of a layer take its weight out of storage, "
-        "`model.weights.pop(layer)`. For the star, no gradient may wait on the device while all weights are there: each "
-        "micro-batch can go back through the last layer as soon as its loss is computed.",
+        "The device needs no new weight before the next step, so it receives them all at the end, too. Its memory "
+        "has no room for all gradients, and none for old weights beside new ones. For the star, ask when the host "
+        "begins. What would the device have to compute first, so that the first gradient that has all micro-batches "
+        "is there sooner?",
+        "Send each gradient as soon as it is made. The host adds: `grad = model.grad_weights.pop(layer) + grad`, "
+        "and updates after the last micro-batch. At the last backward of a layer take its weight out of storage, "
+        "`model.weights.pop(layer)`. For the star, no gradient may wait on the device while all weights are there: "
+        "each micro-batch can go back through the last layer as soon as its loss is computed.",
     ],
 }
 

@@ -38,7 +38,7 @@ PUZZLE = {
     "ideas": ["as_many_each"],
     "words": ["adapter"],
     "begins_with": "fsdp",
-    "hints_for": {"slow": 3, "large": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "medium",
     "minutes": 30,
     "star_hint": "In the backward pass a rank waits for each gathered weight. What is there to do "
@@ -46,11 +46,11 @@ PUZZLE = {
     "hints": [
         "Start from FSDP, puzzle 4. Its weights are in shards, and gathered for each forward and each backward: that "
         "stays. What does it do with gradients and optimizer states, and of which of these is there anything left?",
-        "`weight = await model.allgather(model.weights[layer], layer)`, and then `model.forward(layer, inp, "
-        "weight, adapter=adapter)`; `backward` takes the adapter, too. What it gives is the gradient of the "
-        "adapter. All ranks have the whole adapter, as in data parallel, so the gradients are summed by an "
-        "all-reduce. Take activations and gradients out of their dictionaries once they are used, so that they "
-        "take up no memory.",
+        "`weight = await model.allgather(model.weights[layer], layer)`, and then `model.forward(layer, inp, weight, "
+        "adapter=adapter)`; `backward` takes the adapter, too. What it gives is the gradient of the adapter. All "
+        "ranks have the whole adapter, as in data parallel, so the gradients are summed by an all-reduce. Take "
+        "activations and gradients out of their dictionaries once they are used, so that they take up no memory. "
+        "And what could be on its way while a layer is computed?",
         "In the forward pass, gather the next weight while a layer is computed. In the backward pass that would put "
         "one more weight into memory just when memory is highest. But there is something to do while a weight is on "
         "its way: the update of a layer can wait for as long as you like. Start the gather first and the all-reduce "

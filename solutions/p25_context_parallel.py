@@ -55,7 +55,7 @@ PUZZLE = {
     "ideas": ["weights_stay", "keys_by_collectives", "each_slice_on_one_rank"],
     "words": ["project", "sliced=True"],
     "begins_with": "ddp",
-    "hints_for": {"slow": 3, "large": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 60,
     "star_hint": "Which rank works all the time, and which one waits for it at every gather? Each rank could have "
@@ -65,11 +65,11 @@ PUZZLE = {
         "Start from data parallel, in which every rank has all weights and all gradients are summed. Here the "
         "ranks share one micro-batch: each takes its slice of the input, and computes every layer of that. "
         "Which of the six steps needs something of other ranks, and which gradients do other ranks add to?",
-        "`whole = await model.allgather(kv, layer)` comes before `attend`, and again before `backward_attend`: "
-        "do not keep `whole`, which takes up much memory, but store `att` and `kv` of your own slice for the "
-        "backward. After `backward_attend` comes `kv_grad = await model.scatterreduce(kv_grad, layer)`. Then "
-        "`backward_project` gives what your slice adds to the gradient of the weight, and `model.allreduce` adds "
-        "it up.",
+        "`whole = await model.allgather(kv, layer)` comes before `attend`, and again before `backward_attend`: do "
+        "not keep `whole`, which takes up much memory, but store `att` and `kv` of your own slice for the backward. "
+        "After `backward_attend` comes `kv_grad = await model.scatterreduce(kv_grad, layer)`. Then "
+        "`backward_project` gives what your slice adds to the gradient of the weight, and `model.allreduce` adds it "
+        "up. Which of these results does nobody wait for?",
         "The sum of a weight's gradient takes long, and nobody waits for it but the update: start it, go on with the layer below, "
         "and update later, as in data parallel. Then look at the forwards of attention: the last rank sees all "
         "keys, and the first one next to none. If a rank had one slice from the front and one from the back, "

@@ -45,7 +45,7 @@ PUZZLE = {
     "layout": "whole",
     "ideas": ["weights_stay", "keys_go_round"],
     "words": ["project", "sliced=True"],
-    "hints_for": {"slow": 3, "large": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
     "star_hint": "While a block is computed, the keys of the next one come. Could the gradient of the previous "
@@ -58,7 +58,7 @@ PUZZLE = {
         "`model.RANKS` steps: `send = model.pass_to(after, acts['kv'])`, then `att = model.attend(layer, att, "
         "acts['kv'])`, then `acts['kv'] = await model.receive(before)` and `await send`. The last step only "
         "attends. Do the same backward, and after each step pass on the sum of `kv_grad` so far, too: the last hop "
-        "brings it home.",
+        "brings it home. Do all ranks have as much to do in each step, or do some wait?",
         "Pass the keys on before you attend to them: then they travel while everyone computes. Start the sum of a weight's "
         "gradient and update later. And in which order have you cut the sequence? In order, some rank has a full block in "
         "every step, and others wait for it with nothing to do. For the star, receive the gradient of keys that comes "

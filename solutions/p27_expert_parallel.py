@@ -43,7 +43,7 @@ PUZZLE = {
     "ideas": ["as_many_each", "weights_stay"],
     "words": ["alltoall", "expert"],
     "begins_with": "ddp",
-    "hints_for": {"slow": 3, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
     "star_hint": "In the backward pass, what waits behind the sum of a dense layer's gradient? And what could every rank "
@@ -52,9 +52,11 @@ PUZZLE = {
         "Start from data parallel. In a layer with experts, a rank has the experts `model.rank` of `model.RANKS`. What does it need "
         "from the other ranks before it can compute, and what do these need from it afterwards? Which gradients does "
         "`backward_expert` give you that data parallel would have to sum?",
-        "`tokens = await model.alltoall(model.activations.pop(layer), layer)`, then `out = model.expert(layer, tokens, model.weights[layer])`, then `model.activations[layer + 1] = "
-        "await model.alltoall(out, layer + 1)`. Store the tokens for the backward pass. Backwards it is the same way: the gradient goes out by `alltoall(grad, layer)` and home "
-        "by `alltoall(grad, layer - 1)`. Only dense layers need `allreduce`.",
+        "`tokens = await model.alltoall(model.activations.pop(layer), layer)`, then `out = model.expert(layer, "
+        "tokens, model.weights[layer])`, then `model.activations[layer + 1] = await model.alltoall(out, layer + "
+        "1)`. Store the tokens for the backward pass. Backwards it is the same way: the gradient goes out by "
+        "`alltoall(grad, layer)` and home by `alltoall(grad, layer - 1)`. Only dense layers need `allreduce`. While "
+        "tokens travel, what could be updated, so that its gradient leaves memory?",
         "A link does one thing after the other. Start the sum of a dense layer only after the all-to-all of the "
         "tokens that everyone waits for, and await it later. While tokens travel, update a layer whose gradient is "
         "complete: the experts you have just left. Then its gradient is gone, too, before memory is at its peak.",

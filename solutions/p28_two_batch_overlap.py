@@ -29,7 +29,7 @@ PUZZLE = {
     "ideas": ["as_many_each", "weights_stay"],
     "words": ["alltoall", "expert"],
     "begins_with": "expert_parallel",
-    "hints_for": {"slow": 1, "large": 3},
+    "hints_for": {"slow": 1, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
     "star_hint": "Look at the end of your schedule: which of the updates and sums there could have been made while "
@@ -38,11 +38,13 @@ PUZZLE = {
         "Each rank has two micro-batches, and they need nothing of each other. While the tokens of one travel, a "
         "rank need not wait: what could be computed for the other? Between any two layers here there is an "
         "all-to-all.",
-        "Keep the call of each micro-batch: `on_their_way[turn] = model.alltoall(out, layer + 1)`. In every layer, for each of the two: `await on_their_way.pop(turn)`, "
-        "compute, call the next all-to-all. What came for the first is computed while the tokens of the second travel. The inputs of both stay stored, under "
-        "`model.activations[turn, layer]`.",
-        "The sums of dense gradients can be started all together at the end, before the updates of the experts. For the star, start each as soon as both micro-batches are through its layer. An update may "
-        "come as soon as a gradient is complete: then the gradient is gone from memory.",
+        "Keep the call of each micro-batch: `on_their_way[turn] = model.alltoall(out, layer + 1)`. In every layer, "
+        "for each of the two: `await on_their_way.pop(turn)`, compute, call the next all-to-all. What came for the "
+        "first is computed while the tokens of the second travel. The inputs of both stay stored, under "
+        "`model.activations[turn, layer]`. An update may come as soon as a gradient is complete: then the gradient "
+        "is gone from memory.",
+        "The sums of dense gradients can be started all together at the end, before the updates of the experts. For "
+        "the star, start each as soon as both micro-batches are through its layer.",
     ],
 }
 

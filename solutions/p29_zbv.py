@@ -45,7 +45,7 @@ PUZZLE = {
     "ideas": ["own_layers", "in_a_v"],
     "words": ["backward_input", "backward_weight"],
     "begins_with": "zero_bubble",
-    "hints_for": {"slow": 3, "large": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 60,
     "star_hint": "At the end, ranks wait for gradients once more. Which weight halves could they keep for that?",
@@ -54,9 +54,10 @@ PUZZLE = {
         "comes home to rank 0, where its loss and its first gradient are made. So rank 0 has the first backward and the "
         "last one, and needs forwards of its lower stage to do until then. How many fit in?",
         "Write `forward(stage)` and `backward(stage)` that take the next micro-batch of one of the rank's two "
-        "stages. What comes from a neighbor may be an activation of one stage or a gradient of the other: store "
-        "it under what it is. A rank begins with `2 * (model.RANKS - model.rank) - 1` forwards of its lower "
-        "stage, and no more, since it keeps their inputs in memory; then it takes turns.",
+        "stages. What comes from a neighbor may be an activation of one stage or a gradient of the other: store it "
+        "under what it is. A rank begins with `2 * (model.RANKS - model.rank) - 1` forwards of its lower stage, and "
+        "no more, since it keeps their inputs in memory; then it takes turns. Which of its four kinds of work does "
+        "a neighbor wait for?",
         "In this order no rank waits long. First come `2 * (model.RANKS - model.rank) - 1` forwards of the lower "
         "stage. Then, `model.rank` times: a forward of the upper stage and one of the lower. Then, `model.RANKS - "
         "model.rank` times: a forward of the upper stage and its backward, both halves. So the first backward of "

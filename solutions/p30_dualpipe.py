@@ -44,7 +44,7 @@ PUZZLE = {
     "ideas": ["own_layers", "through_all_ranks"],
     "words": ["backward_input", "backward_weight", "overlapped=True"],
     "begins_with": "zbv",
-    "hints_for": {"slow": 3, "large": 3},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 60,
     "star_hint": "Some backwards have no forward beside them. If their weight halves wait, the gradients of their inputs "
@@ -53,9 +53,10 @@ PUZZLE = {
         "A rank has a lower and an upper stage, as in puzzle 29. Only the turn is different: the rank at the last "
         "place of a half sends its output to the rank at the last place of the other half. Which micro-batches go "
         "through the lower stage of a rank, and which through the upper one?",
-        "Write `forward(stage)`, `backward(stage)` and `beside(one, other)`: a forward of one stage and a backward of the "
-        "other. `beside` first awaits the input and the gradient. Then it takes turns, layer by layer: "
-        "`model.forward(...)` of one, `model.backward(..., overlapped=True)` of the other. At the end both results are sent.",
+        "Write `forward(stage)`, `backward(stage)` and `beside(one, other)`: a forward of one stage and a backward "
+        "of the other. `beside` first awaits the input and the gradient. Then it takes turns, layer by layer: "
+        "`model.forward(...)` of one, `model.backward(..., overlapped=True)` of the other. At the end both results "
+        "are sent. How many forwards come first? With too few a rank waits, with too many its memory fills.",
         "In this order a rank waits little, and keeps few inputs in memory. `place` is its place on the axis of "
         "`places` ranks. Let `n = place + 1` and `ahead = places - n`. First do `2 * ahead` forwards of the lower "
         "stage. Then, `n` times: a forward of the lower and one of the upper stage. Then, `ahead` times: a backward "

@@ -29,6 +29,7 @@ def test_the_hint_for_what_is_slow_is_about_time_and_that_for_what_is_large_abou
     for what, number in (puzzle.hints_for or {}).items():
         hint = puzzle.hints[number - 1]
         assert ABOUT[what].search(hint), (puzzle.name, what, number, hint)
+        assert number < len(puzzle.hints), "the last one comes only when it is asked for again"
 
 
 @each_puzzle

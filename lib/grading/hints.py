@@ -21,17 +21,17 @@ class Ending(NamedTuple):
     memory: float | None
 
 
-def fitting_hint(puzzle: Puzzle, last: Ending) -> tuple[int, str]:
+def fitting_hint(puzzle: Puzzle, last: Ending, passed: bool = False) -> tuple[int, str]:
     """Return the index of the hint that fits an attempt that ended so, and why it fits, in parentheses. That of the
-    question for the star comes after all hints."""
+    question for the star comes after all hints. ``passed``: whether an earlier attempt has passed without the star."""
     if not last.right or last.time is None or last.memory is None:
         return 0, ""
     over = {"slow": last.time > puzzle.target["time"], "large": last.memory > puzzle.target["memory"]}
-    if any(over.values()):  # the mistake of a repair is gone by then: its last hint says how it is done
-        hints = puzzle.hints_for or dict.fromkeys(over, len(puzzle.hints))
+    if any(over.values()) and not (passed and puzzle.star_hint):  # of a repair, whose mistake is gone: the last but one
+        hints = puzzle.hints_for or dict.fromkeys(over, len(puzzle.hints) - 1)
         return min((hints[what] - 1, f" (your last program is right, but too {what})") for what in over if over[what])
     if puzzle.star_hint and not puzzle.has_star(last.time, last.memory):
-        return len(puzzle.hints), " (your last program passes, and has no star yet)"
+        return len(puzzle.hints), " (you have passed, and have no star yet)"
     return 0, ""
 
 

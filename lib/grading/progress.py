@@ -174,8 +174,8 @@ class Progress:
 
     def fitting(self, puzzle: Puzzle) -> tuple[int, str]:
         """Return the index of the hint that fits the last attempt, and why it does (see ``fitting_hint``)."""
-        last = self.endings.get(puzzle.name)
-        return fitting_hint(puzzle, last) if last else (0, "")
+        last, passed = self.endings.get(puzzle.name), {*self.solved} - {*self.starred}
+        return fitting_hint(puzzle, last, puzzle.name in passed) if last else (0, "")
 
     def take_hint(self, puzzle: Puzzle, first: int = 0) -> int:
         """Return the index of the next hint from ``first`` on, or of the last one, and count it."""

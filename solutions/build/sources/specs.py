@@ -139,8 +139,8 @@ def _check_hints(path: Path, found: Json) -> None:
     hints = found["hints"]
     if len(hints) != HINTS or not all(isinstance(hint, str) and hint for hint in hints):
         raise BuildError(f'{path.name}: PUZZLE["hints"] has {len(hints)}; there are to be {HINTS}, each a text')
-    if not all(number in range(1, HINTS + 1) for number in found.get("hints_for", {}).values()):
-        raise BuildError(f'{path.name}: PUZZLE["hints_for"] has a number that is none of 1 to {HINTS}')
+    if not all(number in range(1, HINTS) for number in found.get("hints_for", {}).values()):
+        raise BuildError(f'{path.name}: PUZZLE["hints_for"] has a number that is none of 1 to {HINTS - 1}')
     if bool(found.get("star_hint")) != (found.get("star", found["target"]) != found["target"]):
         raise BuildError(f'{path.name}: PUZZLE has a "star_hint" exactly if its star is more than its target')
 
