@@ -176,6 +176,9 @@ def test_a_blank_has_neither_solution_nor_spec(tree: Path) -> None:
         BEGIN_CELL.format(number=3, names='"wsdp"'),
         "fsdp(None)",
     ]
+    given = PUZZLE.replace('"""Train."""', '"""Train."""\n    given = 1')
+    (tree / "solutions" / "p04_fsdp.py").write_text(given, encoding="utf-8")
+    assert not any("start_from" in cell for cell in code(notebook_of(tree / "solutions" / "p04_fsdp.py")))
 
 
 def test_a_solved_notebook_has_the_solution_and_no_spec(tree: Path) -> None:

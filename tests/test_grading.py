@@ -721,7 +721,25 @@ def test_a_running_notebook_gets_it_in_a_new_cell(kernel: Path, monkeypatch: pyt
     shell = types.SimpleNamespace(set_next_input=cells.append)
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
     said = start_from(2)  # type: ignore[arg-type]
-    assert cells == [WSDP] and "Your answer to puzzle 2 is in a new cell below, as `wsdp`." in said
+    assert cells == [WSDP] and "what was in p02_ddp.ipynb when it was last saved is in a new cell below" in said
+    Progress().record(Verdict(find("ddp"), PASS, "", True, 5.6, 1835008), code=DDP.replace("HALF", "TWO"))
+    said = start_from(2, "pipeline")  # type: ignore[arg-type]
+    assert "TWO" in cells[1] and "Your answer to puzzle 2 is in a new cell below, as `pipeline`." in said
+
+
+def test_an_answer_begins_as_its_new_puzzle_does(kernel: Path) -> None:
+    grade(SOLUTIONS["basic"])
+    head, docstring, *_ = start_from("basic", "pipeline").split("\n")
+    assert (head, docstring) == ("async def pipeline(model: Model) -> Model:", '    """Pipeline parallel."""')
+    assert start_from("basic").startswith("def grad_accum(")
+
+
+def test_a_verdict_says_that_it_is_on_an_older_function(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for last, older in (("def basic(model):\n    pass", ""), ("def basic(model):\n    await it", "did not run")):
+        monkeypatch.setattr(sys.modules["__main__"], "In", ["", last, "grade(basic)"], raising=False)
+        shown = grade(SOLUTIONS["basic"])
+        assert (older in shown.note) and (older in page.table(shown.verdict).partition("<details>")[0])
+        assert bool(older) == ("the one before" in shown.note)
 
 
 def test_without_the_notebook_it_is_what_has_passed(kernel: Path) -> None:
@@ -731,7 +749,7 @@ def test_without_the_notebook_it_is_what_has_passed(kernel: Path) -> None:
     grade(SOLUTIONS["basic"])
     assert "model.set_final_weight" in start_from("basic")
     (kernel / "p00_basic.ipynb").write_text((ROOT / "puzzles" / "p00_basic.ipynb").read_text(), encoding="utf-8")
-    assert "model.set_final_weight" in start_from("basic")  # a blank one is no answer
+    assert "model.backward" in start_from("basic")  # and not the blank
 
 
 def test_a_pass_leads_on_to_the_next_puzzle(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

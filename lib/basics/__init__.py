@@ -8,6 +8,7 @@ errors           errors as data: rule, place, expected and got, and lines of a l
 arguments        checks of a learner's arguments
 columns          tables as text
 saving           files written completely or not at all, by one process at a time
+cells            the cells of a running notebook, as texts
 streams          standard streams that cannot fail
 collector        garbage that is not looked for while much is made
 asyncio_private  the private details of asyncio, which no other module touches

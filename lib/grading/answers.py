@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..basics.errors import PuzzleError
+from ..course.layouts import mesh_of
+from ..course.specs import Puzzle
 from .submission import sources
 
 EVERYWHERE = ("Model",)
@@ -50,13 +52,14 @@ def answer_of(path: Path, name: str) -> str:
         return ""
 
 
-def renamed(source: str, old: str, new: str) -> str:
-    """Return the source with one name replaced by another, as a whole word.
-
-    >>> renamed("def ddp(model): ddp_too = ddp", "ddp", "wsdp")
-    'def wsdp(model): ddp_too = wsdp'
-    """
-    return re.sub(rf"\b{re.escape(old)}\b", new, source)
+def beginning(source: str, old: Puzzle, new: Puzzle) -> str:
+    """Return an answer as the beginning of another puzzle: by its name, under its title, and able to await, where there
+    is somebody to wait for."""
+    source = re.sub(rf"\b{re.escape(old.name)}\b", new.name, source)
+    if mesh_of(new.size).everyone > 1:
+        source = re.sub(rf"^def {new.name}\(", f"async def {new.name}(", source, flags=re.MULTILINE)
+    docstring = rf'(^(?:async )?def {new.name}\([^\n]*\n +""").*?"""'
+    return re.sub(docstring, lambda found: f'{found[1]}{new.title}."""', source, flags=re.MULTILINE | re.DOTALL)
 
 
 def _given(statement: ast.stmt) -> Iterable[str]:

@@ -4,7 +4,6 @@ Here everything shares one process, so the grader finds all mistakes, but cannot
 grade`` at a shell can.
 """
 
-import linecache
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.arguments import describe
+from ..basics.cells import is_older, text_of
 from ..basics.errors import PuzzleError
 from ..basics.folders import link_to
 from ..course.layouts import Size
@@ -32,7 +32,7 @@ from ..running.limits import TIMEOUT
 from ..running.run import Failed, Run, failed, run
 from ..running.trained import train_on
 from . import page
-from .answers import answer_in, answer_of, renamed
+from .answers import answer_in, answer_of, beginning
 from .hints import Hint
 from .judge import judge
 from .progress import Progress, keep
@@ -106,7 +106,7 @@ def grade(fn: Callable[[Any], object], puzzle: str | None = None, *, timeout: fl
     begun = time.perf_counter()
     runs = Recorded(fn, cost_named(spec.cost), timeout)
     try:
-        verdict = judge(spec, runs.run, runs.latest, references_of, partial(_text_of, named))
+        verdict = judge(spec, runs.run, runs.latest, references_of, partial(text_of, named))
         runs.close()
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
@@ -114,12 +114,14 @@ def grade(fn: Callable[[Any], object], puzzle: str | None = None, *, timeout: fl
     if changed := broken_seal() or changed_table(spec):
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    note = keep([verdict], code=answer_in([_text_of(fn)], spec.name) if verdict.status == PASS else "")
+    note = keep([verdict], code=answer_in([text_of(fn)], spec.name) if verdict.status == PASS else "")
+    name = getattr(named, "__name__", "")
+    older = f"the last cell with `def {name}` is no Python, and did not run: this is the one before" * is_older(name)
     following, link = _next(spec)
     verdict = replace(
         verdict,
         seconds=time.perf_counter() - begun,
-        note="; ".join(filter(None, [verdict.note, note])),
+        note="; ".join(filter(None, [verdict.note, older, note])),
         next_hint=f'hint("{spec.name}")',
         asks_why="why()",
         more=tuple(_more(verdict, fn)),
@@ -158,11 +160,6 @@ def _next(puzzle: Puzzle) -> tuple[str, str]:
         return then.heading if then else "", ""
     link = link_to(f"{then.file}.ipynb")
     return then.heading if link else f"{then.heading}, in {then.file}.ipynb", link
-
-
-def _text_of(fn: Callable[[Any], object]) -> str:
-    """Return the text of the cell that defines a function."""
-    return "".join(linecache.getlines(getattr(getattr(fn, "__code__", None), "co_filename", "")))
 
 
 LEVELS = (1, 2, 3)
@@ -277,26 +274,28 @@ def attempt(puzzle: str) -> Callable[[Any], Any]:
 def start_from(puzzle: str, new: str = "") -> Answer:
     """Puts your own answer to a puzzle into a new cell below, renamed to ``new`` or, without it, to the next puzzle.
 
-    It comes from the puzzle's notebook in this folder as it was last saved or, if there is none, it is the code that
-    has passed. Raises PuzzleError for an unknown puzzle, and if there is no answer of yours.
+    It is the code that has passed last or, if none has, that of the puzzle's notebook in this folder as it was last
+    saved. Raises PuzzleError for an unknown puzzle, and if there is no answer of yours.
     """
     old = find(getattr(puzzle, "__name__", puzzle))
     into = find(getattr(new, "__name__", new)) if new else after(old)
     if into is None:
         expected = f'the puzzle to begin, such as start_from("{old.name}", "fsdp")'
         raise PuzzleError(f"no puzzle comes after {old.name}", expected=expected, line="")
-    path = Path(f"{old.file}.ipynb")
-    code = answer_of(path, old.name) or Progress().answers.get(old.name, "")
+    path, passed = Path(f"{old.file}.ipynb"), Progress().answers.get(old.name, "")
+    code = passed or answer_of(path, old.name)
     if not code:
-        expected = f"a function {old.name} in {path} in the same folder, saved, or a pass of it"
+        expected = f"a pass of it, or a function {old.name} in {path} in the same folder, saved"
         raise PuzzleError(f"there is no answer of yours to {old.name} here", expected=expected, line="")
-    code = renamed(code, old.name, into.name)
+    code = beginning(code, old, into)
     shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is None:
         return Answer(code)
     shell.set_next_input(code)
+    left = f"No answer to puzzle {old.number} has passed here: what was in {path} when it was last saved"
     return Answer(
-        f"Your answer to puzzle {old.number} is in a new cell below, as `{into.name}`. "
+        f"{f'Your answer to puzzle {old.number}' if passed else left} is in a new cell below, as `{into.name}`. "
+        f"{'' if passed else 'Not yours? Save that notebook, and do this again. '}"
         "Run that cell, and not the blank above, from now on."
     )
 

@@ -10,7 +10,7 @@ from textwrap import shorten
 from ..basics.errors import PuzzleError
 from ..basics.folders import BLANKS
 from ..course.specs import Puzzle, find, puzzles
-from ..grading.answers import answer_of, renamed
+from ..grading.answers import answer_of, beginning
 from ..grading.commandline import Usage
 from ..lab.commands import called
 from ..lab.copies import home
@@ -72,9 +72,9 @@ def _mine(what: str, new: Puzzle, folder: Path) -> str:
     for puzzle in old:
         for path in paths:
             if puzzle != new and (code := answer_of(path, puzzle.name)):
-                return renamed(code, puzzle.name, new.name)
+                return beginning(code, puzzle, new)
     if len(old) == 1 and (code := progress_here().answers.get(old[0].name, "")):
-        return renamed(code, old[0].name, new.name)
+        return beginning(code, old[0], new)
     searched = ", ".join(map(str, paths))
     expected, got = "that puzzle solved, or the file with your answer: --from my_wsdp.py", f"none in {searched}"
     raise PuzzleError(f"there is no answer of yours to {what}", expected=expected, got=got, line="")

@@ -13,7 +13,7 @@ from ..sources.specs import TAG, literal, specs_of
 from .address import links, published
 
 STUCK = """\
-# Stuck? Remove a # and run this cell: for a hint (again for the next one), or for all calls that you know by now.
+# Stuck? Remove a # and run this cell: for a hint (again for the next one), or for all calls on one page.
 # hint("{name}")
 # from drawing import reference; reference()"""
 """Below each verdict. A comment, since all cells of a notebook are often run at once: that is to spoil nothing, and to
@@ -21,7 +21,7 @@ use up no hint. (No tag keeps a cell from being run everywhere.)"""
 BEGIN = """\
 # Begin with your answer to puzzle {number}? Remove the # below and run this cell.
 # from lib import start_from; start_from({names})"""
-"""Below each blank."""
+"""Below each blank that gives no lines: an earlier answer begins with others."""
 START = "start"
 """The tag of such a cell, which a script leaves out."""
 FAILS = "raises-exception"
@@ -53,13 +53,13 @@ def _below_title(cell: Cell, line: str) -> Cell:
 
 
 def with_help(path: Path, cells: Sequence[Cell]) -> Iterator[Cell]:
-    """The cells; below each blank one that fetches an earlier answer, below each verdict one for the next hint."""
+    """The cells; below each blank that gives no lines one for an earlier answer, below each verdict one for a hint."""
     puzzles = [Puzzle(**spec) for spec in specs_of(path)] if is_puzzle(path) else []
     for cell in cells:
         yield cell
         for puzzle in puzzles:
-            has_blank = BEGIN_SOLUTION in cell.source and f"def {puzzle.name}(" in cell.source
-            if has_blank and (old := before(puzzle)) is not None:
+            head = rf'def {puzzle.name}\(.*\n( +""".*?"""\n)?\s*{BEGIN_SOLUTION}'
+            if re.search(head, cell.source) and (old := before(puzzle)) is not None:
                 following = after(old)
                 names = [old.name] if following and following.name == puzzle.name else [old.name, puzzle.name]
                 written = ", ".join(f'"{name}"' for name in names)
