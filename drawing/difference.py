@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from lib.basics.units import Elements, show_ticks
-from lib.record.figures.breakdown import name_of
+from lib.record.figures.breakdown import WAITS, name_of
 from lib.record.table import OPERATIONS, RECEIVE, TRACED
 from lib.record.training import BACKWARD
 
@@ -20,11 +20,11 @@ PLACES = 2
 
 def parts_of(trace: Trace) -> dict[str, Fraction]:
     """Return the parts of the time of a run (see ``lib.record.figures.breakdown``), averaged over the ranks, in the
-    unit of the trace. The halves of a backward are one part. The parts add up to the time of the run."""
+    unit of the trace. All of a backward is one part, and so is all waiting. The parts add up to the time of the run."""
     time, spent = Fraction(trace.time), defaultdict[str, Fraction](Fraction)
     for part, share in trace.parts.items():
-        row = OPERATIONS.get(part)
-        spent[BACKWARD.word if row is not None and row.backward else name_of(part)] += share * time
+        word = "waits" if part in WAITS else name_of(part)
+        spent[BACKWARD.word if getattr(OPERATIONS.get(part), "backward", False) else word] += share * time
     return dict(spent)
 
 

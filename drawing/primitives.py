@@ -9,7 +9,7 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import show_elements, show_ticks
 from lib.learner.model import Model
-from lib.learner.tensors import Tensor
+from lib.learner.tensors import Tensor, Weight, WeightGrad
 from lib.record.events import Event
 from lib.record.table import RECEIVE, SEND, collective, in_stream, stream_of
 from lib.running.run import run
@@ -27,7 +27,7 @@ MOST = 16
 """Ranks at most: more have no room beside each other."""
 SIGN = 34.0, 24.0
 """Width and height of the sign of an operation, in pixels."""
-LEFT, TOP, BETWEEN = 52.0, 68.0, 64.0
+LEFT, TOP, BETWEEN = 52.0, 80.0, 64.0
 """In pixels: room for the names at the left and at the top, and for the operation between before and after."""
 
 
@@ -131,14 +131,15 @@ def _brought(kind: str, model: Model, activations: bool) -> tuple[Tensor | None,
 
 def _head(exchange: Exchange) -> list[Diagram]:
     name, ticks = theme.name_of(exchange.kind), show_ticks(exchange.events[0].length)
-    size = show_elements(exchange.events[0].elements)
-    ink, mute = style(theme.INK), style(theme.MUTE)
+    size, mute = show_elements(exchange.events[0].elements), style(theme.MUTE)
+    key = {Weight: "bar: layer, block: shards", WeightGrad: "bar: layer, block: shards, strip: micro-batches"}
+    keys = [(50, key[type(held)]) for held in [exchange.before[0]] if type(held) in key]
     said = f"{ticks} ticks, each with {size} elements"
     if exchange.kind == SEND.kind:
         name, said = "send and receive", f"{ticks} ticks on each side, {size} elements"
     return [
-        label(PAD, 20, name, 14, ink, "start", 650),
-        label(PAD, 36, said, 10.5, mute, "start"),
+        label(PAD, 20, name, 14, style(theme.INK), "start", 650),
+        *(label(PAD, y, line, 10.5, mute, "start") for y, line in [(36, said), *keys]),
     ]
 
 

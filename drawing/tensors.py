@@ -248,7 +248,7 @@ def _shown(lines: list[Line]) -> tuple[list[Line], int]:
 def _named(group: object) -> list[tuple[str, Tensor]]:
     """Return tensors with their keys, if they have any. Raise PuzzleError for anything else."""
     if isinstance(group, Mapping):
-        pairs = [(fit(repr(key), 10, WIDE + GAP), tensor) for key, tensor in group.items()]
+        pairs = [(fit(str(key), 10, WIDE + GAP), tensor) for key, tensor in group.items()]
     elif isinstance(group, Iterable) and not isinstance(group, str):
         pairs = [("", tensor) for tensor in group]
     else:

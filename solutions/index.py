@@ -106,10 +106,12 @@ draw_course(done.solved, done.starred, done.trail)
 #
 # <details><summary><b>The words in the picture</b></summary>
 #
-# - A *rank* is one GPU, known by its number, from 0 on.
+# - A *rank* is one GPU, known by its number, from 0 on. A *node* is one machine, mostly with eight GPUs.
 # - The *batch* of a step is cut into equal *micro-batches*, which go through the model alone or together.
 # - The *forward pass* goes through the layers from first to last. Its results, the *activations*, are kept for the
 #   *backward pass*, which goes from last to first and computes the gradients.
+# - A *shard* is one of the equal pieces of a tensor. A *collective* is a call that ranks make together, such as a sum.
+# - A *stage* is the layers of one rank of a pipeline. The *bubble* is the time in which ranks wait for one another.
 # - One *tick* is the time of one micro-batch through one layer. A layer of a model with {{LLAMA / BILLION}} billion
 #   parameters and {{LLAMA_LAYERS}} layers has {{LAYER / MILLION}} million weights. Each weight takes 2 operations for a
 #   token, so a micro-batch of {{CONTEXT}} tokens takes {{2 * LAYER * CONTEXT / 1e12:.1f}} x 10¹² operations. At

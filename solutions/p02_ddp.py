@@ -1,21 +1,22 @@
 # %% [markdown]
 # # Puzzle 2: Distributed data parallel
 #
-# Four GPUs can train on four micro-batches at the same time. But an update needs the gradient of *all* of them. How
-# does every rank get it?
+# Four GPUs can train on four micro-batches at once. But an update needs the gradient of *all* of them. How does every
+# rank get it?
 #
 # ![before and after an all-reduce](picture:allreduce)
 #
-# An **all-reduce** sums the gradients of all ranks, and every rank gets the sum. It takes {{cost.collective}} ticks:
+# An **all-reduce** is a *collective*: all ranks call it together. It sums their gradients, and every rank gets the sum.
+# It takes {{cost.collective}} ticks. `await` waits for the result, in an `async def`:
 #
 # ```python
 # # before: grad comes from this rank's micro-batch only
 # grad = await model.allreduce(grad, layer)
-# # after: grad is the sum over all micro-batches, on every rank
+# # after: grad is the sum over all micro-batches
 # ```
 
 # %%
-from drawing import beside_target, compare, draw, draw_group, play
+from drawing import beside_target, compare, draw, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -55,8 +56,7 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train one step on `model.RANKS` ranks. Each of them runs your function, and `model.rank` says which one it is. The
-# beginning and the end are given.
+# Train one step on `model.RANKS` ranks, each with its own `model.rank`. The beginning and the end are given.
 #
 # - {{ideas}}
 # - Other sizes are tried, too, always with as many micro-batches as ranks.
@@ -383,10 +383,10 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # | `DataParallel`, ticks | {{of[4].time}} | {{of[8].time}} | {{of[16].time}} |
 # | `ddp`, ticks | {{ours.time}} | {{ours.time}} | {{ours.time}} |
 #
-# (On our machine a *collective*, a call that all ranks make together, takes {{cost.collective}} ticks, whatever its
-# size. To send a weight to one rank takes {{cost.collective}} ticks times the number of ranks. Otherwise messages would
-# be cheaper than collectives. With `RingCost`, times depend on sizes, and {{sixteen}} ranks take
-# {{by_size[0].time:.1f}} ticks with `DataParallel` and {{by_size[1].time:.1f}} with `ddp`.)
+# (On our machine a collective takes {{cost.collective}} ticks, whatever its size. To send a weight to one rank takes
+# {{cost.collective}} ticks times the number of ranks. Otherwise messages would be cheaper than collectives. With
+# `RingCost`, times depend on sizes, and {{sixteen}} ranks take {{by_size[0].time:.1f}} ticks with `DataParallel` and
+# {{by_size[1].time:.1f}} with `ddp`.)
 #
 # Rank 0 also runs out of memory first, because everything that the others send piles up there: {{of[4].memory}}
 # elements on 4 ranks, and {{of[16].memory}} on {{sixteen}}. With a `ddp` that waits for each sum, no rank holds more
@@ -411,7 +411,7 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # {{pytorch.memory}} elements, since DDP keeps all gradients until the last is summed, and then updates. If you wait for
 # each sum and update at once, it takes {{ours.time}} ticks and {{ours.memory}} elements. Forty layers of
 # {{first_bucket:.0f}} MB are summed in {{len(forty):word}} buckets, of {{forty[0]}}, {{forty[1]}} and {{forty[2]}}
-# layers. `python -m lib run my_ddp.py:ddp --like torch` shows your program beside PyTorch's order.
+# layers. `llm-training-puzzles run my_ddp.py:ddp --like torch` shows your program beside PyTorch's order.
 #
 # On real links the price of an all-reduce depends on how much is sent. Usually the ranks form a ring, and each passes
 # pieces of the gradient on to its neighbor. In all, each of n ranks sends 2(n - 1)/n times the gradient: less than
@@ -429,10 +429,12 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 #
 # ![What a step takes](picture:priced)
 #
+# (torchtitan is PyTorch's own program for the training of large models.)
+#
 # This is why nobody trains such a model that way: every GPU holds all weights, all gradients and all states. (MFU is
 # the part of the GPUs' computing power that goes into the model. What is computed again does not count.) The next cell
 # is the same with your function. Take another model, another cluster, or more ranks: `lib.real` has some of each, and
-# docs/real-machines.md says how far you can trust such figures.
+# docs/real-machines.md of the project says how far you can trust such figures.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report

@@ -15,7 +15,7 @@
 # ```
 
 # %%
-from drawing import beside_target, draw, draw_group, play
+from drawing import beside_target, draw, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -228,8 +228,9 @@ draw(run(wsdp_under_updates, ranks=4, layers=6, batches=4))
 # ### Where real systems do this
 #
 # Shard what you only *store*; gather it for the moment you *use* it. That is the idea behind ZeRO (arXiv 1910.02054).
-# ZeRO has three stages. Stage 1 shards the optimizer states, stage 2 also the gradients, and stage 3 also the weights.
-# You sharded weights and states and left the gradients whole. That is none of the three: it is a stepping stone.
+# ZeRO has three steps, which it calls stages. Stage 1 shards the optimizer states, stage 2 also the gradients, and
+# stage 3 also the weights. You sharded weights and states and left the gradients whole. That is none of the three: it
+# is a stepping stone.
 #
 # Sharding just the optimizer states already gives the biggest saving. Of the {{TRAINED}} bytes for each parameter,
 # {{STATE}} belong to the optimizer. So with stage 1 on N ranks, each rank needs {{WEIGHT + GRADIENT}} + {{STATE}}/N

@@ -16,7 +16,7 @@
 # ```
 
 # %%
-from drawing import beside_target, compare, draw, draw_group, play
+from drawing import beside_target, draw, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -192,8 +192,9 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 #
 # PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
 # the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with {{LLAMA / BILLION}}
-# billion parameters is {{WEIGHT * LAYER / BILLION:.2f}} GB. NVLink, the fast link in a node, carries {{IN_NODE}} GB/s
-# and gathers it in {{WEIGHT * LAYER / IN_NODE / MILLION:.1f}} ms, so the latency of a call hardly matters. And two such
+# billion parameters is {{WEIGHT * LAYER / BILLION:.2f}} GB. NVLink, the fast link in a *node* (one machine, mostly with
+# eight GPUs), carries {{IN_NODE}} GB/s and gathers it in {{WEIGHT * LAYER / IN_NODE / MILLION:.1f}} ms, so the latency of a
+# call hardly matters. And two such
 # blocks fit into memory, as they must if the next one is to be gathered ahead. For many small layers,
 # `size_based_auto_wrap_policy` groups layers until a unit has {{auto / MILLION}} million parameters. If you forget to
 # make units of the blocks (to *wrap* them), the whole model is a single unit, as in the last row. Then all
@@ -208,7 +209,7 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # %% tags=["solution"]
 from functools import partial
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Cost, Run, WeightGrad
 
 
@@ -451,7 +452,7 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # starts {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}} reduce-scatters, as you
 # do, and starts the next gather *before* the backward of the layer above it. In that order, and with early gathers in
 # the forward pass, too, this puzzle takes {{ahead.time}} ticks and {{ahead.memory}} elements instead of {{ours.time}}
-# and {{ours.memory}}. Puzzle 12 is about that. `python -m lib run my_fsdp.py:fsdp --like torch` shows where your
+# and {{ours.memory}}. Puzzle 12 is about that. `llm-training-puzzles run my_fsdp.py:fsdp --like torch` shows where your
 # program first differs.
 #
 # There is a trap: `fully_shard` on every block, but not on the model itself, frees no block after its forward. Then

@@ -2,7 +2,7 @@
 # # Puzzle 5: Pipeline parallel
 #
 # FSDP moves the whole model three times for every micro-batch. What if weights never travel? Cut the model, not the
-# batch: each rank holds some of the layers, and passes their output on to the next rank.
+# batch: each rank holds some of the layers, its *stage*, and passes their output on to the next rank.
 #
 # ![before and after a send and its receive](picture:pass_to)
 #
@@ -157,7 +157,7 @@ play(run(pipeline, ranks=4, layers=8, batches=4))
 # every rank (recorded from PyTorch {{TORCH}}, `tests/torch_truth/TABLE.md`).
 #
 # You have seen what is wrong with it: one rank works while three wait. Four GPUs take a little longer than one would.
-# The layers of a rank are a *stage*. With p stages and m micro-batches, a step takes p·m times as long as one stage
+# With p stages and m micro-batches, a step takes p·m times as long as one stage
 # needs for one micro-batch.
 #
 # It has one great strength. Only activations and their gradients cross the links, and only where the model is cut. So

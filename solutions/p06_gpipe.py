@@ -133,7 +133,8 @@ play(run(gpipe, ranks=4, layers=8, batches=4))
 #
 # You are close to a limit. A *turn* is one forward and one backward of a micro-batch on a rank. With m micro-batches a
 # rank works for m turns. But with p stages, the last one waits for p - 1 forwards before it can begin, and when it is
-# done, p - 1 backwards are still to come on the ranks before it. So no order takes less than m + p - 1 turns.
+# done, p - 1 backwards are still to come on the ranks before it. So with one stage for each rank, no order takes less
+# than m + p - 1 turns.
 #
 # Here 4 micro-batches take a rank {{each}} ticks, so a turn is {{each / batches}}. The limit is {{batches + ranks - 1}}
 # turns, or {{slower * each}} ticks, plus updates and messages. The bubble is p - 1 of the m + p - 1 turns: here

@@ -4,7 +4,7 @@
 # Four pipelines side by side are four times as fast as one, but they keep four copies of the model. FSDP keeps a single
 # one, in shards. Can 16 ranks do both?
 #
-# ![Sixteen ranks as four pipelines of four stages, each rank with its own shard](picture:sixteen_ranks)
+# ![Sixteen ranks as four pipelines of four stages, each rank with the input of its layer](picture:sixteen_ranks)
 #
 # All ranks join in each collective. Those that did not run the layer bring a gradient that is zero:
 #
@@ -268,9 +268,11 @@ from drawing import Figure, draw_group
 
 
 def loaded(model: Model) -> Model:
-    """Each rank loads its shard of the layer that its stage runs."""
-    layer = model.rank % 4
-    model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)
+    """Each rank has the input of the layer that its stage runs, of the micro-batch of its pipeline."""
+    inp = model.get_activation([model.rank // 4])
+    for layer in range(model.rank % 4):
+        inp = model.forward(layer, inp, model.load_weights(layer)[0])
+    model.activations["its input"] = inp
     return model
 
 
@@ -279,7 +281,8 @@ def sixteen_ranks(static: bool = False) -> Figure:
     models = run(loaded, ranks=16, layers=4, batches=4).models
     lines = {
         f"pipeline {line}": {
-            f"rank {m.rank}": m.weights[m.rank % 4] for m in models[4 * line : 4 * line + 4]
+            f"rank {m.rank}": m.activations["its input"]
+            for m in models[4 * line : 4 * line + 4]
         }
         for line in range(4)
     }

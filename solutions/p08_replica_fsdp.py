@@ -15,7 +15,7 @@
 # ```
 
 # %%
-from drawing import beside_target, compare, draw, draw_group, play
+from drawing import beside_target, compare, draw, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]

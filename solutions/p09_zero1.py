@@ -15,7 +15,7 @@
 # ```
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -152,7 +152,7 @@ play(run(zero1, ranks=4, layers=6, batches=8, cost=prices))
 from collections.abc import Callable
 from typing import Any
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Run
 
 

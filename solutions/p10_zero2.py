@@ -7,7 +7,7 @@
 # ![Puzzle 9: six whole gradients wait for those of the second micro-batch](picture:whole_sums)
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -148,6 +148,9 @@ play(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
 
 
 # %% tags=["solution"]
+from drawing import compare
+
+
 async def zero2_overlap(model: Model) -> Model:
     """As above, but no rank waits for a sum or a gather before it has to."""
     for layer in range(model.LAYERS):

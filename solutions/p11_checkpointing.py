@@ -27,7 +27,7 @@
 # again.
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import HIDDEN, LENGTH, Activation, Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -256,7 +256,7 @@ print(f"every={guess}: {memory:,} elements, {time:g} ticks{praise}")
 # %% tags=["solution"]
 from collections.abc import Callable, Collection
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Run
 
 Keep = Callable[[int, int], str | None]

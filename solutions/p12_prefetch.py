@@ -391,7 +391,7 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 # the most". FSDP2 (`fully_shard`) always begins before. Recorded from PyTorch {{TORCH}} with six blocks, there are
 # {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}} sums, in the order in which
 # our solution starts them: {{ours.time}} ticks and {{ours.memory}} elements here (`tests/torch_truth/TABLE.md`).
-# `python -m lib run my_prefetch.py:prefetch --like torch` compares yours.
+# `llm-training-puzzles run my_prefetch.py:prefetch --like torch` compares yours.
 #
 # In the forward pass PyTorch need not start anything earlier. The CPU only *queues* work for the GPU, and runs ahead
 # of it. When the forward of layer 0 is queued, the gather of layer 1 is queued right behind it, on a *stream* of its

@@ -11,8 +11,8 @@
 # The first micro-batch is through all stages long before the last one begins. Why is it still in memory?
 
 # %%
-from drawing import beside_target, compare, draw, play
-from lib import Cost, Model, grade, hint, run, solution
+from drawing import beside_target, draw, play
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -198,7 +198,7 @@ play(run(one_f_one_b, ranks=4, layers=8, batches=8))
 from collections.abc import Callable
 from functools import partial
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Run
 
 

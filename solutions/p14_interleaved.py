@@ -13,7 +13,7 @@
 # is a ring, and every micro-batch goes round it twice.
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -185,6 +185,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from drawing import compare
 from lib import Activation, Run
 
 

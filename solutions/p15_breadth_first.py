@@ -19,7 +19,7 @@
 # `(model.rank + model.axis_size("shard")) % model.RANKS`.
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -183,7 +183,7 @@ play(run(breadth_first, **machine, cost=prices))
 from functools import partial
 from typing import Any
 
-from drawing import Figure
+from drawing import Figure, compare
 
 
 async def depth_first_overlapped(model: Model, kept: bool) -> Model:

@@ -19,7 +19,7 @@
 # the second half is done.
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -207,7 +207,7 @@ play(run(zero_bubble, ranks=4, layers=4, batches=8, cost=free_links))
 # %% tags=["solution"]
 from collections.abc import Callable
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Run, WeightGrad
 
 

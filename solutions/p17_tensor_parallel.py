@@ -21,7 +21,7 @@
 # the tensor: `forward(3, ...)` gives an activation of layer 4, and `backward(3, ...)` a gradient of layer 2.
 
 # %%
-from drawing import beside_target, compare, draw, draw_primitive, play
+from drawing import beside_target, draw, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -164,7 +164,7 @@ play(run(tensor_parallel, ranks=4, layers=8, batches=1))
 # which everybody waits.
 
 # %% tags=["solution"]
-from drawing import Figure
+from drawing import Figure, draw_primitive
 from lib import Cost, Run
 
 

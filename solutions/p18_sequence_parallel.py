@@ -19,7 +19,7 @@
 # all before it.
 
 # %%
-from drawing import beside_target, compare, draw, draw_primitive, play
+from drawing import beside_target, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -161,7 +161,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from drawing import Figure
+from drawing import Figure, draw_primitive
 from lib import Run
 
 

@@ -20,7 +20,7 @@
 # ```
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -181,7 +181,7 @@ play(done.models[0])
 from collections.abc import Sequence
 from functools import partial
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Run
 
 

@@ -11,7 +11,7 @@
 # ![Rank 0 of this puzzle with one ring for all](picture:one_ring)
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -178,7 +178,7 @@ play(done.models[0])
 from collections.abc import Callable
 from typing import Any
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Run
 
 

@@ -11,7 +11,7 @@
 # takes {{cost.forward}}.
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -181,7 +181,7 @@ play(run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes).models[0])
 from collections.abc import Callable
 from typing import Any
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Run
 
 

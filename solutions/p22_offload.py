@@ -18,7 +18,7 @@
 # ```
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -214,7 +214,7 @@ play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
 from collections.abc import Callable
 from typing import Any
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Run, WeightGrad
 
 

@@ -17,7 +17,7 @@
 # ```
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import HIDDEN, Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -156,7 +156,7 @@ play(run(lora, ranks=4, layers=6, batches=4, train="adapters"))
 # FSDP, at the same size, and the two pictures.
 
 # %% tags=["solution"]
-from drawing import Figure
+from drawing import Figure, compare
 
 
 async def fsdp_again(model: Model) -> Model:

@@ -19,7 +19,7 @@
 # | `x` and `y` | 16 | 4 |
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, compare, draw
 from lib import Model, grade, hint, run, solution
 from lib.real import A100_MEGATRON, GPT_175B, report
 

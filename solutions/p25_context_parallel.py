@@ -24,7 +24,7 @@
 # in any order. Keys of later tokens cost nothing.
 
 # %%
-from drawing import beside_target, compare, draw, draw_attention, play
+from drawing import beside_target, draw, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -209,7 +209,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from drawing import Figure
+from drawing import Figure, draw_attention
 
 
 async def zigzag_and_ahead(model: Model) -> Model:

@@ -19,7 +19,7 @@
 # ```
 
 # %%
-from drawing import beside_target, compare, draw, draw_attention, play
+from drawing import beside_target, draw, draw_attention, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]

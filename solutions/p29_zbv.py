@@ -24,7 +24,7 @@
 # - Await every send before your function ends.
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Activation, ActivationGrad, Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -241,7 +241,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Run
 
 from solutions.p13_one_f_one_b import one_f_one_b

@@ -24,7 +24,7 @@
 # ```
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, draw, play
 from lib import Activation, ActivationGrad, Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -292,7 +292,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from drawing import Figure
+from drawing import Figure, compare
 from lib import Run
 
 from solutions.p13_one_f_one_b import one_f_one_b

@@ -38,7 +38,8 @@ draw(run(step, ranks=1, layers=1, batches=4))
 # %% [markdown]
 # Time runs to the right, in *ticks*: {{cost.forward}} for each micro-batch that goes forward, {{cost.backward}} for
 # each that comes back, {{cost.update}} for the update. Below is the memory, in *elements*, the numbers in a tensor.
-# Its highest point, the *peak*, is what you pay for.
+# Its highest point, the *peak*, is what you pay for. (The *bubble* in the title is the part of the time in which a
+# rank waits.)
 #
 # **Change a line.** Nothing reads `activations[1]` after the loss. So write
 # `model.loss(model.activations.pop(1))`, which takes it out of memory, and run the cell again. What has become of the
@@ -63,10 +64,13 @@ play(run(step, ranks=1, layers=1, batches=4))
 # `run` calls your function once for every rank. `model.rank` says which one it is.
 
 # %%
-run(lambda model: print("rank", model.rank, "of", model.RANKS), ranks=3, layers=1, batches=3)
+many = run(
+    lambda model: print("rank", model.rank, "of", model.RANKS), ranks=3, layers=1, batches=3
+)
 
 # %% [markdown]
 # That is all you need for [puzzle 0](p00_basic.ipynb). There, `grade(basic)` says whether your function is right, fast
 # and small enough, and `hint("basic")` helps.
 #
-# When you want to know more: docs/machine.md says how memory is counted, and how the machine works inside.
+# When you want to know more: docs/machine.md of the project says how memory is counted, and how the
+# machine works inside.

@@ -146,8 +146,8 @@ def test_dictionaries_by_name_are_rows() -> None:
     model = Model(layers=3)
     model.weights["a<b"], model.opt_states[0] = model.load_weights(0)
     figure = draw_group({"weights": model.weights, "opt_states": model.opt_states, "grads": model.grad_weights})
-    assert {"weights", "opt_states", "grads", "'a<b'", "empty"} <= set(texts(figure))
-    assert figure.summary.startswith("weights: 'a<b': weight of layer 0 of 3")
+    assert {"weights", "opt_states", "grads", "a<b", "empty"} <= set(texts(figure))
+    assert figure.summary.startswith("weights: a<b: weight of layer 0 of 3")
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,28 @@ DEFINED = {
 """What is defined somewhere in the course."""
 
 
+@pytest.mark.parametrize("word", ["rank", "bubble", "collective", "shard", "node"])
+def test_a_word_of_the_field_is_explained_on_the_first_page_that_has_it(word: str) -> None:
+    for name in ("machine_tour", *PAGES):
+        read = " ".join(PICTURE.sub("", text(cell)) for cell in cells_of(name) if cell["cell_type"] == "markdown")
+        if re.search(rf"\b{word}s?\b", read):
+            assert re.search(rf"\*{word}\*", read), name
+            return
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_imports_what_it_names(name: str) -> None:
+    """Or what an answer needs, or a verdict calls."""
+    cells = cells_of(name)
+    [solved] = re.findall(
+        r"### BEGIN SOLUTION(.*?)### END", (ROOT / "solutions" / f"{name}.py").read_text("utf-8"), re.S
+    )
+    named = " ".join([solved, "solution beside_target", *map(text, cells)])
+    imports = re.findall(r"^from (?:drawing|lib) import (.*)", "\n".join(map(text, cells)), re.MULTILINE)
+    found = {one for line in imports for one in re.findall(r"\w+", line)}
+    assert not {one for one in found if len(re.findall(rf"\b{one}\b", named)) < 2}
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_points_only_at_what_is_on_it(name: str) -> None:
     cells = cells_of(name)
