@@ -220,7 +220,8 @@ class Report:
         stars = sum(verdict.starred for verdict in self.verdicts)
         starred = f", {stars} with the star" if stars else ""
         points = f", {self.points:g} of {self.worth:g} points" if self.worth else ""
-        return f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}{starred}{points}"
+        what = "puzzles and repairs" if any(verdict.puzzle.repair for verdict in self.verdicts) else "puzzles"
+        return f"{whose}{self.passed} of {count} {'puzzle passes' if count == 1 else f'{what} pass'}{starred}{points}"
 
 
 def plain(elements: Elements | None) -> int | float | None:
