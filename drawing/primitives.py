@@ -133,13 +133,12 @@ def _head(exchange: Exchange) -> list[Diagram]:
     name, ticks = theme.name_of(exchange.kind), show_ticks(exchange.events[0].length)
     size, mute = show_elements(exchange.events[0].elements), style(theme.MUTE)
     key = {Weight: "bar: layer, block: shards", WeightGrad: "bar: layer, block: shards, strip: micro-batches"}
-    keys = [(50, key[type(held)]) for held in [exchange.before[0]] if type(held) in key]
-    said = f"{ticks} ticks, each with {size} elements"
+    said = [f"{ticks} ticks, each with {size} elements", key.get(type(exchange.before[0]), "")]
     if exchange.kind == SEND.kind:
-        name, said = "send and receive", f"{ticks} ticks on each side, {size} elements"
+        name, said = "send and receive", [f"{ticks} ticks on each side, {size} elements"]
     return [
         label(PAD, 20, name, 14, style(theme.INK), "start", 650),
-        *(label(PAD, y, line, 10.5, mute, "start") for y, line in [(36, said), *keys]),
+        *(label(PAD, 36 + 14 * n, line, 10.5, mute, "start") for n, line in enumerate(said) if line),
     ]
 
 
