@@ -142,5 +142,5 @@ def test_a_student_without_them_is_not_asked_for_them(tmp_path: Path, capsys: py
     (tmp_path / "bob.py").write_text("def basic(model):\n    return model\n")
     assert main(["grade", "--each", str(tmp_path)]) == 1
     said, many = capsys.readouterr().out, len(REPAIRS)
-    assert f"ann: {many} of {len(COURSE) + many} puzzles pass" in said
+    assert f"ann: {many} of {len(COURSE) + many} puzzles and repairs pass" in said
     assert f"bob: 0 of {len(COURSE)} puzzles pass" in said and "\npuzzle R6  repair_skip: 1 of 1 pass\n" in said
