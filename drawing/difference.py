@@ -23,8 +23,8 @@ def parts_of(trace: Trace) -> dict[str, Fraction]:
     unit of the trace. All of a backward is one part, and so is all waiting. The parts add up to the time of the run."""
     time, spent = Fraction(trace.time), defaultdict[str, Fraction](Fraction)
     for part, share in trace.parts.items():
-        word = "waits" if part in WAITS else name_of(part)
-        spent[BACKWARD.word if getattr(OPERATIONS.get(part), "backward", False) else word] += share * time
+        row, word = OPERATIONS.get(part), "waits" if part in WAITS else name_of(part)
+        spent[BACKWARD.word if row is not None and row.backward else word] += share * time
     return dict(spent)
 
 

@@ -82,7 +82,7 @@ def test_solved_reports_success_and_shows_a_picture(executed: dict[str, dict[str
 
 
 def test_the_tour_draws_no_run_in_which_nothing_was_done(executed: dict[str, dict[str, Outputs]]) -> None:
-    assert "not attempted yet" not in text(executed["machine_tour"]["blank"])
+    assert "not attempted yet" not in text(executed["tour"]["blank"])
 
 
 def test_programs_to_be_repaired_fail_as_shipped_and_pass_repaired(executed: dict[str, dict[str, Outputs]]) -> None:
