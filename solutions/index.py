@@ -49,7 +49,7 @@ draw_course(done.solved, done.starred, done.trail)
 # **Pipelines without gaps**
 #
 # 13. [1F1B](p13_one_f_one_b.ipynb): a pipeline that keeps few micro-batches
-# 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half as much waiting
+# 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each GPU, and half the waiting
 # 15. [Breadth-first pipeline](p15_breadth_first.ipynb): a pipeline with FSDP, where every gather costs time
 # 16. [Zero bubble](p16_zero_bubble.ipynb): a backward in two halves, one of which can wait
 #
@@ -76,12 +76,12 @@ draw_course(done.solved, done.starred, done.trail)
 #
 # **Pipelines from both ends**
 #
-# 29. [ZB-V](p29_zbv.ipynb): what if the second half of the model came back up the ranks?
+# 29. [ZB-V](p29_zbv.ipynb): what if the second half of the model ran through the ranks in reverse?
 # 30. [DualPipe](p30_dualpipe.ipynb): what if a pipeline were filled from both ends?
 
 # %% [markdown]
-# Each puzzle has two goals, each a time and a peak memory. Meet the **target** ✓, and you pass. The **star** ★ is
-# tighter, and takes a deeper idea. Come back for it.
+# Each puzzle has two goals, and both limit the time and the peak memory. Meet the **target** ✓, and you pass. The
+# **star** ★ is tighter, and takes a deeper idea. Come back for it.
 #
 # The last cards are [What is wrong here?](repairs.ipynb): short programs with one mistake each. After puzzle 4, two
 # more pages are for you: in [The laboratory](laboratory.ipynb) you compare your programs at many sizes, and in
@@ -96,8 +96,8 @@ draw_course(done.solved, done.starred, done.trail)
 # - Too slow? `beside_target(run(...))` draws your schedule above one that meets the target, and `draw_attempts("fsdp")`
 #   draws all your right attempts (`from drawing import beside_target, draw_attempts`).
 # - `reference()` (`from drawing import reference`) has all calls on one page, with the time each takes.
-# - To start a puzzle again: `reset("fsdp")` (`from lib import reset`). Your file is kept.
-# - Which technique when? The end of puzzle 24 says it in a table.
+# - To start a puzzle again, call `reset("fsdp")` (`from lib import reset`). It keeps your old file.
+# - A table at the end of puzzle 24 says when to use which technique.
 # - In a terminal: `llm-training-puzzles grade` grades these notebooks without opening them, and
 #   `llm-training-puzzles start 4 my_fsdp.py` writes puzzle 4 as a script. (In a clone:
 #   `.venv/bin/llm-training-puzzles`.)
@@ -107,7 +107,7 @@ draw_course(done.solved, done.starred, done.trail)
 # <details><summary><b>The words in the picture</b></summary>
 #
 # - A *rank* is one GPU, known by its number, from 0 on. A *node* is one machine, mostly with eight GPUs.
-# - The *batch* of a step is cut into equal *micro-batches*, which go through the model alone or together.
+# - The *batch* of a step is cut into equal *micro-batches*, which go through the model one by one or several at once.
 # - The *forward pass* goes through the layers from first to last. Its results, the *activations*, are kept for the
 #   *backward pass*, which goes from last to first and computes the gradients.
 # - A *shard* is one of the equal pieces of a tensor. A *collective* is a call that ranks make together, such as a sum.
@@ -118,8 +118,9 @@ draw_course(done.solved, done.starred, done.trail)
 #   {{PER_SECOND / 1e14}} x 10¹⁴ operations a second, a tick is {{2 * LAYER * CONTEXT / PER_SECOND * 1000:.0f}} ms. (A
 #   real backward takes twice as long as a forward. Here both take one tick.)
 # - Memory is in *elements*, the numbers in a tensor: {{WEIGHT}} bytes each, in a 16-bit format. Our layers are tiny,
-#   with {{HIDDEN}} x {{HIDDEN}} weights: {{target}} elements would be {{WEIGHT * target / MILLION:.0f}} MB. A real layer
-#   of {{LAYER / MILLION}} million weights is {{WEIGHT * LAYER / BILLION:.2f}} GB.
+#   with {{HIDDEN}} x {{HIDDEN}} weights: all the memory that puzzle 0 allows, {{target}} elements, would be
+#   {{WEIGHT * target / MILLION:.0f}} MB. A real layer of {{LAYER / MILLION}} million weights is
+#   {{WEIGHT * LAYER / BILLION:.2f}} GB.
 #
 # </details>
 #

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Puzzle 0: Plain training
 #
-# A training step goes up through the layers, then down again. What fills the memory on the way, and what can go early?
+# A training step goes up through the layers, then down again. What fills the memory on the way, and what can be freed
+# early?
 #
 # | call | what goes in | what comes out |
 # |---|---|---|
@@ -34,8 +35,8 @@ PUZZLE = {
     "ideas": [],
     "difficulty": "easy",
     "minutes": 10,
-    "star_hint": "Where is memory highest, and which of the tensors there would be a quarter as large "
-    "if each micro-batch went all the way forward and backward before the next one began?",
+    "star_hint": "When is memory highest? Which of the tensors in memory would then be a quarter as large if each "
+    "micro-batch went forward and backward through all layers before the next one began?",
     "hints": [
         "The tour takes these very steps with a single layer. Here each of them is a loop: forward through the layers "
         "from first to last, backward from last to first, then an update of each.",
@@ -54,7 +55,7 @@ PUZZLE = {
 # Train all layers on the whole batch. The beginning and the end are given.
 #
 # - Write `model.LAYERS`, not 2: the grader tries other sizes, too.
-# - Take out of memory what nothing reads again: `model.activations.pop(layer)`.
+# - When nothing reads a tensor again, take it out of memory: `model.activations.pop(layer)`.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
@@ -107,11 +108,11 @@ grade(basic)
 #
 # ### How large a model fits?
 #
-# Your GPU has {{CARD}} GB. A model of {{CARD / WEIGHT}} billion parameters would just fit, at {{WEIGHT}} bytes for
-# each weight. But training takes {{TRAINED}} bytes for each parameter: {{WEIGHT}} for the weight, {{GRADIENT}} for the
+# Your GPU has {{CARD}} GB. A model of {{CARD / WEIGHT}} billion parameters would just fit, at {{WEIGHT}} bytes for each
+# weight. But training takes {{TRAINED}} bytes for each parameter: {{WEIGHT}} for the weight, {{GRADIENT}} for the
 # gradient, {{MASTER}} for a precise copy of the weight, and {{AVERAGE}} + {{AVERAGE}} for the averages that the Adam
-# optimizer keeps. That leaves room for {{CARD / TRAINED}} billion parameters, and for not a single activation. So
-# memory is what training runs out of first.
+# optimizer keeps. That leaves room for {{CARD / TRAINED}} billion parameters, and none for activations. So memory is
+# what training runs out of first.
 #
 # ### Where real systems do this
 #

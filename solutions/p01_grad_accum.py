@@ -46,8 +46,8 @@ PUZZLE = {
 # Train on the same batch as in puzzle 0, in the same time and in less memory. The beginning and the end are given.
 #
 # - {{ideas}}
-# - Each micro-batch counts once in the gradient of a layer. Gradients of the same layer are added with `+`, which takes
-#   no time.
+# - The gradient of a layer must include each micro-batch exactly once. Gradients of the same layer are added with `+`,
+#   which takes no time.
 # - Other sizes are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
@@ -96,8 +96,8 @@ grade(grad_accum)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. Every program that passes earns it, and it also earns the
-# star of puzzle 0.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Every program that passes earns it, and the star of
+# puzzle 0 as well.
 #
 # ### Why it matters
 #
@@ -116,8 +116,9 @@ grade(grad_accum)
 # very small micro-batches are slow, so people pick the largest that fits.
 #
 # With several GPUs it also matters *when* they share these gradients: after each micro-batch, or once, after the last.
-# PyTorch's `no_sync()` waits for the last. With three layers and two micro-batches, PyTorch {{TORCH}} makes {{synced}}
-# sums with it and {{every_time}} without (`tests/torch_truth/TABLE.md`). Puzzle 8 shows how much that can save.
+# With PyTorch's `no_sync()` they share once. With three layers and two micro-batches, PyTorch {{TORCH}} makes
+# {{synced}} sums with it and {{every_time}} without (`tests/torch_truth/TABLE.md`). Puzzle 8 shows how much that can
+# save.
 
 # %% [markdown] tags=["solution"]
 # ### The picture of puzzle 0

@@ -153,8 +153,8 @@ compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_la
 # %% [markdown]
 # In the second picture the all-reduces are thin bars below the forwards. They cost no time, because there is enough
 # work in between. They cost memory: {{later.memory}} elements instead of {{at_once.memory}}. Until you fetch the sum,
-# memory holds the gradient that you sent and the sum to come. (`draw` shows this memory in gray, as *in flight*. Time
-# in which a rank communicates and computes at once is called *hidden*.)
+# memory holds the gradient that you sent and the sum to come. (`draw` shows this memory in gray, as *in flight*.
+# Communication that runs while the rank computes is called *hidden*.)
 #
 # To watch your own run step by step, with the line that each rank is at:
 
@@ -214,7 +214,7 @@ draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 # ### For the repairs R2, R3 and R9
 #
 # In these three [programs to repair](repairs.ipynb) a rank has several micro-batches, one after the other. The sums can
-# begin in the last backward pass, which takes memory. Or each sum can run during the update of the layer above.
+# begin in the last backward pass, but that takes memory. Or each sum can run during the update of the layer above.
 
 
 # %% tags=["solution"]
@@ -222,8 +222,8 @@ from functools import partial
 
 
 async def sums_behind(model: Model, early: bool) -> Model:
-    """Data parallel with several micro-batches for each rank. The first goes to the last rank. ``early``: a gradient is
-    summed as soon as the last micro-batch is in it."""
+    """Data parallel with several micro-batches for each rank. Micro-batch 0 goes to the last rank. ``early``: a
+    gradient is summed as soon as it includes the rank's last micro-batch."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
@@ -383,9 +383,9 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # | `DataParallel`, ticks | {{of[4].time}} | {{of[8].time}} | {{of[16].time}} |
 # | `ddp`, ticks | {{ours.time}} | {{ours.time}} | {{ours.time}} |
 #
-# (On our machine a collective takes {{cost.collective}} ticks, whatever its size. To send a weight to one rank takes
-# {{cost.collective}} ticks times the number of ranks. Otherwise messages would be cheaper than collectives. With
-# `RingCost`, times depend on sizes, and {{sixteen}} ranks take {{by_size[0].time:.1f}} ticks with `DataParallel` and
+# (On our machine a collective takes {{cost.collective}} ticks, whatever its size. A message with a weight takes
+# {{cost.collective}} ticks times the number of ranks, so that messages are never cheaper than collectives. With prices
+# by size, `RingCost`, {{sixteen}} ranks take {{by_size[0].time:.1f}} ticks with `DataParallel` and
 # {{by_size[1].time:.1f}} with `ddp`.)
 #
 # Rank 0 also runs out of memory first, because everything that the others send piles up there: {{of[4].memory}}
@@ -398,16 +398,16 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 #
 # ### Where real systems do this
 #
-# This is PyTorch's `DistributedDataParallel`. While it sums one layer's gradient, it already runs the backward of the
-# layer below. That takes less time than waiting for each sum, and more memory. You can solve this puzzle in
+# Your `ddp` is PyTorch's `DistributedDataParallel`. While it sums one layer's gradient, it already runs the backward of
+# the layer below. That takes less time than waiting for each sum, and more memory. You can solve this puzzle in
 # {{ours.memory}} elements or in {{overlap.time}} ticks, but no program does both. The star asks for time, and so you
 # also have to update while a sum is on its way.
 #
 # DDP sums in *buckets* of about {{bucket:.0f}} MB, not layer by layer, because every call has a latency and many small
 # tensors would mean many calls. The first bucket is {{first_bucket:.0f}} MB, so that the sums start early.
 #
-# We have recorded what PyTorch {{TORCH}} starts, in which order (`tests/torch_truth/TABLE.md`). Layers of
-# {{bucket:.0f}} MB and more are a bucket each. In that order this puzzle takes {{pytorch.time}} ticks and
+# We have recorded which calls PyTorch {{TORCH}} starts, and in which order (`tests/torch_truth/TABLE.md`). Each layer
+# of {{bucket:.0f}} MB or more is a bucket of its own. In PyTorch's order this puzzle takes {{pytorch.time}} ticks and
 # {{pytorch.memory}} elements, since DDP keeps all gradients until the last is summed, and then updates. If you wait for
 # each sum and update at once, it takes {{ours.time}} ticks and {{ours.memory}} elements. Forty layers of
 # {{first_bucket:.0f}} MB are summed in {{len(forty):word}} buckets, of {{forty[0]}}, {{forty[1]}} and {{forty[2]}}
@@ -424,17 +424,18 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # ### On real GPUs
 #
 # The machine can also count the seconds and bytes of a real model on a real cluster. The function stays as it is. From
-# here on every puzzle ends with what its solution would take there. Here the backward pass computes again what is
-# inside a layer, instead of keeping it (puzzle 11). So memory holds little else than weights, gradients and states.
+# here on every puzzle ends with the time and memory of its solution on a real cluster. Here the backward pass computes
+# the inner activations of a layer again instead of keeping them (puzzle 11). So memory holds little else than weights,
+# gradients and states.
 #
 # ![What a step takes](picture:priced)
 #
 # (torchtitan is PyTorch's own program for the training of large models.)
 #
-# This is why nobody trains such a model that way: every GPU holds all weights, all gradients and all states. (MFU is
-# the part of the GPUs' computing power that goes into the model. What is computed again does not count.) The next cell
-# is the same with your function. Take another model, another cluster, or more ranks: `lib.real` has some of each, and
-# docs/real-machines.md of the project says how far you can trust such figures.
+# The model does not fit, since every GPU holds all weights, all gradients and all states. (MFU is the part of the GPUs'
+# computing power that goes into the model. What is computed again does not count.) The next cell prints these figures
+# for your function. Try more ranks, or another model or cluster from `lib.real`; docs/real-machines.md of the project
+# says how far you can trust such figures.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report

@@ -122,7 +122,7 @@ play(run(wsdp, ranks=4, layers=6, batches=4))
 #
 # ### Two things to know
 #
-# You may also load a whole weight and cut it at once, with `weight.shard(r, n)`: only what you store or use counts as
+# You may also load a whole weight and cut it at once, with `weight.shard(r, n)`. Only what you store or use counts as
 # loaded.
 #
 # `update` needs the same shard of the weight and of the state. The gradient may cover more than this shard. Here it is
@@ -132,8 +132,8 @@ play(run(wsdp, ranks=4, layers=6, batches=4))
 # ### Faster: gather ahead
 #
 # If you start a gather one layer early, it is done when that layer begins. The forward pass has room for a second
-# weight, because the activations have not piled up yet. And the weight of the last layer is used last in the forward
-# pass and first in the backward pass: keep it. That takes {{ahead.time}} ticks and no more memory.
+# weight, because the activations have not piled up yet. Keep the weight of the last layer: the backward pass uses it
+# first. That takes {{ahead.time}} ticks and no more memory.
 
 
 # %% tags=["solution"]
@@ -174,9 +174,10 @@ draw(run(wsdp_prefetch, ranks=4, layers=6, batches=4))
 # ### The star: calls during updates
 #
 # In the backward pass activations fill the memory, and there is no room for the next weight during a backward. But an
-# update takes time as well. When the sum of a layer is there, start the next gather and then update. (At the last layer
-# memory is too full even for this.) When the backward pass comes to layer 1, enough activations have been freed. So the
-# sum of its gradient can be awaited after the last backward. That takes {{under.time}} ticks, in the same memory.
+# update takes time as well. When the sum of a layer is there, start the next gather and then update. (At the last
+# layer, memory is too full to gather even then.) When the backward pass comes to layer 1, enough activations have been
+# freed. So you can await the sum of layer 1's gradient after the backward of layer 0. That takes {{under.time}} ticks,
+# in the same memory.
 
 
 # %% tags=["solution"]

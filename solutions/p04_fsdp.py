@@ -50,8 +50,8 @@ PUZZLE = {
         "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)` right after `backward`. Now weight, "
         "state and gradient hold the same shard, and `update` takes all three. For the star, let calls run during "
         "other work. When most activations have been freed, gather the next weight right after a backward, and await "
-        "the sum of the gradient one layer later. At the last layer there is no room for that: start the sum and then "
-        "the gather, and update while the gather runs.",
+        "the sum of the gradient one layer later. At the last layer there is no room for that: start the sum, then "
+        "the gather, await the sum, and update while the gather runs.",
     ],
 }
 
@@ -131,8 +131,8 @@ play(run(fsdp, ranks=4, layers=6, batches=4))
 # Both take the same time, but only because every collective on our machine has the same price. An all-reduce leaves the
 # whole sum on every rank. A reduce-scatter leaves a piece of it on each, and an all-gather joins the pieces. So **an
 # all-reduce is a reduce-scatter followed by an all-gather**. On real links the price depends on how much is sent, and
-# an all-reduce costs as much as the two together. With `RingCost` it is so on our machine, too. Here four ranks sum a
-# gradient both ways:
+# an all-reduce costs as much as the two together. With `RingCost` the price depends on size on our machine, too. Here
+# four ranks sum a gradient both ways:
 
 
 # %%
@@ -157,11 +157,11 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 
 # %% [markdown]
 # With `RingCost`, the program with `allreduce` takes {{dear.time}} ticks for its eight micro-batches. The one with
-# `scatterreduce` takes {{cheap.time}}, as before. The difference of {{dear.time - cheap.time}} ticks goes into
-# all-gathers of gradients that no rank needs whole. That is the insight of ZeRO: **take the all-reduce apart, and
-# update between its halves.** Reduce-scatter the gradients, update your piece, all-gather the *weights*. That sends no
-# more bytes than data parallel, and each rank keeps only its share of the gradients and states. (FSDP gathers the
-# weights once more, for the backward pass. That is the price of sharding them, too.)
+# `scatterreduce` takes {{cheap.time}}, as before. The difference of {{dear.time - cheap.time}} ticks goes into the
+# second half of each all-reduce: all-gathers of gradients that no rank needs whole. That is the insight of ZeRO: **take
+# the all-reduce apart, and update between its halves.** Reduce-scatter the gradients, update your piece, all-gather the
+# *weights*. That sends no more bytes than data parallel, and each rank keeps only its share of the gradients and
+# states. (FSDP gathers the weights once more, for the backward pass. That is the price of sharding them, too.)
 
 # %% [markdown]
 # ### How much to gather at once
@@ -185,19 +185,19 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # ![Units of one to six layers as points of time and memory, without latency and with it](picture:units)
 #
 # The line on the left is without latency, the one on the right with it. Large units save calls and pay in memory: all
-# their weights are whole at the same time, and so are their gradients. Without latency, large units save only the
-# second gather of the last unit. With latency, going from one layer to two saves {{late[0].time - late[1].time}} ticks
-# for {{late[1].memory - late[0].memory}} elements. Going from three to six saves only {{late[2].time - late[3].time}}
-# ticks for {{Fraction(late[3].memory - late[2].memory, late[1].memory - late[0].memory):word}} times as much memory.
+# their weights are whole at the same time, and so are their gradients. Without latency, large units save only one
+# thing: the last unit is not gathered a second time. With latency, going from one layer to two saves
+# {{late[0].time - late[1].time}} ticks for {{late[1].memory - late[0].memory}} elements. Going from three to six saves
+# only {{late[2].time - late[3].time}} ticks, for
+# {{Fraction(late[3].memory - late[2].memory, late[1].memory - late[0].memory):word}} times as many elements as that.
 #
-# PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
-# the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with {{LLAMA / BILLION}}
-# billion parameters is {{WEIGHT * LAYER / BILLION:.2f}} GB. NVLink, the fast link in a *node* (one machine, mostly with
-# eight GPUs), carries {{IN_NODE}} GB/s and gathers it in {{WEIGHT * LAYER / IN_NODE / MILLION:.1f}} ms, so the latency of a
-# call hardly matters. And two such
-# blocks fit into memory, as they must if the next one is to be gathered ahead. For many small layers,
-# `size_based_auto_wrap_policy` groups layers until a unit has {{auto / MILLION}} million parameters. If you forget to
-# make units of the blocks (to *wrap* them), the whole model is a single unit, as in the last row. Then all
+# PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on the
+# model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with {{LLAMA / BILLION}} billion
+# parameters is {{WEIGHT * LAYER / BILLION:.2f}} GB. NVLink, the fast link in a *node* (one machine, mostly with eight
+# GPUs), carries {{IN_NODE}} GB/s and gathers it in {{WEIGHT * LAYER / IN_NODE / MILLION:.1f}} ms, so the latency of a
+# call hardly matters. And two such blocks fit into memory, as they must if the next one is to be gathered ahead. For
+# many small layers, `size_based_auto_wrap_policy` groups layers until a unit has {{auto / MILLION}} million parameters.
+# If you forget to make each block a unit (to *wrap* it), the whole model is a single unit, as in the last row. Then all
 # {{LLAMA * WEIGHT / BILLION}} GB of its weights are on each GPU at once.
 
 # %% [markdown] tags=["solution"]
@@ -368,18 +368,19 @@ compare(*[in_units(unit, latency=True) for unit in (1, 2, 3, 6)], titles=["1", "
 # %% [markdown] tags=["solution"]
 # ### The fastest that we know
 #
-# In the backward pass the next weight can be gathered before a layer's backward (`b`), after it but before the sum of
-# the gradient (`a`), or after that sum (`s`), so that the gather runs during an update. And a sum can be awaited one
-# layer later. `a` and `b` take room, and so does a sum that is awaited later. The farther the backward pass has come,
-# the more room there is, since activations are freed. So the last layer or two of the model take `s` and wait for their
-# sums. The layer below takes `b`, since no sum is running then, and the others take `a`. Each program is named after
-# its ticks. Nothing that we have tried is as fast in less memory.
+# In the backward pass the next gather can start at three moments: before a layer's backward (`b`), after the backward
+# but before the sum of the gradient (`a`), or after that sum (`s`), so that the gather runs during an update. And a sum
+# can be awaited one layer later. `a` and `b` take room, and so does a sum that is awaited later. The farther the
+# backward pass has come, the more room there is, since activations are freed. So for up to two layers, the last of the
+# model, the programs use `s` and await the sums at once. For the next layer down they use `b`, since no sum is running
+# then, and for all other layers `a`. Each program is named after its ticks. Nothing that we have tried is as fast in
+# less memory.
 
 
 # %% tags=["solution"]
 async def fsdp_overlapped(model: Model, gathers: str, waits: int) -> Model:
-    """``gathers`` says when the next weight is gathered: a letter for each layer from the last layer down, the final
-    letter for all others. The first ``waits`` sums are awaited at once."""
+    """``gathers`` says when the next weight is gathered: one letter for each layer, from the last layer down. The final
+    letter also holds for all layers below. The first ``waits`` sums are awaited at once."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(
             layer, model.rank, model.RANKS
@@ -455,9 +456,9 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # and {{ours.memory}}. Puzzle 12 is about that. `llm-training-puzzles run my_fsdp.py:fsdp --like torch` shows where your
 # program first differs.
 #
-# There is a trap: `fully_shard` on every block, but not on the model itself, frees no block after its forward. Then
-# there are {{recorded(unwrapped, "all-gathers")}} gathers, and all weights are whole at once. (The recordings are in
-# `tests/torch_truth/TABLE.md`.)
+# There is a trap: if you call `fully_shard` on every block but not on the model itself, no block is freed after its
+# forward. Then there are {{recorded(unwrapped, "all-gathers")}} gathers, and all weights are whole at once. (The
+# recordings are in `tests/torch_truth/TABLE.md`.)
 #
 # PyTorch's `SHARD_GRAD_OP` is often called ZeRO-2, which is not quite right. It keeps the weights whole from the
 # forward pass to the backward pass, and gathers them once for each micro-batch instead of twice. Between steps it keeps

@@ -51,9 +51,9 @@ PUZZLE = {
         "`model.activations[first] = await model.receive(src=model.rank - 1)`, forward through your layers, "
         "`await model.pass_to(model.rank + 1, model.activations.pop(end))`, "
         "`model.grad_activations[end] = await model.receive(src=model.rank + 1)`, backward through your layers, and "
-        "`pass_to` the rank before. Then update. A message takes time: two neighbors need only one up and one back. "
-        "What is passed on, or read for the last time, takes up memory until you take it out of its dictionary with "
-        "`pop`.",
+        "`pass_to` the rank before. Then update. A message takes time: send only one up and one back between "
+        "neighbors. What is passed on, or read for the last time, takes up memory until you take it out of its "
+        "dictionary with `pop`.",
     ],
 }
 
@@ -121,7 +121,7 @@ grade(pipeline)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. That is the time of the target, in less memory: what can
-# go earlier?
+# be freed earlier?
 #
 # Then look at the picture for a while. Memory is fine. But something about this schedule should bother you. Here it is
 # step by step, with the line of your code that each rank is at:
@@ -171,8 +171,8 @@ play(run(pipeline, ranks=4, layers=8, batches=4))
 #
 # ![What a step takes](picture:priced)
 #
-# Seven of eight nodes wait at any time. And all {{priced.batches}} sequences go along together, so the first stage has
-# to keep what they leave behind in its layers. That does not fit.
+# Seven of eight nodes wait at any time. And all {{priced.batches}} sequences go through together, so the first stage
+# has to keep the activations of all of them. That does not fit.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, GPT_175B, report

@@ -27,7 +27,7 @@ PUZZLE = {
     "minutes": 30,
     "hints_for": {"slow": 1, "large": 2},
     "star_hint": "When could the last rank do its first backward at the earliest, and what would be in "
-    "memory at that time? And which message need not have arrived before the next "
+    "memory at that time? And which message may still be on its way when the next "
     "micro-batch begins?",
     "hints": [
         "What could rank 0 do while rank 1 works on a micro-batch?",
@@ -136,9 +136,9 @@ play(run(gpipe, ranks=4, layers=8, batches=4))
 # done, p - 1 backwards are still to come on the ranks before it. So with one stage for each rank, no order takes less
 # than m + p - 1 turns.
 #
-# Here 4 micro-batches take a rank {{each}} ticks, so a turn is {{each / batches}}. The limit is {{batches + ranks - 1}}
-# turns, or {{slower * each}} ticks, plus updates and messages. The bubble is p - 1 of the m + p - 1 turns: here
-# {{empty}} of the time, or {{empty:percent}}. With {{more}} micro-batches it would be {{emptier}}, or
+# Here a rank needs {{each}} ticks for 4 micro-batches, so a turn is {{each / batches}}. The limit is
+# {{batches + ranks - 1}} turns, or {{slower * each}} ticks, plus updates and messages. The bubble is p - 1 of the m + p
+# - 1 turns: here {{empty}} of the time, or {{empty:percent}}. With {{more}} micro-batches it would be {{emptier}}, or
 # {{emptier:percent}}. In puzzle 5 with {{stages}} stages it would be {{Fraction(stages - 1, stages):percent}}.
 
 # %% [markdown] tags=["solution"]
@@ -146,8 +146,8 @@ play(run(gpipe, ranks=4, layers=8, batches=4))
 #
 # Who says that all forwards come before all backwards? After a few forwards to fill the pipeline, a rank can take
 # turns: one backward, which frees the activations of a micro-batch, then one forward, which needs room for the next.
-# How many forwards come first? Rank r of p needs p - r: when these are done, its first gradient is back. All ranks but
-# the last need one more, for the time in which messages travel.
+# How many forwards come first? Of p ranks, rank r needs p - r: when these are done, its first gradient is back. All
+# ranks but the last need one forward more, to have work while messages travel.
 #
 # With 4 micro-batches that takes {{turns.time}} ticks and {{turns.memory}} elements. With {{more}} it takes
 # {{turns_more.time}} ticks and {{turns_more.memory}} elements, where `gpipe` takes {{gpipe_more.time}} and
@@ -215,9 +215,9 @@ draw(run(one_forward_one_backward, ranks=4, layers=8, batches=4))
 # ### Faster: no rank waits for messages
 #
 # A send need not be awaited before the next piece of work, and you can ask for the next message while this piece is
-# computed. Then all pieces lie as close together as they can when each rank has one chunk of the model:
-# {{ahead.time}} ticks, with {{ahead.memory}} elements for GPipe and {{turns_ahead.memory}} for one forward, one
-# backward. The latter begins with one more forward, because a message takes so long to arrive.
+# computed. With one stage on each rank, no schedule is faster: {{ahead.time}} ticks. GPipe then takes {{ahead.memory}}
+# elements, and the schedule "one forward, one backward" takes {{turns_ahead.memory}}. The latter begins with one more
+# forward, because a message takes so long to arrive.
 
 
 # %% tags=["solution"]
@@ -352,15 +352,16 @@ def side_by_side(static: bool = False) -> Figure:
 # %% [markdown]
 # ### Where real systems do this
 #
-# GPipe (arXiv 1811.06965) trains like this: all forwards, then all backwards. In PyTorch it is `ScheduleGPipe`. What
-# PyTorch {{TORCH}} starts is what our `gpipe` starts, on every rank and in the same order: forwards, backwards, sends
-# and receives (`tests/torch_truth/TABLE.md`). Its weakness is memory. Every rank keeps the activations of all m
-# micro-batches, and m has to be large to make the bubble small. (The paper keeps only the *input* of each stage, and
-# computes the other activations again in the backward pass.)
+# GPipe (arXiv 1811.06965) trains like this: all forwards, then all backwards. In PyTorch it is `ScheduleGPipe`. PyTorch
+# {{TORCH}} starts the same forwards, backwards, sends and receives as our `gpipe`, on every rank and in the same order
+# (`tests/torch_truth/TABLE.md`). Its weakness is memory. Every rank keeps the activations of all m micro-batches, and m
+# has to be large to make the bubble small. (The paper keeps only the *input* of each stage, and computes the other
+# activations again in the backward pass.)
 #
 # *One forward, one backward* (1F1B, called PipeDream-flush in arXiv 2006.09503 and used by Megatron-LM, arXiv
 # 2104.04473) starts a backward as soon as it can. If messages took no time, it would take exactly as long as GPipe.
-# **It saves memory, not time**: rank r of p has at most p - r micro-batches in flight, however many there are.
+# **It saves memory, not time**: rank r of p keeps the activations of at most p - r micro-batches, however many there
+# are.
 #
 # There are two ways to shrink the bubble itself. Each rank can hold several thin pieces of the model instead of one
 # thick one (*interleaved* stages). With v pieces a step takes m + (p - 1)/v turns instead of m + p - 1, but more
@@ -375,7 +376,7 @@ def side_by_side(static: bool = False) -> Figure:
 #
 # ![What a step takes](picture:priced)
 #
-# Time is what it should be. Memory is not: when the first backward begins, all {{priced.batches}} micro-batches are
+# It is fast enough, but takes too much memory: when the first backward begins, all {{priced.batches}} micro-batches are
 # in flight.
 
 # %% tags=["priced"]

@@ -41,11 +41,11 @@ PUZZLE = {
     "star_hint": "All ranks take part in the gather of every layer, and wait for each other there. Which gathers, and "
     "which sums, could be on their way while a stage computes?",
     "hints": [
-        "Write it as one loop over *all* layers forward, and one over all layers backward. Each rank joins the "
-        "collectives of each turn. What it does between them depends on whether the layer is its own.",
+        "Write it as one loop over *all* layers forward, and one over all layers backward. Each rank joins all "
+        "collectives. What it does between them depends on whether the layer is its own.",
         "Which rank has to wait for what? A rank that waits for a message cannot take part in the gather of an "
         "earlier layer, and then nobody can. So receive in the turn of your own first layer, not before the loop, "
-        "and pass on in the turn of your last. All ranks spend their time on every collective: how few does a layer "
+        "and pass on in the turn of your last. Every collective costs all ranks time: how few does a layer "
         "need? And nothing whole has to stay in memory from one turn to the next.",
         "Make one gather of each layer on the way forward, and one gather and one sum on the way back. Keep no "
         "whole weight and no whole gradient in memory. In each turn of the loop back over all layers: if this is "
@@ -153,10 +153,11 @@ play(run(pipeline_fsdp, ranks=16, layers=4, batches=4))
 # ### Faster: gather for the next stage while this one computes
 #
 # While one stage computes, the other ranks have nothing to do but gather, and the network is free. In the forward pass
-# that is the time to gather the weight of the next layer. In the backward pass the next weight may come before this
-# layer's backward (`b`), after it (`a`), or when it is needed (`n`). Update a layer while the sum of the next one is on
-# its way. And ask for a message before you await the weight of its layer: then both come at the same time. The last
-# weight of the forward pass is the first of the backward pass, and stays. Each program is named after its ticks.
+# that is the time to gather the weight of the next layer. In the backward pass the next weight may be gathered before
+# this layer's backward (`b`), after it (`a`), or only when it is needed (`n`). Update a layer while the sum of the next
+# one is on its way. And ask for a message before you await the weight of its layer: then both come at the same time.
+# The last weight of the forward pass is the first of the backward pass, and stays. Each program is named after its
+# ticks.
 
 
 # %% tags=["solution"]
@@ -309,7 +310,7 @@ def sixteen_ranks(static: bool = False) -> Figure:
 #
 # ![What a step takes](picture:priced)
 #
-# Each pipeline has one micro-batch and four stages, so three of four GPUs have nothing to compute at any time. That is
+# Each pipeline has one micro-batch and four stages, so at any time three of four GPUs have nothing to compute. That is
 # what this puzzle pays for its memory, and why the later pipelines have many micro-batches in flight.
 
 # %% tags=["priced"]

@@ -10,7 +10,7 @@
 #
 # ```python
 # place, places = model.axis_index("shard"), model.axis_size("shard")
-# await model.allgather(v, layer, axis="shard")  # in your row; "replica": your column
+# await model.allgather(v, layer, axis="shard")  # along your row; axis="replica": your column
 # half = v.shard(0, 2)
 # ```
 
@@ -49,8 +49,9 @@ PUZZLE = {
         "Which could stay inside, if each node held all weights? And how often do the others have to cross?",
         "What crosses the nodes takes most of the time. So for each micro-batch do what FSDP does, but with "
         '`axis="shard"`, inside a node. That leaves you a quarter of each gradient in memory, summed over your '
-        'node and both micro-batches. After the last one, a reduce-scatter with `axis="replica"` gives you the '
-        "eighth of it that belongs to your state, summed over everything. Which weight do you update with it?",
+        'node and both micro-batches. After the last micro-batch, a reduce-scatter with `axis="replica"` '
+        "gives you half of that quarter, the part of your state, summed over all ranks. Which weight do you update "
+        "with it?",
         "Begin: `model.weights[layer], state = model.load_weights(layer, shard, shards)` and "
         "`model.opt_states[layer] = state.shard(replica, replicas)`. End, for each layer: "
         '`grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")`, `update` with '
@@ -131,9 +132,9 @@ grade(replica_fsdp)
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements (the best known program takes {{ahead.time}} ticks). To
 # earn it, let the slow calls run while a rank computes ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)).
-# A rank makes one call at a time here, so one in the node waits behind one between nodes that was started before.
-# (NCCL's calls along two axes do not wait for each other, nor do ours where prices are in seconds.) To watch your own
-# run, with the line that each rank is at:
+# Here a rank makes one call at a time, so a call in the node waits for an earlier call between nodes. (On real GPUs,
+# calls along two axes do not wait for each other. Nor do ours in the section "On real GPUs".) To watch your own run,
+# with the line that each rank is at:
 
 # %%
 play(
@@ -202,43 +203,44 @@ compare(
 # %% [markdown]
 # ### The trap
 #
-# *When* do you sum across the nodes? After every micro-batch is slow. If you sum the running total each time, gradients
-# count twice. If you never do it, you have two models that drift apart.
+# *When* do you sum across the nodes? Summing after every micro-batch is slow. If you each time sum all that a rank has
+# so far, early gradients count twice. If you never do it, you have two models that drift apart.
 #
-# A program with an all-reduce between the nodes passes, too, since it takes no longer on our machine. On real links an
-# all-reduce sends twice as much, and you would update with half of what you received.
+# A program with an all-reduce between the nodes passes, too, since it takes no longer on our machine. On real links it
+# sends twice as much, and your update would use only half of what it brings.
 #
 # ### Why it matters
 #
 # In a node of H100s a GPU sends {{IN_NODE}} GB a second over NVLink. To another node it sends {{BETWEEN}} over its
-# network card ({{CABLE}} Gbit/s), {{IN_NODE // BETWEEN:word}} times less. But a collective over whole nodes uses all
-# of their cards at once ([puzzle 20](p20_hierarchical.ipynb)). So it matters whether each GPU has a card of its own,
-# and whether calls are awaited. Here are seconds of a step of Llama 2 7B by our prices, two micro-batches a GPU:
+# network card ({{CABLE}} Gbit/s), {{IN_NODE // BETWEEN:word}} times less. But a collective over whole nodes uses all of
+# their cards at once ([puzzle 20](p20_hierarchical.ipynb)). So it matters whether each GPU has a card of its own, and
+# whether calls are awaited. Here are our estimates for a step of Llama 2 7B with two micro-batches on each GPU, in
+# seconds:
 #
-# | | awaited: FSDP | your task | gathered ahead: FSDP | the star's idea |
+# | | FSDP, calls awaited | your task, calls awaited | FSDP, gathers ahead | the star's idea, gathers ahead |
 # |---|---|---|---|---|
 # | 2 nodes of 8 A100s that share {{gbits}} Gbit/s, {{CONTEXT}} tokens a micro-batch | {{p4d[0]:.2f}} | {{p4d[1]:.2f}} | {{p4d[2]:.2f}} | {{p4d[3]:.2f}} |
 # | the same, {{CONTEXT // 2}} tokens | {{short[0]:.2f}} | {{short[1]:.2f}} | {{short[2]:.2f}} | {{short[3]:.2f}} |
 # | 2 nodes of 8 H100s, a card for each, {{CONTEXT}} tokens | {{few[0]:.2f}} | {{few[1]:.2f}} | {{few[2]:.2f}} | {{few[3]:.2f}} |
 # | {{nodes_of_many}} such nodes | {{many[0]:.2f}} | {{many[1]:.2f}} | {{many[2]:.2f}} | {{many[3]:.2f}} |
 #
-# If calls are awaited, your task's way is faster where cards are shared, and on many nodes, whose rings have many
-# steps. On two nodes of H100s the difference is too small to mean anything. If weights are gathered ahead, as real
-# systems do, FSDP is slower only where a micro-batch is too short to hide the gathers. Elsewhere a copy of the weights
-# in each node only takes memory.
+# If calls are awaited, your program is faster where the GPUs of a node share a card, and on many nodes, where a ring
+# over all GPUs has many steps. On two nodes of H100s the difference is too small to mean anything. If weights are
+# gathered ahead, as real systems do, FSDP is slower only where a micro-batch is too short to hide the gathers.
+# Elsewhere a copy of the weights in each node only takes memory.
 
 # %% [markdown] tags=["solution"]
 # ### Faster: the slow links work while no rank waits
 #
 # Calls between the nodes are slow, and every rank stands still for them. So start a layer's sum between the nodes right
-# after its last sum in the node, and fetch it when the sums of all layers have started. In the node, gather the next
-# weight while this layer is computed, and take the sum of a layer when the next one has been computed. The weight of
-# layer 0 is the last of a micro-batch and the first of the next, so keep it.
+# after its last sum in the node, and fetch it when all layers have started theirs. In the node, gather the next weight
+# while this layer is computed, and take the sum of a layer when the next one has been computed. The weight of layer 0
+# is the last of a micro-batch and the first of the next, so keep it.
 #
 # In the last backward pass the network is busy to the end, and it makes its calls in the order in which they are
 # started. So there the order counts: start the next gather in the node before the slow sum between the nodes, or else
-# the rank waits for both. And there await each sum in the node at once, since the sum between the nodes needs it. That
-# takes {{ahead.time}} ticks, and not an element more.
+# the rank waits for both. In that pass, also await each sum in the node at once, since the sum between the nodes needs
+# it. That takes {{ahead.time}} ticks, and not an element more.
 
 
 # %% tags=["solution"]
@@ -318,9 +320,9 @@ draw(run(replica_fsdp_in_41_5, ranks=8, layers=6, batches=16, **nodes))
 # ### For the repairs R7 and R8
 #
 # In these two [programs to repair](repairs.ipynb) a rank keeps the states of its whole quarter, so an all-reduce
-# between the nodes is enough. The letters say when the next weight is gathered in the backward pass, as in puzzle 4:
-# before the backward (`b`) or after the sum in the node (`s`). The last letter is for all other layers. Each program is
-# named after its ticks, and stays within the target's memory.
+# between the nodes is enough. The letters in `gathers` say when the next weight is gathered in the backward pass, as in
+# puzzle 4: before the backward (`b`) or after the sum in the node (`s`). The last letter also holds for all layers
+# below. Each program is named after its ticks, and stays within the target's memory.
 
 
 # %% tags=["solution"]
@@ -421,12 +423,12 @@ def all_across(static: bool = False) -> Figure:
 #
 # With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between nodes, *once a step*. And the trap is
 # real. On two nodes of eight A100, with Ethernet in between, a micro-batch took {{every_time}} s when gradients were
-# reduced between the nodes every time, which makes {{4 * every_time:.1f}} s for a step of four. Reduced once, such a
-# step took {{once_least}} to {{once_most}} s (NVIDIA cosmos-framework, issue 161; how much it saves depends on the
-# links).
+# reduced between the nodes after each, so a step of four micro-batches took {{4 * every_time:.1f}} s. Reduced once,
+# such a step took {{once_least}} to {{once_most}} s (NVIDIA cosmos-framework, issue 161; how much it saves depends on
+# the links).
 #
 # In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the last. The reduce-scatter in the
-# node stays, and only the all-reduce between the nodes waits. Without that call you are in the trap, and torchtitan was
+# node stays, and only the all-reduce between the nodes waits. Without that call you are in the trap. So was torchtitan
 # until 2026. With six layers and two micro-batches, a rank of PyTorch {{TORCH}} makes
 # {{recorded(hybrid, "all-reduces")}} all-reduces between the nodes. With that call it makes
 # {{recorded(hybrid_once, "all-reduces")}}, each right after the reduce-scatter of its layer in the last backward pass
@@ -461,7 +463,8 @@ print(report(priced))
 #
 # - Everything fits on one GPU: plain data parallel (puzzle 2). It sends little, and hides it well.
 # - The model does not fit on one GPU: shard it (puzzle 4), first inside a node, where links are fast. Shard over more
-#   nodes when memory demands it, or where the gathers hide behind the work. Else make the rest replicas (puzzle 8).
+#   nodes when memory demands it, or where the gathers hide behind the work. Otherwise make each node a replica
+#   (puzzle 8).
 # - Links are too slow even for that, or one node is too small for the model: cut it into stages (puzzles 5 and 6). A
 #   pipeline sends the least. It needs many micro-batches, while sharding needs large ones, and the batch can only be so
 #   large (puzzle 7).
@@ -469,12 +472,12 @@ print(report(priced))
 #
 # ### What comes next
 #
-# The puzzles that follow are about what people do when this is not enough. States are sharded, but not the weights
-# (puzzles 9 and 10), activations are computed again (puzzle 11) or kept on the host (puzzle 22), gathers come ahead of
-# time, and bubbles shrink. Tensor parallelism is a third axis beside replica and shard. LoRA trains small matrices
-# beside frozen weights, even weights of 4 bits (puzzle 23). Puzzles 25 to 28 have very long sequences and mixtures of
-# experts. Real machines can also compute in 8 bits (`fp8=True`). You know enough to judge each of them: what does it
-# keep, what does it send, and who waits?
+# The puzzles that follow are about what people do when this is not enough. Puzzles 9 and 10 shard the states, but not
+# the weights. Puzzle 11 computes activations again, and puzzle 22 moves states to the host. Puzzle 12 gathers ahead of
+# time, and from puzzle 13 on bubbles shrink. Tensor parallelism is a third axis beside replica and shard. LoRA trains
+# small matrices beside frozen weights, even weights of 4 bits (puzzle 23). Puzzles 25 to 28 have very long sequences
+# and mixtures of experts. Real machines can also compute in 8 bits (`fp8=True` in `cost`). You know enough to judge
+# each of them: what does it keep, what does it send, and who waits?
 
 # %% tags=["figures"]
 ours, ahead, flat = (

@@ -38,7 +38,7 @@ PUZZLE = {
     "minutes": 25,
     "hints_for": {"slow": 2, "large": 2},
     "star_hint": "What could be on its way during a backward? And which layer could be updated before "
-    "the sum of the last one has come?",
+    "the last sum has arrived?",
     "hints": [
         "Start from data parallel with two micro-batches on each rank: accumulate as in puzzle 1, and sum after the "
         "second. Which part of the update can a rank do, if it has one piece of the optimizer state?",
@@ -268,8 +268,9 @@ draw(run(zero1_overlap, ranks=4, layers=6, batches=8, cost=prices))
 # GPUs that is {{MODEL / BILLION * (WEIGHT + GRADIENT + STATE / GPUS):.1f}} GB instead of
 # {{trained(MODEL) / BILLION}}.
 #
-# Where weights and gradients fit, it is what people use most, together with tensor and pipeline parallelism. There a
-# rank works on many micro-batches in a step, and waits for other ranks only once, after the last of them.
+# Where weights and gradients fit, it is what people use most, together with tensor and pipeline parallelism. With a
+# pipeline, a rank works on many micro-batches in a step, and gradients are summed only once, after the last
+# micro-batch.
 #
 # ### On real GPUs
 #

@@ -29,14 +29,14 @@ PUZZLE = {
     "difficulty": "medium",
     "minutes": 20,
     "star_hint": "What is there to compute while a reduce-scatter is on its way? After the last backward, what is "
-    "there to compute while a gather is on its way? And how many sums can be on their way before another whole "
-    "gradient is in memory?",
+    "there to compute while a gather is on its way? And how many sums can be on their way before memory has to "
+    "hold one more whole gradient?",
     "hints": [
         "Look at the gradients in your picture of puzzle 9. From the first micro-batch on, six whole ones are waiting. "
-        "Of how many of their elements will this rank make use?",
+        "How many of their elements will this rank use?",
         "Reduce-scatter each gradient right after its `backward`, in every micro-batch, and add up the pieces. "
-        "An all-reduce that is cut afterwards brings the same pieces, and takes twice the time. A whole gradient "
-        "that is kept takes up memory, and so does an activation: take each out, `pop`, as its backward reads it.",
+        "An all-reduce that is cut afterwards brings the same pieces, and takes twice the time. Whole gradients "
+        "that are kept take up memory, and so do activations: `pop` each activation as its backward reads it.",
         "`grad = await model.scatterreduce(grad, layer)`, then add: `model.grad_weights[layer] + grad` from the "
         "second micro-batch on. Update and gather at the end as in puzzle 9. For the star, await each sum one layer "
         "later. A gradient on its way takes memory, so free some elsewhere: after the last backward of a layer, who "
@@ -107,8 +107,8 @@ grade(zero2)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. To earn it, let sums run while a rank works ("start now,
-# fetch later", as in [puzzle 2](p02_ddp.ipynb)), and make room for them. After the last backward of its layer you may
-# cut a weight to the piece that this rank updates. To watch your own run, with the line that each rank is at:
+# fetch later", as in [puzzle 2](p02_ddp.ipynb)), and make room for them. After a layer's last backward you may cut its
+# weight to the piece that this rank updates. To watch your own run, with the line that each rank is at:
 
 # %%
 play(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
@@ -118,7 +118,7 @@ play(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
 #
 # The lunch is not quite free any more. In a step ZeRO-1 sends twice the model's size, for any number of micro-batches:
 # one reduce-scatter of each gradient, one all-gather of each weight. Here every micro-batch has its own
-# reduce-scatters. With K micro-batches on a rank that makes K + 1 times the model's size. At our size it takes
+# reduce-scatters. For K micro-batches on each rank, that comes to K + 1 times the model's size. At our size it takes
 # {{ours.time - before.time}} ticks more than puzzle 9 if you wait for each sum, and nothing if the sums run during the
 # next backward.
 #
@@ -141,7 +141,7 @@ play(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
 # %% [markdown] tags=["solution"]
 # ### Faster: sums during other work
 #
-# Each sum is fetched one layer later, and the last one of a micro-batch in the next forward pass. The gathers of the
+# Each sum is fetched one layer later. A micro-batch's last sum is fetched in the next forward pass. The gathers of the
 # new weights run while other layers are updated, as in puzzle 9. A gradient in flight takes room. But after the last
 # backward of a layer, a rank keeps only its own piece of the weight, which is all that its update needs. That takes
 # {{overlap.time}} ticks and {{overlap.memory}} elements, less than the {{ours.memory}} of the first program.

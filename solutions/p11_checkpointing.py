@@ -53,7 +53,7 @@ PUZZLE = {
     "minutes": 25,
     "star_hint": "At the beginning of the backward pass memory is highest, and the last layer makes "
     "its inner activations again just there. What would it cost to keep those of this one "
-    "layer? And when could a gradient that is complete be updated?",
+    "layer? And when could a layer with a complete gradient be updated?",
     "hints": [
         "You have a little memory to spend, and you buy time with it. If a layer keeps everything, how many ticks "
         "does it save, and how many inputs would take as much memory? And with `selective`? Which of the two is the "
@@ -64,8 +64,8 @@ PUZZLE = {
         'it, `saved=model.activations.pop((layer, "saved"), None)`: then it is None for the layers that kept '
         "nothing.",
         "For the star: memory is highest at the beginning of the backward pass. Which layer goes first there, and "
-        "what does its backward hold, with `saved` and without? So for one layer it costs nothing at all to keep "
-        "everything.",
+        "what does its backward hold, with `saved` and without? That is why it costs nothing to keep everything for "
+        "this one layer.",
     ],
 }
 
@@ -131,8 +131,8 @@ grade(checkpointing)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. Memory is highest at one moment. What is in memory
-# then, whatever you keep? To watch your own run, with the line that the rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Memory is highest at one moment. What is in memory then,
+# even if you keep nothing? To watch your own run, with the line that the rank is at:
 
 # %%
 play(run(checkpointing, layers=12, cost=prices))
@@ -141,8 +141,8 @@ play(run(checkpointing, layers=12, cost=prices))
 # ### What memory buys
 #
 # A layer that is kept whole saves {{cost.recompute}} tick, and takes the room of {{whole}} inputs. One that is kept
-# selectively saves {{saves}} ticks for {{part}} inputs. That is {{saves / part * whole:.1f}} times as much for each
-# element. So the target's memory is best spent on selective layers, with perhaps one exception.
+# selectively saves {{saves}} ticks for {{part}} inputs. That saves {{saves / part * whole:.1f}} times as much time for
+# each element. So the target's memory is best spent on selective layers, with perhaps one exception.
 #
 # ![Nothing is kept](picture:nothing_kept)
 #
@@ -234,7 +234,7 @@ layers, guess = 36, 4
 
 
 def figures(every: int) -> tuple[float, float]:
-    """Its peak memory and its time."""
+    """The peak memory and the time of a run."""
     done = run(partial(across_layers, every=every), layers=layers, cost=wide)
     return done.memory, done.time
 
@@ -250,8 +250,8 @@ print(f"every={guess}: {memory:,} elements, {time:g} ticks{praise}")
 # Memory is highest as the backward pass begins: all that was kept is still there. The first backward is that of the
 # *last* layer, and it holds everything inside that layer in any case, kept or just made again. So keeping all of the
 # last layer costs no memory at the peak, and saves a whole tick. If the lower layers keep selectively what the target
-# allows, that is {{free.time}} ticks and {{free.memory}} elements. In 1F1B the last layer of the last stage has the
-# same luck with every micro-batch.
+# allows, that is {{free.time}} ticks and {{free.memory}} elements. In 1F1B (puzzle 13) the last layer of the last stage
+# is free in this way for every micro-batch.
 
 # %% tags=["solution"]
 from collections.abc import Callable, Collection
@@ -309,7 +309,7 @@ def keep_everything(model: Model) -> Model:
 
 
 def keep_selectively(model: Model) -> Model:
-    """Of every layer, all but what is quick to make again."""
+    """Each layer keeps all but what is quick to make again."""
     return training(model, lambda layer, layers: "selective")
 
 
@@ -429,19 +429,19 @@ def checkpointing_in_48_15(model: Model) -> Model:
 draw(at_these_prices(checkpointing_in_47_18))
 
 # %% [markdown] tags=["solution"]
-# ### The last segment is not needed twice
+# ### The layers after the last checkpoint
 #
 # With {{try_it}} layers, `every` = {{best[0]}}, {{best[1]}}, {{best[2]}} and {{best[3]}} all take {{least}}
 # activations. The fastest of these is {{best[0]}}, which has the most checkpoints.
 #
 # The backward pass begins with the layers after the last checkpoint, and their inputs have only just been made. Keep
 # these, and no forward is done twice there. With {{deep}} layers that saves {{saws[3].time - kept_again.time}} of the
-# {{saws[3].time - saws[0].time}} ticks, in the same memory.
+# {{saws[3].time - saws[0].time}} extra ticks, in the same memory.
 
 
 # %% tags=["solution"]
 def last_segment_kept(model: Model, every: int = 4) -> Model:
-    """As above, but what the last segment has made stays."""
+    """As above, but what the layers after the last checkpoint have made stays."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
@@ -502,14 +502,14 @@ compare(
 # In PyTorch, `torch.utils.checkpoint` keeps the input of whatever you call through it, and runs it again in the
 # backward pass. With a policy (`create_selective_checkpoint_contexts`) you say for each kind of operation whether its
 # result is kept. In Megatron-LM, `--recompute-granularity selective` recomputes the core of attention in every layer,
-# and `full`, with `--recompute-num-layers`, whole layers: one at a time, or several behind one checkpoint. The large
-# models of the paper by Korthikanti et al. would take {{dearer[0]}} to {{dearer[1]}} percent more time if everything
-# was recomputed. Selective recomputation, with activations cut along the sequence as well, saved more than
-# {{came_back}} percent of that time (arXiv 2205.05198).
+# and `full` recomputes whole layers: `--recompute-num-layers` says how many share a checkpoint. The large models of the
+# paper by Korthikanti et al. would take {{dearer[0]}} to {{dearer[1]}} percent more time if everything was recomputed.
+# Selective recomputation, with activations cut along the sequence as well, saved more than {{came_back}} percent of
+# that time (arXiv 2205.05198).
 #
-# FlashAttention (arXiv 2205.14135) never stores the scores of attention: it makes them again in its backward. So this
-# selective kind is built in now, and people choose which of the other results to keep. The square root is from Chen
-# et al., *Training Deep Nets with Sublinear Memory Cost* (arXiv 1604.06174).
+# FlashAttention (arXiv 2205.14135) never stores the scores of attention: it makes them again in its backward. So
+# attention now recomputes its own inner results, and people choose which of the other results to keep. The square root
+# is from Chen et al., *Training Deep Nets with Sublinear Memory Cost* (arXiv 1604.06174).
 
 # %% [markdown]
 # ### On real GPUs

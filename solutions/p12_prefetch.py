@@ -6,8 +6,8 @@
 #
 # ![Puzzle 4 at the prices of this page: the network waits while the rank computes, and the rank while the network works](picture:one_after_the_other)
 #
-# This is rank 0 with an answer to puzzle 4, between nodes that have one network card each, where a gather takes nearly
-# as long as a forward. For {{waiting}} of the {{plain.time}} ticks nobody computes.
+# This is rank 0 with an answer to puzzle 4. Each node has only one network card, so a gather takes nearly as long as a
+# forward. For {{waiting}} of the {{plain.time}} ticks nobody computes.
 #
 # As in puzzle 2, a collective begins when you call it. Only its `await` waits:
 #
@@ -20,7 +20,8 @@
 # Two things about calls that are on their way:
 #
 # - The network of a rank makes one call at a time, in the order in which you start them.
-# - They take up memory: a whole weight from the call of `allgather` on, a gradient until its sum is there.
+# - They take up memory: a weight counts as whole from the call of `allgather` on, a gradient counts until its sum is
+#   there.
 
 # %%
 from drawing import beside_target, compare, draw, play
@@ -54,9 +55,9 @@ PUZZLE = {
         "A rank's network does nothing while the rank computes. Look at the picture of your answer to puzzle 4: which "
         "gather could begin earlier, during a forward or a backward, and how much earlier?",
         "Start the gather of the next weight before this layer's forward, or before its backward, and await it when "
-        "that layer's turn comes. After the backward is too late: then the network also has the sum of the gradient "
-        "to make, and it makes one call at a time. Don't wait for that sum, either, before the next backward is "
-        "done. What waits takes up memory: two whole weights and one whole gradient at a time are enough.",
+        "that layer's turn comes. To start it after the backward is too late: then the network also has the sum of the "
+        "gradient to make, and it makes one call at a time. Don't wait for that sum, either, before the next backward "
+        "is done. What waits takes up memory: two whole weights and one whole gradient at a time are enough.",
         "A turn of the backward loop: `model.weights['whole'] = await ahead`; then `ahead = "
         "model.allgather(model.weights[layer - 1], layer - 1)`, if there is a layer below; then `backward` with "
         "`model.weights.pop('whole')`; then `sums[layer] = model.scatterreduce(grad, layer)`; and take the sum "
@@ -174,9 +175,9 @@ play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
 # second. A gather brings {{WEIGHT}} bytes for each weight, {{BETWEEN}} x 10⁹ of them a second. They take equally long
 # with {{PER_SECOND / 1e14}} x 10¹⁴ / ({{BETWEEN}} x 10⁹) = {{PER_SECOND / BETWEEN / BILLION}} tokens on each GPU,
 # **however large the layer is**. A backward pass takes twice as long and has twice as much to hide, so it needs just as
-# many. If each of the eight GPUs of a node has such a card, a gather over whole nodes comes over all of them, with
-# {{8 * BETWEEN}} GB a second, and {{PER_SECOND / (8 * BETWEEN) / BILLION}} tokens would do; over NVLink alone, with
-# {{IN_NODE}} GB a second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}}.
+# many. If each of a node's eight GPUs has such a card, a gather over whole nodes uses all eight, with {{8 * BETWEEN}}
+# GB a second. Then {{PER_SECOND / (8 * BETWEEN) / BILLION}} tokens are enough. Over NVLink alone, with {{IN_NODE}} GB a
+# second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}} tokens are enough.
 #
 # ### A skill: several chains at once
 #
@@ -322,8 +323,8 @@ compare(*both, titles=["each call awaited", "the next gather ahead"])
 # since nothing can be computed before the first weight is there.
 #
 # A gather can also begin after a layer's backward, before the gradient is summed. That takes less room, but the rank
-# waits for part of the gather. The letters say for each layer whether the next weight is gathered before the backward
-# (`b`) or after it (`a`). Nothing that we have tried is as fast in less memory.
+# waits for part of the gather. Below, a letter for each layer says whether the next weight is gathered before the
+# backward (`b`) or after it (`a`). Nothing that we have tried is as fast in less memory.
 
 
 # %% tags=["solution"]

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Puzzle 13: 1F1B
 #
-# More micro-batches make the bubble smaller. With 4 stages, 4 of them leave {{empty[4]:percent}} of the time idle, 8
-# leave {{empty[8]:percent}}, and {{more}} leave {{empty[16]:percent}}. But GPipe keeps the activations of all of them
-# until its backwards begin: {{hill[0].memory}} elements for 4 micro-batches, {{hill[1].memory}} for 8, and
+# More micro-batches make the bubble smaller. With 4 stages, 4 micro-batches leave {{empty[4]:percent}} of the time
+# idle, 8 leave {{empty[8]:percent}}, and {{more}} leave {{empty[16]:percent}}. But GPipe keeps the activations of all
+# of them until its backwards begin: {{hill[0].memory}} elements for 4 micro-batches, {{hill[1].memory}} for 8, and
 # {{hill[2].memory}} for {{more}}.
 #
 # ![GPipe with eight micro-batches](picture:the_hill)
@@ -132,9 +132,9 @@ grade(one_f_one_b)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. It wants messages that travel while a rank computes,
-# and something to compute meanwhile. [Puzzle 12](p12_prefetch.ipynb) shows how to keep several things under way. To
-# watch your own run, with the line that each rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. To earn it, let messages travel while a rank computes,
+# and find something to compute meanwhile. [Puzzle 12](p12_prefetch.ipynb) shows how to keep several things under way.
+# To watch your own run, with the line that each rank is at:
 
 # %%
 play(run(one_f_one_b, ranks=4, layers=8, batches=8))
@@ -169,8 +169,8 @@ play(run(one_f_one_b, ranks=4, layers=8, batches=8))
 # Take GPT-3 on {{stages}} stages of {{GPT_LAYERS // stages}} layers. If a GPU keeps only the input of each layer, a
 # sequence of {{GPT_SEQUENCE}} tokens takes {{each:.1f}} GB of each stage. A bubble of
 # {{Fraction(stages - 1, needed + stages - 1):percent}} needs {{needed}} sequences. With GPipe all of them are kept,
-# {{needed * each:.0f}} GB on each stage. With 1F1B the first stage keeps {{stages}}, {{stages * each:.1f}} GB, and
-# the last keeps one.
+# {{needed * each:.0f}} GB on each stage. With 1F1B the first stage keeps {{stages}} of them ({{stages * each:.1f}} GB),
+# and the last keeps one.
 #
 # ### How fast can it be?
 #
@@ -181,7 +181,7 @@ play(run(one_f_one_b, ranks=4, layers=8, batches=8))
 # {{before * (F + hop) + batches * (F + B) + before * (B + hop) + update:=}}. That is the time of the star. With one
 # stage on each rank, no schedule is faster, in whatever order it works and however much memory it takes.
 #
-# A rank may also have layers that do not follow each other, such as layers 0 and 4. Then the sum is smaller. Four ranks
+# A rank may also have layers that do not follow each other, such as layers 0 and 4. Then the bound is lower. Four ranks
 # have four different lowest layers, so on one rank the lowest is at least layer 3. This rank can begin when a
 # micro-batch has come through three layers (not stages), with a message after each: {{before}} x ({{f}} + {{hop}})
 # ticks. Then it has as much work as before. From its last backward the gradient goes up through three layers, to one
@@ -203,8 +203,8 @@ from lib import Run
 
 
 async def taking_turns(model: Model, most: Callable[[Model], int], hidden: str = "") -> Model:
-    """First ``most`` forwards, then one backward and one forward by turns. ``hidden``: no rank waits for its "sends",
-    or for its "sends and receives", before it has to."""
+    """First ``most`` forwards, then one backward and one forward by turns. ``hidden`` is "sends" or "sends and
+    receives": no rank waits for these before it has to."""
     share = model.LAYERS // model.RANKS
     first, end = model.rank * share, (model.rank + 1) * share
     is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
@@ -314,11 +314,11 @@ compare(in_flight(all_of_them), in_flight(just_enough), titles=["GPipe", "1F1B"]
 # %% [markdown] tags=["solution"]
 # ### What one more forward buys
 #
-# A message takes {{hop}} ticks from rank to rank: {{cost.send}} to send it and {{cost.receive}} to receive it. So
-# from the moment a micro-batch begins on rank 0 until it is done there, {{ranks}} x {{F + B}} ticks of computing and
-# {{2 * before}} messages go by, {{trip}} ticks. In this time rank 0 could do {{trip / (F + B):=}} micro-batches. Four
-# in flight are too few, and it waits. One more fills the time, and takes up room. (The last rank has nobody to wait
-# for.)
+# A message takes {{hop}} ticks from rank to rank: {{cost.send}} to send it and {{cost.receive}} to receive it. So from
+# the moment a micro-batch begins on rank 0 until it is done there, it takes {{ranks}} x {{F + B}} ticks of computing
+# and {{2 * before}} messages, together {{trip}} ticks. In this time rank 0 could do {{trip / (F + B):=}} micro-batches.
+# Four in flight are too few, and it waits. One more fills the time, and takes up room. (The last rank has nobody to
+# wait for.)
 #
 # | forwards that come first on ranks 0 to 3 | each call awaited | no rank waits for messages |
 # |---|---|---|
@@ -347,11 +347,11 @@ draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
 # %% [markdown]
 # ### Where real systems do this
 #
-# This order is called *one forward, one backward*, 1F1B, or PipeDream-flush (arXiv 2006.09503). Megatron-LM trains
-# with it (arXiv 2104.04473), and PyTorch has it as `Schedule1F1B`. What PyTorch {{TORCH}} starts on every rank is the
-# program of the stairs, message by message: {{first(just_enough)}} forwards at the start, {{stairs[1].time}} ticks
-# and {{stairs[1].memory}} elements. (It puts a send and the receive that follows into one batch, which changes no
-# order.) `tests/torch_truth/TABLE.md` has the comparison. DeepSpeed has it, too, and reserves room for min(p - r, m)
+# This order is called *one forward, one backward*, 1F1B, or PipeDream-flush (arXiv 2006.09503). Megatron-LM trains with
+# it (arXiv 2104.04473), and PyTorch has it as `Schedule1F1B`. PyTorch {{TORCH}} starts the same work and the same
+# messages on every rank as 1F1B above: {{first(just_enough)}} forwards at the start, {{stairs[1].time}} ticks and
+# {{stairs[1].memory}} elements. (It puts a send and the receive that follows into one batch, which changes no order.)
+# `tests/torch_truth/TABLE.md` has the comparison. DeepSpeed has it, too, and reserves room for min(p - r, m)
 # micro-batches on stage r, and for two at least.
 #
 # The stairs are a nuisance, as well. The first rank holds the activations of p micro-batches and the last rank those of
@@ -367,7 +367,7 @@ draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
 #
 # ![What a step takes](picture:priced)
 #
-# As fast as puzzle 6, and it fits: no more than eight micro-batches are in flight.
+# This is as fast as puzzle 6, and it fits: no more than eight micro-batches are in flight.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, GPT_175B, report

@@ -37,15 +37,15 @@ PUZZLE = {
     "difficulty": "hard",
     "minutes": 45,
     "star_hint": "Which receive could begin one turn before its micro-batch comes, and which send could be awaited "
-    "one turn later? And must the first round of micro-batches be as short as the others?",
+    "one turn later? And must the first group of micro-batches be as small as the groups after it?",
     "hints": [
         "Draw the first ticks of four ranks. When is the first micro-batch back at rank 0 for its second layer, and "
         "what can rank 0 do until then? So how many micro-batches go through its first layer before that, and what "
         "comes after them? Backwards go in the same rounds, from the last layer to the first. When can the last rank "
         "begin its first backward?",
-        "Write `forward(layer, mb)` and `backward(layer, mb)`, each with its `receive` and its `pass_to`, and two "
-        "lists with the order of the forwards and of the backwards: `for some in rounds: for layer in mine: for mb "
-        "in some`, where a round is as many micro-batches as there are ranks; backwards with `reversed(mine)`. Then "
+        "Write `forward(layer, mb)` and `backward(layer, mb)`, each with its `receive` and its `pass_to`. A round "
+        "is as many micro-batches as there are ranks. List the order of the forwards: `for some in rounds: for layer "
+        "in mine: for mb in some`. List the backwards in the same way, with `reversed(mine)`. Then "
         "do some of the forwards, and after that one backward and one forward by turns. How many forwards come "
         "first? With too few a rank waits, with too many its memory fills.",
         "How many forwards come before the first backward? With v layers on each of p ranks, the last rank needs (v - "
@@ -162,7 +162,8 @@ play(run(interleaved, ranks=4, layers=8, batches=8, cost=prices))
 # as in puzzle 6, this schedule takes {{usual.time}} ticks. There 1F1B with one thick stage takes {{one_f.time}}, or
 # {{one_f_more.time}} with one more forward at the start, so nothing is left of the gain. And more is in flight. With
 # one thick stage, rank 0 has at most p micro-batches of v layers in memory, which is as much as {{ranks * v}}
-# micro-batches of one layer. Here it is 2(p - 1) + (v - 1)p + 1 = p v + p - 1: {{ranks * v + ranks - 1}}.
+# micro-batches of one layer. Interleaved, rank 0 has 2(p - 1) + (v - 1)p + 1 = p v + p - 1 of these:
+# {{ranks * v + ranks - 1}}.
 
 # %% [markdown] tags=["solution"]
 # ### Faster: no rank waits for messages
@@ -176,8 +177,8 @@ play(run(interleaved, ranks=4, layers=8, batches=8, cost=prices))
 # has been through four forwards and four messages, so it is not back yet. With one micro-batch more in the first
 # round there is something to do meanwhile: {{wide.time}} ticks and {{wide.memory}} elements.
 #
-# With only two ranks, the one before and the one after are the same. Then activations and gradients come from one
-# sender, and not always in the order in which they are needed. So the program stores what comes by its kind, layer
+# With only two ranks, the rank before and the rank after are the same. Then activations and gradients come from one
+# sender, and not always in the order in which they are needed. So the program stores each message under its kind, layer
 # and micro-batch, and takes it out when its turn comes.
 
 # %% tags=["solution"]
@@ -262,8 +263,8 @@ def by_turns(
 
 
 async def interleaved_ahead(model: Model) -> Model:
-    """The order of the solution above, but no rank waits for messages. Micro-batches that do not make a round are in
-    the first one."""
+    """The order of the solution above, but no rank waits for messages. Micro-batches that full
+    rounds leave over are added to the first round."""
     later, rounds = model.RANKS - 1 - model.rank, model.LAYERS // model.RANKS - 1
     over = model.BATCHES % model.RANKS
     ahead = 2 * later + rounds * min(model.RANKS + over, model.BATCHES) + 1
@@ -271,8 +272,8 @@ async def interleaved_ahead(model: Model) -> Model:
 
 
 async def interleaved_overlapped(model: Model, wide_back: int, more: int) -> Model:
-    """The first round is larger by one micro-batch, and fewer forwards come before the first backward: the fewest
-    possible, and ``more``."""
+    """The first round is larger by one micro-batch. Before its first backward a rank does as few forwards as possible,
+    plus ``more``."""
     later, rounds = model.RANKS - 1 - model.rank, model.LAYERS // model.RANKS - 1
     ahead = later + (later > 0) + rounds * min(model.RANKS + 1, model.BATCHES) + 1 + more
     return await looped(model, by_turns(model, ahead, 1, wide_back))
@@ -340,8 +341,8 @@ in_two_pieces()
 # `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward as our solution does, and
 # by default it wants the micro-batches to be a multiple of the stages. PyTorch has it as `ScheduleInterleaved1F1B`. In
 # PyTorch {{TORCH}} it starts all work and all sends in the order of our solution, on every rank, and asks for many
-# messages earlier than they are needed (`tests/torch_truth/TABLE.md`). With it, 1 + (p - 1)/(p v) times as much is in
-# flight as with 1F1B (arXiv 2205.05198).
+# messages earlier than they are needed (`tests/torch_truth/TABLE.md`). Interleaved 1F1B keeps 1 + (p - 1)/(p v)
+# times as much in memory as 1F1B (arXiv 2205.05198).
 #
 # Rounds can have other sizes. Megatron's `--microbatch-group-size-per-virtual-pipeline-stage` sets one, and Llama 3
 # was trained with rounds that could be chosen freely. Larger rounds leave more time for messages, and cost memory.
@@ -355,7 +356,7 @@ in_two_pieces()
 # ![What a step takes](picture:priced)
 #
 # Megatron-LM trained this model on such GPUs, with this schedule, in {{measured}} s a step (arXiv 2205.05198, table 5).
-# How close matrix products come to the GPU's peak speed was fitted to another row of that table.
+# We fitted one number to another row of that table: how close matrix products come to the GPU's peak speed.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, GPT_175B, report

@@ -127,8 +127,8 @@ grade(hierarchical)
 # ## When it passes
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. While a call is on its way for a layer, what can be
-# computed for another one, and in which order should the calls start? (NCCL's calls along two axes do not wait for
-# each other, nor do ours where prices are in seconds.) [Puzzle 12](p12_prefetch.ipynb) shows how to keep several
+# computed for another one, and in which order should the calls start? (On real GPUs, calls along two axes do not wait
+# for each other. Nor do ours in the section "On real GPUs".) [Puzzle 12](p12_prefetch.ipynb) shows how to keep several
 # chains under way. To watch your own run, with the line that rank 0 is at:
 
 # %%
@@ -145,18 +145,18 @@ play(done.models[0])
 # | the sum of a layer | hops | bytes | together |
 # |---|---|---|---|
 # | one ring of 16 | {{2 * (ranks - 1)}} x {{slow}} | {{flat_bytes}} | {{of_a_layer(flat)}} |
-# | all-reduce in the node, then of everything across | {{few}} x {{quick}} + {{few}} x {{slow}} | {{in_node:.2f}} + {{all_across:.1f}} | {{of_a_layer(across)}} |
+# | all-reduce in the node, then of everything between nodes | {{few}} x {{quick}} + {{few}} x {{slow}} | {{in_node:.2f}} + {{all_across:.1f}} | {{of_a_layer(across)}} |
 # | reduce-scatter, all-reduce of a quarter, all-gather | {{few}} x {{quick}} + {{few}} x {{slow}} | {{in_node:.2f}} + {{all_across / 4:.1f}} | {{of_a_layer(ours)}} |
 #
-# There are two gains. Only {{few}} of {{2 * few}} hops are slow ones, instead of all {{2 * (ranks - 1)}}. And there
-# are four rings across at the same time, one for each place in the node. Each carries a quarter, over a card of its
-# own.
+# There are two gains. Only {{few}} of {{2 * few}} hops are slow ones, instead of all {{2 * (ranks - 1)}}. And four
+# rings run between the nodes at the same time, one for each place in the node. Each carries a quarter, over a card of
+# its own.
 #
 # **Half of this comes from the way our machine counts, so be careful with it.** Our one ring through all nodes uses one
 # card of each node. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each card*, and then no
 # card is idle. Compared with that, your program only saves latency, and large sums hardly care about latency. For the
-# {{gpus}} GPUs of the first lines, with hops of {{far * MILLION:.0f}} µs between nodes, cards of {{card / BILLION}}
-# GB/s and links of {{inside / BILLION}} GB/s inside:
+# {{gpus}} GPUs at the top of this page, with hops of {{far * MILLION:.0f}} µs between nodes, cards of
+# {{card / BILLION}} GB/s and links of {{inside / BILLION}} GB/s inside:
 #
 # | | {{small / MILLION}} MB | {{large / BILLION}} GB |
 # |---|---|---|
@@ -248,12 +248,12 @@ compare(
 )
 
 # %% [markdown] tags=["solution"]
-# ### Faster: one stage in each backward
+# ### Faster: one call in each backward
 #
-# The three calls of a layer take {{of_a_layer(ours)}} ticks, and a backward takes {{cost.backward}}. So they fit
-# beside the backward passes of other layers. But each needs the result of the one before, so a rank must come back to
-# start it. After each backward it takes what has arrived, starts the next call of the two layers above, and starts
-# the first call of its own. That makes {{overlap.time}} ticks.
+# The three calls of a layer take {{of_a_layer(ours)}} ticks, and a backward takes {{cost.backward}}. So they fit beside
+# the backward passes of other layers. But each call needs the result of the call before, so a rank can start it only
+# later. After each backward the rank takes what has arrived, starts the next call of each of the two layers above, and
+# starts the first call of this layer. That makes {{overlap.time}} ticks.
 
 
 # %% tags=["solution"]
@@ -310,9 +310,9 @@ draw(in_nodes(hierarchical_overlap).models[0])
 #
 # Computing alone takes {{computing}} ticks, since every rank updates all layers itself. The program above takes longer,
 # since the last calls have no backward to hide behind. But updates can wait, and a rank that has some left does them
-# meanwhile. Nor does a layer that waits need much memory: until shortly before its update, when the gather is started,
-# a quarter of its gradient is enough. That takes {{filled.time}} ticks, with no wait at all, and less memory:
-# {{filled.memory}} elements.
+# meanwhile. A layer that waits needs little memory: a quarter of its gradient is enough until its gather starts,
+# shortly before its update. That takes {{filled.time}} ticks, with no wait at all, and less memory: {{filled.memory}}
+# elements.
 #
 # From layer 3 down, an update follows each backward. When the update ends, the sum in the node is done, so the sum
 # between nodes can run during the next backward. Four updates are left to hide the calls of layer 0: one during each
@@ -325,7 +325,7 @@ draw(in_nodes(hierarchical_overlap).models[0])
 
 # %% tags=["solution"]
 async def hierarchical_in_28(model: Model) -> Model:
-    """Sums wait as quarters, and updates fill the time of the last calls."""
+    """A layer that waits keeps a quarter of its sum, and updates fill the time of the last calls."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 

@@ -2,8 +2,8 @@
 # # A tour of the machine
 #
 # How do thousands of GPUs train one large model? Here you write the answer, in short Python functions. A simulated
-# machine runs them, draws what each GPU does, and proves whether they train the model. It keeps track of the tensors
-# without their numbers, so you need no GPU and never wait.
+# machine runs them, draws what each GPU does, and proves whether they train the model. It knows what each tensor is,
+# but never computes the numbers in it, so you need no GPU and never wait.
 #
 # Three minutes: run each cell with Shift+Enter, then change it.
 #
@@ -37,9 +37,9 @@ draw(run(step, ranks=1, layers=1, batches=4))
 
 # %% [markdown]
 # Time runs to the right, in *ticks*: {{cost.forward}} for each micro-batch that goes forward, {{cost.backward}} for
-# each that comes back, {{cost.update}} for the update. Below is the memory, in *elements*, the numbers in a tensor.
-# Its highest point, the *peak*, is what you pay for. (The *bubble* in the title is the part of the time in which a
-# rank waits.)
+# each that comes back, {{cost.update}} for the update. The memory is drawn below, in *elements*: the numbers in a
+# tensor. Its highest point, the *peak*, is what you pay for. (The *bubble* in the title is the part of the time in
+# which a rank waits.)
 #
 # **Change a line.** Nothing reads `activations[1]` after the loss. So write
 # `model.loss(model.activations.pop(1))`, which takes it out of memory, and run the cell again. What has become of the
@@ -57,7 +57,7 @@ play(run(step, ranks=1, layers=1, batches=4))
 # and what came. Then put it back.
 #
 # One thing surprises everybody once. **A tensor has to be in a dictionary.** A local variable keeps it only until the
-# next call. Otherwise you could hide memory there.
+# next call of a `model` operation. Otherwise you could hide memory in variables.
 #
 # ## Many GPUs
 #
