@@ -132,10 +132,11 @@ draw_course(done.solved, done.starred, done.trail)
 # bytes = {{trained(LLAMA) / 1e12:.2f}} TB.
 #
 # **{{round(years, -1)}} years.** Training takes about {{OPERATIONS}} operations for each parameter and token (arXiv
-# 2001.08361). Llama 3 70B saw {{tokens / 1e12}} trillion tokens (arXiv 2407.21783): {{OPERATIONS}} x {{LLAMA / BILLION}}
-# billion x {{tokens / 1e12}} trillion = {{operations(LLAMA, tokens) / 1e24:.1f}} x 10²⁴ operations. An H100 does
-# {{PEAK / 1e12}} x 10¹² a second at best, and in practice some {{REACHED:percent}} of that:
-# {{PEAK * REACHED / 1e14:.0f}} x 10¹⁴. That is {{operations(LLAMA, tokens) / PER_SECOND / 1e10:.1f}} x 10¹⁰ seconds.
+# 2001.08361). Llama 3 70B saw {{tokens / 1e12}} trillion tokens (arXiv 2407.21783): {{OPERATIONS}} x
+# {{LLAMA / BILLION}} billion x {{tokens / 1e12}} trillion = {{operations(LLAMA, tokens) / 1e24:.1f}} x 10²⁴ operations.
+# An H100 does {{PEAK / 1e12}} x 10¹² a second at best, and in practice some {{REACHED:percent}} of that:
+# {{PEAK * REACHED / 1e14:.0f}} x 10¹⁴. So the training takes {{operations(LLAMA, tokens) / PER_SECOND / 1e10:.1f}} x
+# 10¹⁰ seconds.
 #
 # </details>
 

@@ -173,9 +173,9 @@ play(run(ddp, ranks=4, layers=2, batches=4))
 # %% [markdown] tags=["solution"]
 # ### Faster: sum while computing
 #
-# While the sum for one layer is on its way, the layer before it can be computed. That takes {{overlap.time}} ticks and
-# {{overlap.memory}} elements, because some gradients are in flight while others are being made. No program is faster:
-# the forwards, backwards and updates of a rank alone take {{bounds.time}} ticks.
+# While the sum for one layer is on its way, the backward of the layer below can run. That takes {{overlap.time}} ticks
+# and {{overlap.memory}} elements, because some gradients are in flight while others are being made. No program is
+# faster: the forwards, backwards and updates of a rank alone take {{bounds.time}} ticks.
 
 
 # %% tags=["solution"]

@@ -222,7 +222,7 @@ draw(run(one_forward_one_backward, ranks=4, layers=8, batches=4))
 
 # %% tags=["solution"]
 async def in_order(model: Model, work: list[tuple[str, int]]) -> Model:
-    """A pipeline in which the rank does its ``work`` in order: pairs of "forward" or "backward" and a micro-batch."""
+    """A pipeline. The rank does its ``work`` in order: each item is "forward" or "backward", with a micro-batch."""
     share = model.LAYERS // model.RANKS
     first, end = model.rank * share, (model.rank + 1) * share
     is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1

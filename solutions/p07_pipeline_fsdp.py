@@ -296,7 +296,7 @@ def sixteen_ranks(static: bool = False) -> Figure:
 # The largest models are trained with pipelines and data parallelism together, and the data-parallel part is sharded.
 # Real systems shard a layer only over the ranks that run it, the same stage of each pipeline. Then no rank gathers what
 # it does not need. Here all sixteen take part in everything. That saves the most memory, keeps the code short, and
-# shows what a collective demands.
+# shows that a collective needs all its ranks.
 #
 # The two ideas get in each other's way when a pipeline runs several micro-batches. A *depth-first* schedule, such as
 # 1F1B, lets each micro-batch go through as soon as it can, and gathers a layer m times forward and m times backward.
@@ -306,7 +306,7 @@ def sixteen_ranks(static: bool = False) -> Figure:
 #
 # ### On real GPUs
 #
-# Llama 3 70B, which takes {{trained(LLAMA) / 1e12:.1f}} TB to train, on two nodes.
+# Here two nodes train Llama 3 70B, which takes {{trained(LLAMA) / 1e12:.1f}} TB.
 #
 # ![What a step takes](picture:priced)
 #

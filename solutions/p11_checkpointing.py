@@ -402,7 +402,7 @@ compare(*map(at_these_prices, (keep_nothing, checkpointing, last_one_free)))
 
 # %% tags=["solution"]
 def without_inputs(model: Model, fewer: int) -> Model:
-    """Every second one of the lower layers goes forward again to give the input of the next. Of the others,
+    """Every second one of the lower layers goes forward again to give the input of the next. Of all other layers,
     ``LAYERS // 2 - fewer`` keep selectively."""
     again = range(0, model.LAYERS - 4, 2)
     others = [layer for layer in range(model.LAYERS - 1) if layer not in again]
@@ -502,10 +502,10 @@ compare(
 # In PyTorch, `torch.utils.checkpoint` keeps the input of whatever you call through it, and runs it again in the
 # backward pass. With a policy (`create_selective_checkpoint_contexts`) you say for each kind of operation whether its
 # result is kept. In Megatron-LM, `--recompute-granularity selective` recomputes the core of attention in every layer,
-# and `full` recomputes whole layers: `--recompute-num-layers` says how many share a checkpoint. The large models of the
-# paper by Korthikanti et al. would take {{dearer[0]}} to {{dearer[1]}} percent more time if everything was recomputed.
-# Selective recomputation, with activations cut along the sequence as well, saved more than {{came_back}} percent of
-# that time (arXiv 2205.05198).
+# and `full` recomputes whole layers. With `--recompute-method uniform`, `--recompute-num-layers` says how many layers
+# share a checkpoint. The large models of the paper by Korthikanti et al. would take {{dearer[0]}} to {{dearer[1]}}
+# percent more time if everything was recomputed. Selective recomputation, with activations cut along the sequence as
+# well, saved more than {{came_back}} percent of that time (arXiv 2205.05198).
 #
 # FlashAttention (arXiv 2205.14135) never stores the scores of attention: it makes them again in its backward. So
 # attention now recomputes its own inner results, and people choose which of the other results to keep. The square root

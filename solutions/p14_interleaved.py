@@ -341,8 +341,8 @@ in_two_pieces()
 # `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward as our solution does, and
 # by default it wants the micro-batches to be a multiple of the stages. PyTorch has it as `ScheduleInterleaved1F1B`. In
 # PyTorch {{TORCH}} it starts all work and all sends in the order of our solution, on every rank, and asks for many
-# messages earlier than they are needed (`tests/torch_truth/TABLE.md`). Interleaved 1F1B keeps 1 + (p - 1)/(p v)
-# times as much in memory as 1F1B (arXiv 2205.05198).
+# messages earlier than they are needed (`tests/torch_truth/TABLE.md`). Interleaved 1F1B keeps 1 + (p - 1)/(p v) times
+# as many activations as 1F1B (arXiv 2205.05198).
 #
 # Rounds can have other sizes. Megatron's `--microbatch-group-size-per-virtual-pipeline-stage` sets one, and Llama 3
 # was trained with rounds that could be chosen freely. Larger rounds leave more time for messages, and cost memory.

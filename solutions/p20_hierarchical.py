@@ -142,7 +142,7 @@ play(done.models[0])
 #
 # ![In the node, across, in the node](picture:three_calls)
 #
-# | the sum of a layer | hops | bytes | together |
+# | ticks for the sum of a layer | for hops | for bytes | together |
 # |---|---|---|---|
 # | one ring of 16 | {{2 * (ranks - 1)}} x {{slow}} | {{flat_bytes}} | {{of_a_layer(flat)}} |
 # | all-reduce in the node, then of everything between nodes | {{few}} x {{quick}} + {{few}} x {{slow}} | {{in_node:.2f}} + {{all_across:.1f}} | {{of_a_layer(across)}} |
@@ -154,8 +154,8 @@ play(done.models[0])
 #
 # **Half of this comes from the way our machine counts, so be careful with it.** Our one ring through all nodes uses one
 # card of each node. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each card*, and then no
-# card is idle. Compared with that, your program only saves latency, and large sums hardly care about latency. For the
-# {{gpus}} GPUs at the top of this page, with hops of {{far * MILLION:.0f}} µs between nodes, cards of
+# card is idle. Compared with that, your program only saves latency, and large sums hardly care about latency. Here are
+# the {{gpus}} GPUs of the top of this page, with hops of {{far * MILLION:.0f}} µs between nodes, cards of
 # {{card / BILLION}} GB/s and links of {{inside / BILLION}} GB/s inside:
 #
 # | | {{small / MILLION}} MB | {{large / BILLION}} GB |
