@@ -12,12 +12,12 @@
 # ```python
 # # before: grad comes from this rank's micro-batch only
 # grad = await model.allreduce(grad, layer)
-# # after: grad is the sum over all micro-batches
+# # after: grad is the sum over all micro-batches, and nothing is divided
 # ```
 
 # %%
 from drawing import beside_target, compare, draw, play
-from lib import Model, grade, hint, run, solution
+from lib import Model, grade, hint, run, solution, why
 
 # %% tags=["spec"]
 PUZZLE = {

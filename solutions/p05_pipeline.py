@@ -16,7 +16,7 @@
 
 # %%
 from drawing import beside_target, draw, play
-from lib import Model, grade, hint, run, solution
+from lib import Model, grade, hint, run, solution, why
 
 # %% tags=["spec"]
 PUZZLE = {

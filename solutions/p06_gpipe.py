@@ -7,7 +7,7 @@
 
 # %%
 from drawing import beside_target, compare, draw, play
-from lib import Model, grade, hint, run, solution
+from lib import Model, grade, hint, run, solution, why
 
 # %% tags=["spec"]
 PUZZLE = {

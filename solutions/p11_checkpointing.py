@@ -28,7 +28,7 @@
 
 # %%
 from drawing import beside_target, draw, play
-from lib import HIDDEN, LENGTH, Activation, Cost, Model, grade, hint, run, solution
+from lib import HIDDEN, LENGTH, Activation, Cost, Model, grade, hint, run, solution, why
 
 # %% tags=["spec"]
 PUZZLE = {

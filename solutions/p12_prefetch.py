@@ -25,7 +25,7 @@
 
 # %%
 from drawing import beside_target, compare, draw, play
-from lib import Cost, Model, WeightGrad, grade, hint, run, solution
+from lib import Cost, Model, WeightGrad, grade, hint, run, solution, why
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -411,9 +411,9 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 #
 # ![What a step takes](picture:priced)
 #
-# Between the layers there are hardly any gaps. Each GPU has a card of its own here, and {{LLAMA_3_8B.sequence}} tokens,
-# so slower cards would do, too: with half of the speed a step takes {{slower[0]:.2f}} s, and with an eighth, as
-# if all GPUs of a node shared one card, {{slower[1]:.2f}} s. Try `replace(H100_TORCHTITAN, nic=25e9)`, with
+# Between the layers there are hardly any gaps. Each GPU has a card of its own here, and {{LLAMA_3_8B.sequence}} tokens.
+# With cards of half the speed a step takes {{slower[0]:.2f}} s, and with an eighth, as if all GPUs of a node shared one
+# card, {{slower[1]:.2f}} s. Try `replace(H100_TORCHTITAN, nic=25e9)`, with
 # `from dataclasses import replace`.
 
 # %% tags=["priced"]

@@ -20,7 +20,7 @@
 
 # %%
 from drawing import beside_target, draw, play
-from lib import Cost, Model, grade, hint, run, solution
+from lib import Cost, Model, grade, hint, run, solution, why
 
 # %% tags=["spec"]
 PUZZLE = {

@@ -18,7 +18,7 @@
 
 # %%
 from drawing import beside_target, draw, play
-from lib import HIDDEN, Cost, Model, grade, hint, run, solution
+from lib import HIDDEN, Cost, Model, grade, hint, run, solution, why
 
 # %% tags=["spec"]
 PUZZLE = {

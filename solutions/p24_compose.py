@@ -20,7 +20,7 @@
 
 # %%
 from drawing import beside_target, compare, draw
-from lib import Model, grade, hint, run, solution
+from lib import Model, grade, hint, run, solution, why
 from lib.real import A100_MEGATRON, GPT_175B, report
 
 # %% tags=["spec"]

@@ -20,7 +20,7 @@
 
 # %%
 from drawing import beside_target, draw, draw_attention, play
-from lib import Model, RingCost, grade, hint, run, solution
+from lib import Model, RingCost, grade, hint, run, solution, why
 
 # %% tags=["spec"]
 PUZZLE = {

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Any
 
 from drawing import beside_target, compare, draw, draw_tokens, play
-from lib import ExpertRingCost, Model, grade, hint, run, solution
+from lib import ExpertRingCost, Model, grade, hint, run, solution, why
 
 # %% tags=["spec"]
 PUZZLE = {

@@ -25,7 +25,7 @@
 
 # %%
 from drawing import beside_target, draw, play
-from lib import Activation, ActivationGrad, Cost, Model, grade, hint, run, solution
+from lib import Activation, ActivationGrad, Cost, Model, grade, hint, run, solution, why
 
 # %% tags=["spec"]
 PUZZLE = {

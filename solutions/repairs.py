@@ -16,7 +16,7 @@
 
 # %%
 from drawing import beside_target, draw
-from lib import Cost, ExpertRingCost, Model, RingCost, Uneven, grade, hint, run, solution
+from lib import Cost, ExpertRingCost, Model, RingCost, Uneven, grade, hint, run, solution, why
 
 # %% [markdown]
 # ## R1. Four in a row

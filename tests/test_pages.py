@@ -117,7 +117,7 @@ def test_a_page_imports_what_it_names(name: str) -> None:
     [solved] = re.findall(
         r"### BEGIN SOLUTION(.*?)### END", (ROOT / "solutions" / f"{name}.py").read_text("utf-8"), re.S
     )
-    named = " ".join([solved, "solution beside_target", *map(text, cells)])
+    named = " ".join([solved, "solution beside_target why", *map(text, cells)])
     imports = re.findall(r"^from (?:drawing|lib) import (.*)", "\n".join(map(text, cells)), re.MULTILINE)
     found = {one for line in imports for one in re.findall(r"\w+", line)}
     assert not {one for one in found if len(re.findall(rf"\b{one}\b", named)) < 2}
