@@ -54,7 +54,7 @@ play(run(step, ranks=1, layers=1, batches=4))
 # ## Break it
 #
 # In the step above, take `1` out of `[0, 1, 2, 3]` and run it. The error says where it happened, what was expected,
-# and what came. Then put it back.
+# and what came. (*View*, *Show Line Numbers* numbers the lines.) Then put it back.
 #
 # One thing surprises everybody once. **A tensor has to be in a dictionary.** A local variable keeps it only until the
 # next call of a `model` operation. Otherwise you could hide memory in variables.
