@@ -8,11 +8,11 @@ import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from lib import Model
 from lib.course.specs import Puzzle, find, puzzles
 from lib.grading.progress import Progress
-from lib.record.table import in_stream, operation, stream_of
+from lib.record.table import in_stream, stream_of
 
 from .figure import page, write
 from .primitives import draw_primitive, primitives
@@ -54,7 +54,7 @@ class Reference:
                 found.setdefault(group, []).append((written, says))
         for kind in in_stream("compute", "collective", "message"):
             if not any(f".{kind}(" in row[1] for row in _table()):  # it has been added since the table was made
-                verb: Any = operation(kind).verb
+                verb = getattr(Model, kind)
                 call = f"model.{kind}({', '.join([*inspect.signature(verb).parameters][1:])})"
                 group = "Operations" if stream_of(kind) == "compute" else "Communication"
                 found.setdefault(group, []).append((call, inspect.getdoc(verb) or ""))

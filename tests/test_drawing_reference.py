@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -40,6 +41,14 @@ def test_it_names_every_public_method_and_price() -> None:
 
 def test_its_table_is_made_of_the_docstrings_that_there_are() -> None:
     assert (ROOT / "drawing" / "reference.json").read_text(encoding="utf-8") == table_of_reference()
+
+
+
+def test_an_operation_that_the_table_does_not_have_yet_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = import_module("drawing.reference")
+    older = [row for row in page._table() if ".allgather(" not in row[1]]
+    monkeypatch.setattr(page, "_table", lambda: older)
+    assert "model.allgather(v, layer, axis)" in str(reference("all"))
 
 
 def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
