@@ -401,7 +401,7 @@ compare(*map(at_these_prices, (zbv, zb_v, zbv_in_55, as_pytorch_does)))
 # it as `ScheduleZBVZeroBubble`. Its order of work is the one here, but the lower stage's last weight halves come at the
 # end as well: {{torch.time}} ticks in {{torch.memory}} elements. DualPipeV is a V, too, in which the forward of one
 # micro-batch overlaps with the backward of another. Sea AI Lab made it of DeepSeek's DualPipe (puzzle 30), and DeepSeek
-# took it into their code (github.com/deepseek-ai/DualPipe). [docs/schedules.md](../docs/schedules.md) shows both in the
+# took it into their code (github.com/deepseek-ai/DualPipe). `docs/schedules.md` shows both in the
 # rows that PyTorch prints, and `search("v", ...)`, which looks for Vs in less memory.
 
 # %% [markdown]

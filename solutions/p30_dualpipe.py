@@ -486,7 +486,7 @@ compare(*map(at_these_prices, (dualpipe, in_halves, in_halves_sums_behind, cut_i
 # ### Where real systems do this
 #
 # DeepSeek's program is on github.com/deepseek-ai/DualPipe. PyTorch {{TORCH}} has the V as `ScheduleDualPipeV`, and
-# [docs/schedules.md](../docs/schedules.md) lays it beside GPipe, 1F1B, interleaved, zero bubble, ZB-V and this one.
+# `docs/schedules.md` lays it beside GPipe, 1F1B, interleaved, zero bubble, ZB-V and this one.
 
 # %% [markdown]
 # ### On real GPUs

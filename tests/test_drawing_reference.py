@@ -43,7 +43,6 @@ def test_its_table_is_made_of_the_docstrings_that_there_are() -> None:
     assert (ROOT / "drawing" / "reference.json").read_text(encoding="utf-8") == table_of_reference()
 
 
-
 def test_an_operation_that_the_table_does_not_have_yet_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     page = import_module("drawing.reference")
     older = [row for row in page._table() if ".allgather(" not in row[1]]
