@@ -17,9 +17,11 @@ from lib.explain.statement import Explanation, as_json
 from lib.grading.verdict import PASS, TODO
 from tests.corpus.honest import HONEST
 from tools.localize import SOLUTION, Drawn, Tried, changed_lines, explained, loaded, quietly, references, tried
-from tools.mistakes import a_mistake, sources
+from tools.mistakes import Mistake, a_mistake, sources
 
 FILE = Path(__file__).with_name("explained.json")
+MECHANISMS: dict[str, Any] = json.loads(Path(__file__).with_name("mechanisms.json").read_text(encoding="utf-8"))
+"""Changes of solutions, and what one of the statements on them says."""
 SEED, EACH, TRIES = 2718, 5, 9  # mistakes for each puzzle, and how many are drawn until one fails
 
 
@@ -65,15 +67,34 @@ def right_recording(one: Drawn, program: Tried) -> dict[str, Any]:
     return dict(reference.recording)
 
 
+@cache
+def mechanism(name: str) -> Row:
+    """Return a solution with the changes of a mechanism, how it was graded, and its explanation."""
+    solution, changes = (MECHANISMS[name][part] for part in ("solution", "changes"))
+    before = text = dict(sources())[solution]
+    for old, new in changes:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    puzzle = next(one for one in puzzles().values() if f"def {one.name}(" in text)
+    with quietly():
+        program = tried(loaded(text, puzzle.name), puzzle, text)
+        drawn = Drawn(SOLUTION, Mistake(puzzle.name, name, name, text), changed_lines(before, text))
+        return Row(drawn, program, explained(program, puzzle, SOLUTION), 0)
+
+
 def golden() -> dict[str, Any]:
-    """Return the explanation of the first mistake of each puzzle, as data, by what was done to which program."""
-    rows = {}
-    for one in table():
-        if not one.turn:
-            mistake = one.drawn.mistake
-            rows[f"{mistake.puzzle}: {mistake.line} {mistake.what}"] = json.loads(json.dumps(as_json(one.explanation)))
-    return rows
+    """Return all explanations as data, by the program and what was done to it, and some beside no right run."""
+    rows = {
+        f"{one.drawn.mistake.puzzle} {one.turn}: {one.drawn.mistake.line} {one.drawn.mistake.what}": one
+        for one in table()
+    }
+    alone = {name: one for name, one in rows.items() if one.turn == 1} | {name: mechanism(name) for name in MECHANISMS}
+    said = {name: as_json(one.explanation) for name, one in (rows | alone).items()}
+    for name, one in alone.items():
+        said[f"{name}, alone"] = as_json(explained(one.program, puzzles()[one.drawn.mistake.puzzle], "none"))
+    return dict(json.loads(json.dumps(said)))
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(golden(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    lines = [json.dumps({name: row}, separators=(",", ":"), ensure_ascii=False)[1:-1] for name, row in golden().items()]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 
 from lib.basics.errors import Place, PuzzleError
 from lib.course.specs import machine_of, puzzles
+from lib.explain.compare import Comparison
 from lib.explain.explanation import explain, facts_of
 from lib.explain.notes import Line, noted
+from lib.explain.reference import nearest
 from lib.explain.spelling import spelled
 from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, KeptFact, Statement, TensorFact, as_json
 from lib.explain.words import MOST_WORDS, SENTENCES, sentence, verdict, why
@@ -25,9 +28,8 @@ from lib.recording.diary import read_diary
 from lib.recording.recorder import recorded_run
 from lib.recording.wire import ProtocolError
 from tests.explain_truth import Log, untrue
-from tests.explained import EACH, FILE, golden, right_recording, table
-from tools.localize import SOLUTION, explained, leads, lines_of, loaded, quietly, references, tried
-from tools.mistakes import sources
+from tests.explained import EACH, FILE, MECHANISMS, Row, golden, mechanism, right_recording, table
+from tools.localize import leads, lines_of, references
 
 SHARE = 0.9
 DDP = puzzles()["ddp"]
@@ -48,23 +50,34 @@ def test_few_lines_are_named_besides() -> None:
     assert 0 < sum(counts) / len(counts) < 3
 
 
+def untruths(row: Row) -> Iterator[str]:
+    one, program, explanation, _ = row
+    cost = puzzles()[one.mistake.puzzle].cost
+    own, right = (Log(of, program.size, cost) for of in (program.recording, right_recording(one, program)))
+    for statement in explanation.statements():
+        yield from untrue(statement, own, right)
+
+
 def test_everything_that_is_said_is_what_the_recordings_show() -> None:
-    wrong, said = [], set()
-    for one, program, explanation, _ in table():
-        cost = puzzles()[one.mistake.puzzle].cost
-        own = Log(program.recording, program.size, cost)
-        right = Log(right_recording(one, program), program.size, cost)
-        for statement in explanation.statements():
-            said.add(statement.name)
-            wrong += [(one.mistake[:3], found) for found in untrue(statement, own, right)]
-    assert not wrong
-    assert len(said) > 20
+    assert [(row.drawn.mistake[:3], found) for row in table() for found in untruths(row)] == []
+    assert len({said.name for row in table() for said in row.explanation.statements()}) > 20
 
 
 def test_explanations_as_data_are_those_that_are_kept() -> None:
     kept = json.loads(FILE.read_text(encoding="utf-8"))
-    assert len(kept) >= 30
+    assert len(kept) > 120
     assert golden() == kept
+
+
+def test_of_several_right_runs_the_nearest_is_taken_also_for_a_run_that_ends_early() -> None:
+    right = references(puzzles()["gpipe"], puzzles()["gpipe"].size, "all")
+    assert len({nearest(one.notes, right)[0] for one in right}) >= 3
+    for one in right:
+        calls = one.recording["calls"]
+        early = noted({"calls": calls[: len(calls) // 2], "failed": []}, one.size, one.cost)
+        for notes, least in ((one.notes, 3.0), (early, 2.8)):
+            _, comparison = nearest(notes, right)
+            assert comparison is not None and comparison.score == Comparison(notes, one.notes).score >= least
 
 
 def test_a_verdict_is_short() -> None:
@@ -311,27 +324,14 @@ def test_nothing_is_said_of_a_text_that_shows_nothing(text: str) -> None:
 
 # -- mechanisms: a mistake, and what is said of it -----------------------------------------------------------------
 
-MECHANISMS: dict[str, Any] = json.loads(Path(__file__).with_name("mechanisms.json").read_text(encoding="utf-8"))
-"""Changes of solutions, and what one of the statements on them says."""
-
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_what_a_mechanism_says_is_so(name: str) -> None:
-    solution, changes, told = (MECHANISMS[name][part] for part in ("solution", "changes", "says"))
-    text = dict(sources())[solution]
-    for before, after in changes:
-        assert text.count(before) == 1
-        text = text.replace(before, after)
-    puzzle = next(one for one in puzzles().values() if f"def {one.name}(" in text)
-    with quietly():
-        program = tried(loaded(text, puzzle.name), puzzle, text)
-        explanation = explained(program, puzzle, SOLUTION)
-        [reference] = references(puzzle, program.size, SOLUTION)
-    own, right = (Log(one, program.size, puzzle.cost) for one in (program.recording, dict(reference.recording)))
-    assert program.verdict.status == FAIL and getattr(program.error, "rule", "") != "not_finished"
-    said = [{"name": one.name, **one.facts} for one in explanation.statements()]
+    row, told = mechanism(name), MECHANISMS[name]["says"]
+    assert row.program.verdict.status == FAIL and getattr(row.program.error, "rule", "") != "not_finished"
+    said = [{"name": one.name, **one.facts} for one in row.explanation.statements()]
     assert [one for one in said if told.items() <= {key: one.get(key) for key in told}.items()]
-    assert [wrong for one in explanation.statements() for wrong in untrue(one, own, right)] == []
+    assert [*untruths(row)] == []
 
 
 def test_a_message_is_received_and_not_made() -> None:

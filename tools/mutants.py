@@ -268,6 +268,7 @@ def begin(tree: Path, mutant: Mutant | None, tests: Mapping[str, float], limit: 
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
         os.chdir(tree)
+        os.environ["TMPDIR"], tempfile.tempdir = str(tree.parent), None  # what tests leave goes with the trees
         sys.path[:] = [str(tree), *[folder for folder in sys.path if Path(folder).resolve() != ROOT]]
         sys.modules.pop("tools", None)  # of this tree, not of the project's
         sys.dont_write_bytecode = mutant is not None
@@ -368,6 +369,7 @@ def main() -> int:
     found = [mutant for path in paths for mutant in mutants(path)]
     chosen = random.Random(options.seed).sample(found, min(options.count, len(found)))
     known = json.loads(EQUIVALENT.read_text("utf-8"))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends the program has no trees left behind
     equivalent = [mutant for mutant in chosen if mutant.key() in known]
     chosen = [mutant for mutant in chosen if mutant.key() not in known]
     for name in LOADED:
