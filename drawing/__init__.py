@@ -35,6 +35,7 @@ playback           the data of a page that plays a schedule
 player             that page: ``play``
 perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
+holds              what each rank has in memory at a moment: ``holds``
 primitives         what a collective does: ``draw_primitive``
 tokens             which tokens go to which experts: ``draw_tokens``
 attention          who attends to what, and when: ``draw_attention``
@@ -57,6 +58,7 @@ from .compare import compare
 from .course import draw_course
 from .explore import explore
 from .figure import Figure
+from .holds import holds
 from .notebook import register
 from .outline import beside_target, draw_sketch
 from .perfetto import perfetto
@@ -89,6 +91,7 @@ __all__ = [
     "draw_tensor",
     "draw_tokens",
     "explore",
+    "holds",
     "perfetto",
     "play",
     "race",

@@ -3,7 +3,6 @@ its time goes to what. A strip below shows the network."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
@@ -11,6 +10,7 @@ from statistics import median
 from lib.record.table import OPERATIONS, stream_of
 
 from . import theme
+from .gaps import covered
 from .layout import HIDDEN, MESSAGE, Layout, Row
 from .marks import Bar, Bars, Diagram, leaf, style, unseen
 from .miniature import colored, fill, most_of, runs_of
@@ -98,19 +98,8 @@ def _talk(row: Row) -> Iterator[Span]:
     """Yield the spans of a row's communication, and whether they are hidden by compute."""
     for events in row.parts:
         computes = sorted((one.start, one.end) for one in of_stream(events, "compute") if one.end > one.start)
-        ends = [end for _, end in computes]
         for event in of_stream(events, "collective", "message"):
-            start = event.start
-            for at in range(bisect_right(ends, start), len(computes)):
-                first, last = computes[at]
-                if first >= event.end:
-                    break
-                if first > start:
-                    yield start, first, False
-                start = min(last, event.end)
-                yield max(first, event.start), start, True
-            if start < event.end:
-                yield start, event.end, False
+            yield from covered(event.start, event.end, computes)
 
 
 def _steps(here: dict[bool, float], whole: float, levels: int) -> tuple[int, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import product
+from operator import itemgetter
 
 from lib.basics.units import TICKS
 from lib.record.figures.waiting import Gap
@@ -60,24 +62,31 @@ def tints(layout: Layout) -> list[Diagram]:
     return parts
 
 
+def covered(start: float, end: float, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, bool]]:
+    """Yield the parts of a span, with whether one of the ``busy`` spans, in order and apart, covers them."""
+    for at in range(bisect_right(busy, start, key=itemgetter(1)), len(busy)):
+        first, last = busy[at]
+        if first >= end or start >= end:
+            break
+        if first > start:
+            yield start, first, False
+        yield max(first, start), min(last, end), True
+        start = last
+    if start < end:
+        yield start, end, False
+
+
 def exposed(layout: Layout, row: Row) -> list[tuple[float, float]]:
     """Return the spans in which a row is empty while there is communication in a track below it."""
     if not layout.fine or not max(row.tracks, default=0):
         return []
     tracks = [(event.start, event.end, track) for event, track in zip(row.events, row.tracks, strict=True)]
-    below = sorted((start, end) for start, end, track in tracks if track and end > start)
     busy = sorted((start, end) for start, end, track in tracks if not track and end > start)
     found: list[tuple[float, float]] = []
-    at, reached = 0, 0.0
-    for start, end in below:
-        start = max(start, reached)
-        while start < end:
-            while at < len(busy) and busy[at][1] <= start:
-                at += 1
-            until = min(end, busy[at][0]) if at < len(busy) else end
-            if until > start:
-                found.append((start, until))
-            start = reached = max(until, min(end, busy[at][1])) if at < len(busy) else until
+    reached = 0.0
+    for start, end in sorted((start, end) for start, end, track in tracks if track and end > start):
+        found += [(first, last) for first, last, over in covered(max(start, reached), end, busy) if not over]
+        reached = max(reached, end)
     return found
 
 

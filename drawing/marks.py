@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from chalk import hcat as hcat
+from chalk import vcat as vcat
 from chalk.core import ApplyName, Compose, Primitive
 from chalk.envelope import Envelope
 from chalk.shapes import Path, Text
@@ -326,6 +328,16 @@ def label(
 def together(parts: Iterable[Diagram]) -> Compose:
     """Return diagrams as one, which takes no room beside others."""
     return Compose(_POINT, list(parts))
+
+
+def tile(width: float, height: float, parts: Iterable[Diagram]) -> Compose:
+    """Return diagrams as one of this size, whatever is in it: for ``hcat`` and ``vcat``."""
+    return Compose(box_envelope(0, 0, width, height), list(parts))
+
+
+def in_lines(tiles: Sequence[Diagram], many: int) -> Diagram:
+    """Return tiles in lines of so many."""
+    return vcat([hcat(tiles[at : at + many]) for at in range(0, len(tiles), many)])
 
 
 def merged(parts: Iterable[Diagram]) -> list[Diagram]:

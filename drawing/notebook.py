@@ -17,7 +17,7 @@ from lib.study.sweep import Sweep
 from .outline import draw_sketch
 from .picture import draw
 from .player import play
-from .sweep import draw_sweep, sweep_table
+from .sweep import draw_sweep
 from .tensors import draw_tensor
 from .verdict import show_verdict
 
@@ -43,7 +43,7 @@ def register() -> None:
 def _show_sweep(sweep: Sweep) -> str:
     """Return the picture, if any run is right, and the table."""
     picture = draw_sweep(sweep)._repr_html_() if sweep.front() else ""
-    return picture + sweep_table(sweep)
+    return picture + sweep.html()
 
 
 def _show_failure(result: Any) -> None:

@@ -8,7 +8,7 @@ from lib.basics.errors import show_layers
 from lib.basics.units import Unit
 from lib.record.attention import ATTEND, BACKWARD_ATTEND
 from lib.record.causal import show_heads, show_slices
-from lib.record.codes import letters_of
+from lib.record.codes import code_of, letters_of
 from lib.record.events import MARKS, Event
 from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, stream_of, training
@@ -216,3 +216,18 @@ def layered(event: Event) -> bool:
     """Return whether an operation is named with its layer: a loss is not."""
     row = OPERATIONS.get(event.kind)
     return row is None or row.layered or row.stream == "message"
+
+
+def words_of(event: Event, row: Row, batches: bool = True) -> str:
+    """Return an operation in few words: ``forward layer 2, mb 0``, or without its micro-batches."""
+    said = theme.name_of(event.kind)
+    if event.stream == "message":
+        sender, receiver = event.group
+        other = f" to rank {receiver}" if event.rank == sender else f" from rank {sender}"
+        return said + other * row.one
+    code = code_of(event)
+    if code.layer is not None:
+        said += f" {show_layers(code.layers or code.layer)}"
+    if code.numbers and row.same_batches and batches:
+        said += f", mb {ranges(event.batches)}"
+    return said

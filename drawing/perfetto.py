@@ -14,6 +14,7 @@ import gzip
 import json
 import os
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -89,23 +90,18 @@ def _about(trace: Trace) -> Json:
     return about
 
 
-class Moments(dict[float, tuple[float, str]]):
-    """A cache from a time in ticks to its microseconds, rounded to nanoseconds, and their text, since ranks begin and
-    end at the same moments."""
-
-    def __missing__(self, moment: float) -> tuple[float, str]:
-        microseconds = _short(round(moment * TICK, 3))
-        self[moment] = known = microseconds, str(microseconds)
-        return known
+@lru_cache(maxsize=1 << 16)  # ranks begin and end at the same moments
+def _moment(moment: float) -> tuple[float, str]:
+    """Return the microseconds of a time in ticks, rounded to nanoseconds, and their text."""
+    microseconds = _short(round(moment * TICK, 3))
+    return microseconds, str(microseconds)
 
 
-class Lengths(dict[float, str]):
-    """A cache from a length in microseconds to the text of a slice's duration. It is the difference of two rounded
-    times, so that slices of one thread do not overlap."""
-
-    def __missing__(self, length: float) -> str:
-        self[length] = lasts = f',"ph":"X","dur":{_short(round(length, 3))}}}'
-        return lasts
+@lru_cache(maxsize=1 << 16)
+def _lasts(length: float) -> str:
+    """Return the text of a slice's duration in microseconds: the difference of two rounded times, so that slices of one
+    thread do not overlap."""
+    return f',"ph":"X","dur":{_short(round(length, 3))}}}'
 
 
 def _short(number: float) -> float:
@@ -150,7 +146,6 @@ class Writer:
         used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples if sample)]
         self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
         self.issued = encode(f"issued at {trace.unit.one}")
-        self.moments, self.lengths = Moments(), Lengths()
         self.changes: dict[tuple[int, int], str] = {}
         self.steps: dict[tuple[object, object], str] = {}
         self.texts: dict[tuple[object, ...], tuple[str, str, str, bool]] = {}
@@ -171,7 +166,7 @@ class Writer:
         before: Sequence[Elements] = ()
         places = [f'{{"pid":{rank},"tid":{thread},"ts":' for thread in range(max(threads, default=0) + 1)]
         counter = f'{{"ph":"C","pid":{rank},"tid":0,"ts":'
-        moments, lengths, changes, texts = self.moments, self.lengths, self.changes, self.texts
+        changes, texts = self.changes, self.texts
         for event, thread in zip(events, threads, strict=True):
             _, kind, layer, batches, issued, start, end, held, op, group, tensor, size, words, layers, _, slices = event
             if kind not in MOMENTS:
@@ -187,8 +182,8 @@ class Writer:
                 if issued != start:
                     details = f"{details},{self.issued}:{_short(issued)}"
                 args = f',"args":{{{details[1:]}}}' if details else ""
-                (begin, at), place = moments[start], places[thread]
-                length = INSTANT if start == end else lengths[moments[end][0] - begin]
+                (begin, at), place = _moment(start), places[thread]
+                length = INSTANT if start == end else _lasts(_moment(end)[0] - begin)
                 log.append(f"{place}{at}{name}{category}{args}{length}")
                 if kind in ENDS and start != end and (flow := self.messages.get(op)) is not None:
                     log.append(f'{place}{at},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
@@ -197,7 +192,7 @@ class Writer:
                 if (changed := changes.get(step)) is None:
                     changed = changes[step] = self._changed(before, held)
                 if changed:
-                    log.append(f"{counter}{moments[issued][1]}{changed}")
+                    log.append(f"{counter}{_moment(issued)[1]}{changed}")
                 before = held
         return log
 

@@ -9,9 +9,8 @@ from textwrap import dedent
 from types import CodeType
 from typing import Any
 
-from lib.basics.errors import AROUND, Line, PuzzleError, Spot, show_layers
+from lib.basics.errors import AROUND, Line, PuzzleError, Spot
 from lib.basics.units import MS
-from lib.record.codes import code_of
 from lib.record.events import MARKS, Event
 from lib.record.figures.chain import chain_of
 from lib.record.kinds import MEMORY_KINDS
@@ -20,8 +19,7 @@ from . import theme
 from .figure import Figure
 from .gaps import gaps_of, waits_for
 from .layout import Row
-from .operations import color_of
-from .texts import ranges
+from .operations import color_of, words_of
 from .trace import Trace
 
 CARDS = 16
@@ -108,7 +106,7 @@ def _chain(trace: Trace, rows: Sequence[Row], words: Table) -> list[list[float]]
     for event, _ in links:
         if event.length:
             at = places.get(event.rank, -1)
-            what = _words(event, rows[at]) if at >= 0 else theme.name_of(event.kind)
+            what = words_of(event, rows[at]) if at >= 0 else theme.name_of(event.kind)
             found.append([at, round(event.start, 6), round(event.length, 6), words[f"rank {event.rank}'s {what}"]])
     return found
 
@@ -125,7 +123,7 @@ def _row(
     for event, line in zip(row.events, trace.lines[row.ranks[0]], strict=True):
         if event.kind not in MARKS and event.length:
             when = [round(time, 6) for time in (event.start - event.issued, event.start, event.length)]
-            what = [looks[color_of(event, trace)], words[_words(event, row)], code.place(line)]
+            what = [looks[color_of(event, trace)], words[words_of(event, row)], code.place(line)]
             ops.append([*when, *what, int(event.stream != "compute")])
     ops.sort(key=lambda op: op[1])
     fullest = max(row.ranks, key=lambda rank: max((e.memory for e in trace.by_rank[rank]), default=0))
@@ -165,20 +163,6 @@ def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:
     if row.ranks[0] != failure.place.rank:
         return [since, "was stopped", -1]
     return [since, f"error in {failure.where}" if failure.where else "error", code.spot]
-
-
-def _words(event: Event, row: Row) -> str:
-    said = theme.name_of(event.kind)
-    if event.stream == "message":
-        sender, receiver = event.group
-        other = f" to rank {receiver}" if event.rank == sender else f" from rank {sender}"
-        return said + other * row.one
-    code = code_of(event)
-    if code.layer is not None:
-        said += f" {show_layers(code.layers or code.layer)}"
-    if code.numbers and row.same_batches:
-        said += f", mb {ranges(event.batches)}"
-    return said
 
 
 class Code:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from lib.basics.arguments import describe
@@ -18,7 +18,7 @@ from . import theme
 from .figure import PHONE, Figure, Narrow
 from .layout import PAD
 from .links import arrows
-from .marks import Diagram, Point, box, label, lines, style
+from .marks import Diagram, box, hcat, label, lines, style, tile, vcat
 from .operations import operation
 from .picture import card, check_choice
 from .tensors import TALL, WIDE, icon, in_words
@@ -27,8 +27,9 @@ MOST = 16
 """Ranks at most: more have no room beside each other."""
 SIGN = 34.0, 24.0
 """Width and height of the sign of an operation, in pixels."""
-LEFT, TOP, BETWEEN = 52.0, 80.0, 64.0
-"""In pixels: room for the names at the left and at the top, and for the operation between before and after."""
+LEFT, HEAD, TOP, BETWEEN, APART = 52.0, 20.0, 60.0, 64.0, 10.0
+"""In pixels: room for the names at the left and at the top, for the head above all, for the operation between before
+and after, and between two ranks."""
 
 
 class Exchange(NamedTuple):
@@ -38,28 +39,6 @@ class Exchange(NamedTuple):
     before: dict[int, Tensor | None]
     after: dict[int, Tensor | None]
     events: dict[int, Event]
-
-
-class Way(NamedTuple):
-    """How far apart the tensors of two ranks are, and what a rank has before and after."""
-
-    ranks: Point
-    stages: Point
-
-    def at(self, rank: int, stage: int) -> Point:
-        """Return the corner of the tensor of a rank before (0) or after (1)."""
-        x, y = (self.ranks[side] * rank + self.stages[side] * stage for side in (0, 1))
-        return PAD + LEFT + x, TOP + y
-
-    def between(self, rank: int) -> Point:
-        """Return the middle of the operation of a rank."""
-        (x, y), (right, bottom) = self.at(rank, 0), self.at(rank, 1)
-        return (x + right + WIDE) / 2, (y + bottom + TALL) / 2
-
-
-BESIDE = Way((WIDE + 10, 0), (0, TALL + BETWEEN))
-BELOW = Way((0, TALL + 10), (WIDE + BETWEEN, 0))
-"""The ranks beside each other, or in a narrow place one below the other."""
 
 
 def primitives() -> tuple[str, ...]:
@@ -80,25 +59,32 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activatio
         raise PuzzleError("no such machine", where="draw_primitive", expected=expected, got=describe(ranks))
     activations = activations and kind != SEND.kind and collective(kind).of_activations is not None
     exchange = _exchange(kind, 2 if stream_of(kind) == "message" else ranks, activations)
-    figure = _drawn(exchange, BESIDE, static)
+    figure = _drawn(exchange, True, static)
     if figure.size[0] > PHONE:
-        figure.narrow = Narrow(above=_drawn(exchange, BELOW, static))
+        figure.narrow = Narrow(above=_drawn(exchange, False, static))
     return figure
 
 
-def _drawn(exchange: Exchange, way: Way, static: bool) -> Figure:
-    """Return the picture with the ranks beside each other, or one below the other."""
-    parts: list[Diagram] = [*_head(exchange)]
-    for rank in exchange.before:
-        parts.append(_name(f"rank {rank}", way.at(rank, 0), way is BESIDE, theme.INK, 600))
-    for stage, (word, held) in enumerate((("before", exchange.before), ("after", exchange.after))):
-        parts.append(_name(word, way.at(0, stage), way is BELOW, theme.MUTE, 400))
-        for rank, tensor in held.items():
-            parts += _holding(tensor, *way.at(rank, stage))
-    parts += _operations(exchange, way)
-    x, y = way.at(len(exchange.before) - 1, 1)
-    words = _in_words(exchange)
-    return card(parts, x + WIDE + PAD, y + TALL + PAD, words, static, theme.name_of(exchange.kind))
+def _drawn(exchange: Exchange, down: bool, static: bool) -> Figure:
+    """Return the picture with the ranks beside each other and time going ``down``, or the other way round."""
+    along, across = (vcat, hcat) if down else (hcat, vcat)
+    ranks, rooms = [*exchange.before], (HEAD, TALL, BETWEEN, TALL) if down else (LEFT, WIDE, BETWEEN, WIDE)
+    side, names = (WIDE + APART, LEFT) if down else (TALL + APART, HEAD)
+
+    def line(width: float, cells: Iterable[Iterable[Diagram]]) -> Diagram:
+        sizes = [(width, room) if down else (room, width) for room in rooms]
+        return along([tile(*size, parts) for size, parts in zip(sizes, cells, strict=True)])
+
+    words = [_name(word, not down, theme.MUTE, 400) for word in ("", "before", "", "after")]
+    rows = [line(names, words)]
+    for rank in ranks:
+        held, name = (exchange.before[rank], exchange.after[rank]), _name(f"rank {rank}", down, theme.INK, 600)
+        rows.append(line(side, [name, _holding(held[0]), _operation(exchange, rank, down), _holding(held[1])]))
+    whole = sum(rooms), names + side * len(ranks) - APART
+    wide, tall = whole[::-1] if down else whole
+    parts = [*_head(exchange), across(rows).translate(PAD, TOP)]
+    size = wide + 2 * PAD, TOP + tall + PAD
+    return card(parts, *size, _in_words(exchange), static, theme.name_of(exchange.kind))
 
 
 def _exchange(kind: str, ranks: int, activations: bool) -> Exchange:
@@ -142,45 +128,37 @@ def _head(exchange: Exchange) -> list[Diagram]:
     ]
 
 
-def _name(text: str, place: Point, above: bool, color: str, weight: int) -> Diagram:
+def _name(text: str, above: bool, color: str, weight: int) -> list[Diagram]:
     """Return the name of a column above its first tensor, or of a row at its left."""
-    x, y = place
-    if above:
-        return label(x + WIDE / 2, y - 10, text, 11, style(color), weight=weight)
-    return label(PAD, y + TALL / 2, text, 11, style(color), "start", weight)
+    x, y, anchor = (WIDE / 2, HEAD / 2, "middle") if above else (0.0, TALL / 2, "start")
+    return [label(x, y, text, 11, style(color), anchor, weight)]
 
 
-def _holding(tensor: Tensor | None, x: float, y: float) -> Iterator[Diagram]:
-    yield box(x, y, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4)
+def _holding(tensor: Tensor | None) -> Iterator[Diagram]:
+    yield box(0, 0, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4)
     if tensor is None:
-        yield label(x + WIDE / 2, y + TALL / 2, "nothing", 10, style(theme.MUTE))
+        yield label(WIDE / 2, TALL / 2, "nothing", 10, style(theme.MUTE))
     else:
-        yield icon(tensor, x, y)
+        yield icon(tensor, 0, 0)
 
 
-def _operations(exchange: Exchange, way: Way) -> list[Diagram]:
-    """Return a sign for each rank's operation, joined to what went in, what came out, and to one another."""
-    wide, tall = SIGN
-    down = way is BESIDE  # then time goes down, otherwise to the right
-    middles = {rank: way.between(rank) for rank in exchange.before}
-    color = theme.kind_color(exchange.kind)
-    (x, y), (last_x, last_y) = middles[0], middles[len(middles) - 1]
-    if exchange.kind == SEND.kind:
-        across = (x, y, last_x - wide / 2 * down, last_y - tall / 2 * (not down))
-        joined = arrows([across], color, 1.6, 7)
-    else:
-        joined = [lines([(x, y, last_x, last_y)], style(None, color, 1.6))]
-    ways = []
-    for rank, (x, y) in middles.items():
-        half, reach = (tall / 2, BETWEEN / 2) if down else (wide / 2, BETWEEN / 2)
-        for here, first, last in ((exchange.before, -reach + 3, -half - 2), (exchange.after, half + 2, reach - 3)):
-            if here[rank] is not None:
-                ways.append((x, y + first, x, y + last) if down else (x + first, y, x + last, y))
-    signs = [
-        operation(exchange.events[rank].kind, (x - wide / 2, y - tall / 2, wide, tall), theme.layer_color(0, 1))
-        for rank, (x, y) in middles.items()
-    ]
-    return [*joined, *arrows(ways, theme.MUTE, 1.2, 6), *signs]
+def _operation(exchange: Exchange, rank: int, down: bool) -> list[Diagram]:
+    """Return the sign of a rank's operation, joined to what goes in, what comes out, and to the ranks beside it."""
+    (wide, tall), color = SIGN, theme.kind_color(exchange.kind)
+    x, y = (WIDE / 2, BETWEEN / 2) if down else (BETWEEN / 2, TALL / 2)
+    middle, edge, end = (x, x - wide / 2, WIDE + APART) if down else (y, y - tall / 2, TALL + APART)
+    half = (tall if down else wide) / 2
+    other = (0.0 if rank else middle), (end if rank < len(exchange.before) - 1 else middle)
+    if exchange.kind == SEND.kind and rank:
+        other = 0.0, edge
+    across = (other[0], y, other[1], y) if down else (x, other[0], x, other[1])
+    arrives = exchange.kind == SEND.kind and rank > 0
+    joined = arrows([across], color, 1.6, 7) if arrives else [lines([across], style(None, color, 1.6))]
+    reach = [(3.0, BETWEEN / 2 - half - 2)] * (exchange.before[rank] is not None)
+    reach += [(BETWEEN / 2 + half + 2, BETWEEN - 3)] * (exchange.after[rank] is not None)
+    ways = [(x, first, x, last) if down else (first, y, last, y) for first, last in reach]
+    sign = operation(exchange.events[rank].kind, (x - wide / 2, y - tall / 2, wide, tall), theme.layer_color(0, 1))
+    return [*joined, *arrows(ways, theme.MUTE, 1.2, 6), sign]
 
 
 def _in_words(exchange: Exchange) -> str:

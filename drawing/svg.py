@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from chalk.core import ApplyTransform, Compose, Primitive
+from chalk.core import ApplyTransform, Compose, Empty, Primitive
+from chalk.shapes import Spacer
 from chalk.style import Style
 from chalk.types import Diagram
 from colour import Color
@@ -239,9 +240,13 @@ def body(parts: Iterable[Diagram]) -> str:
             out.append('<g class="m">')
             stack += [f"{_hidden(node.arrow)}</g>", node.diagram]
         elif isinstance(node, ApplyTransform):
-            out.append(f"<g{_moved(node.transform)}>")
-            stack += ["</g>", node.diagram]
-        else:
+            moved, inner = node.transform, node.diagram
+            while isinstance(inner, ApplyTransform):
+                moved, inner = moved * inner.transform, inner.diagram
+            if not isinstance(inner, Empty):
+                out.append(f"<g{_moved(moved)}>")
+                stack += ["</g>", inner]
+        elif not isinstance(node, Empty):
             raise TypeError(f"not a mark of this package: {type(node).__name__}")
     return "".join(out)
 
@@ -269,6 +274,8 @@ def _leaf(node: Primitive, known: Attributes) -> str:
         return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{radius}{how}/>'
     if isinstance(shape, Mark):
         return f'<path{how} d="{path_data(shape)}"/>'
+    if isinstance(shape, Spacer):  # which chalk's hcat and vcat put in between
+        return ""
     raise TypeError(f"not a mark of this package: {type(shape).__name__}")
 
 

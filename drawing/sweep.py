@@ -6,24 +6,18 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
-from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.course.specs import cost_named, puzzles
 from lib.machine.cost import Cost
-from lib.study.sweep import SIZES, Sweep, Trial
+from lib.study.sweep import Sweep, Trial
 
 from . import theme
 from .figure import Figure
 from .marks import Diagram, Titled, box, label, poly, style
-from .svg import escape
 from .texts import plural
 from .time_memory import TEXTS, Chart, draw_chart, meaning, stairs, target_area, target_sample
 
 TITLE = "Time and memory"
-BOX = "max-height:24em;overflow:auto;margin-top:8px"
-CELL = "white-space:nowrap;padding:2px 12px 2px 4px;font-variant-numeric:tabular-nums"
-SAYS = "text-align:left;padding:2px 4px;white-space:normal;overflow-wrap:break-word;min-width:14em"
-"""The looks of the table, of a figure in it, and of its last column."""
 SHOWN, DESCRIBED = 14, 4
 """The largest number of programs in the legend, and of runs in the alternative text: the table below has all."""
 
@@ -70,27 +64,6 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     words = f"{TITLE}: {said}{aim}. What no other of the same size beats: {best}."
     legend = partial(_legend, names, target, sweep)
     return draw_chart(chart_of, sweep.unit, sweep.size_unit, TITLE, said, inside, legend, words, static)
-
-
-def sweep_table(sweep: Sweep) -> str:
-    """Return all trials as an HTML table that is scrolled in its own box, with a column for each size that is given."""
-    sizes = [name for name in SIZES if any(trial.size.get(name) is not None for trial in sweep.trials)]
-    heads = ["program", *sizes, sweep.unit.name, sweep.size_unit.name, "bubble", ""]
-    texts = 1  # columns at the left that are texts; the last one is, too
-    head = "".join(
-        f'<th scope="col" style="{CELL};text-align:{"left" if at < texts else "right"};position:sticky;top:0">'
-        f"{escape(name)}</th>"
-        for at, name in enumerate(heads)
-    )
-    body = ""
-    for trial, row in zip(sweep.trials, sweep.rows(), strict=True):
-        given = ["" if (value := trial.size.get(name)) is None else describe(value) for name in sizes]
-        *figures, mark = row[2:]
-        cells = "".join(f'<td style="{CELL};text-align:right">{escape(one)}</td>' for one in [*given, *figures])
-        said = f'<td style="{SAYS}">{escape(mark)}</td>'
-        body += f'<tr><th scope="row" style="{CELL};text-align:left">{escape(row[0])}</th>{cells}{said}</tr>'
-    how = 'tabindex="0" role="region" aria-label="All runs of the sweep"'
-    return f'<div style="{BOX}" {how}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:

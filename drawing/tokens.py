@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError, numbered
 from lib.basics.units import Elements
-from lib.record.events import Event
-from lib.record.experts import ALLTOALL, EXPERT_FORWARD, OUTWARD
-from lib.record.labels import Labels, experts_of
+from lib.record.experts import OUTWARD
+from lib.record.figures.dealt import Traffic, traffic_of
+from lib.record.labels import Labels
 from lib.running.run import Run
 
 from . import theme
@@ -29,42 +29,10 @@ CLOSE, APART = 3.0, 12.0
 """Pixels between two things of a rank, and between two ranks."""
 MOST_RANKS, MOST_BOXES = 16, 64
 """There is no room for more."""
-DIGITS = 9
-"""Of a time, so that sums of the same lengths are the same."""
 STEPS = 14
 """How many straight pieces the edge of a band has."""
 PALE, STRONG = 0.14, 0.42
 """How opaque a band is at least, and how much more where an expert has the most tokens."""
-
-
-class Expert(NamedTuple):
-    """An expert on the rank that computes it, and how many of the numbers of each micro-batch go there."""
-
-    rank: int
-    number: int
-    load: Elements
-
-
-class Traffic(NamedTuple):
-    """What goes to the experts of a layer. ``brought``: the micro-batches of each rank; ``came``: those of which each
-    rank gets tokens; ``ticks``: how long its experts take."""
-
-    layer: int
-    experts: Sequence[Expert]
-    brought: dict[int, list[int]]
-    came: dict[int, frozenset[int]]
-    ticks: dict[int, float]
-
-    @property
-    def hottest(self) -> list[int]:
-        """The ranks that all others wait for, if not all take as long."""
-        most = max(self.ticks.values())
-        return [rank for rank, ticks in self.ticks.items() if ticks == most] if most > min(self.ticks.values()) else []
-
-    @property
-    def against_the_mean(self) -> float:
-        """How long the hottest rank takes, against the mean of all."""
-        return max(self.ticks.values()) * len(self.ticks) / sum(self.ticks.values())
 
 
 class Across(NamedTuple):
@@ -93,73 +61,25 @@ def draw_tokens(run: Run, layer: int = 1, *, static: bool = False) -> Figure:
     if not isinstance(run, Run):
         problem, expected = "draw_tokens takes a run", "draw_tokens(run(expert_parallel, ..., experts=8))"
         raise PuzzleError(problem, where="draw_tokens", expected=expected, got=describe(run))
-    traffic = _traffic(run, layer)
+    found = {one: traffic_of(run.events, one, run.experts, partial(_load, run, one)) for one in range(run.layers)}
+    sent = {one: traffic for one, traffic in found.items() if traffic is not None}
+    if type(layer) is not int or layer not in sent:
+        problem = f"no tokens of layer {describe(layer)} went to experts in this run"
+        expected = numbered("layer", sent) if sent else "a run with await model.alltoall(...) and model.expert(...)"
+        raise PuzzleError(problem, where="draw_tokens", expected=expected)
+    traffic = sent[layer]
     if len(traffic.brought) > MOST_RANKS or len(traffic.experts) > MOST_BOXES:
         expected = f"up to {MOST_RANKS} ranks and {MOST_BOXES} experts"
         got = f"{len(traffic.brought)} ranks, {len(traffic.experts)} experts"
         raise PuzzleError("there is no room for so many", where="draw_tokens", expected=expected, got=got)
-    others = [_traffic(run, other) for other in range(run.layers) if _was_sent(run, other)]
-    said = _sentences(run, traffic, others)
+    said = _sentences(run, traffic, [*sent.values()])
     figure = _drawn(run, traffic, said, WIDE, static)
     figure.narrow = Narrow(above=_drawn(run, traffic, said, SLIM, static))
     return figure
 
 
-# -- what went where --------------------------------------------------------------------------------
-
-
-def _way_out(run: Run, layer: int) -> dict[int, list[Event]]:
-    """Return the all-to-alls by which tokens went out to the experts of a layer, by rank."""
-    found = defaultdict[int, list[Event]](list)
-    for event in run.events:
-        goes_out = event.kind == ALLTOALL.kind and event.tensor in ("Activation", OUTWARD["Activation"])
-        if goes_out and layer in (event.layers or (event.layer,)):
-            found[event.rank].append(event)
-    return found
-
-
-def _was_sent(run: Run, layer: int) -> bool:
-    return bool(experts_of(layer, run.experts) and _way_out(run, layer) and _computed(run, layer))
-
-
-def _computed(run: Run, layer: int) -> list[Event]:
-    return [event for event in run.events if event.kind == EXPERT_FORWARD.kind and event.layer == layer]
-
-
-def _traffic(run: Run, layer: int) -> Traffic:
-    """Return what went to the experts of a layer. Raise PuzzleError if that is nothing."""
-    if type(layer) is not int or not _was_sent(run, layer):
-        sent = [other for other in range(run.layers) if _was_sent(run, other)]
-        problem = f"no tokens of layer {describe(layer)} went to experts in this run"
-        expected = numbered("layer", sent) if sent else "a run with await model.alltoall(...) and model.expert(...)"
-        raise PuzzleError(problem, where="draw_tokens", expected=expected)
-    out = _way_out(run, layer)
-    brought = {
-        rank: [event for event in events if event.tensor == "Activation"] for rank, events in sorted(out.items())
-    }
-    came, ticks = dict[int, frozenset[int]](), dict[int, float]()
-    for event in _computed(run, layer):
-        came[event.rank] = came.get(event.rank, frozenset()) | event.batches
-        ticks[event.rank] = round(ticks.get(event.rank, 0.0) + event.length, DIGITS)
-    experts = [
-        Expert(rank, number, _load(run, layer, number))
-        for rank in sorted(came)
-        for number in _experts_at(run.experts, rank, out[rank])
-    ]
-    own = {rank: sorted(frozenset().union(*[event.batches for event in events])) for rank, events in brought.items()}
-    return Traffic(layer, experts, own, came, {rank: ticks[rank] for rank in sorted(ticks)})
-
-
-def _experts_at(experts: int, rank: int, events: Sequence[Event]) -> range:
-    """Return which experts a rank gets tokens for: in each group, along one axis after the other, the i-th rank has
-    piece i."""
-    place, pieces = 0, 1
-    for group in dict.fromkeys(event.group for event in events):
-        place, pieces = place * len(group) + group.index(rank), pieces * len(group)
-    return range(place * experts // pieces, (place + 1) * experts // pieces)
-
-
 def _load(run: Run, layer: int, expert: int) -> Elements:
+    """Return how many elements of each micro-batch go to an expert."""
     tokens = Labels(OUTWARD["Activation"], layer, run.layers, batches=frozenset({0}), total_batches=run.batches)
     return run.cost.elements(tokens.changed(shards=frozenset({expert}), total=run.experts))
 

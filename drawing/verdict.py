@@ -55,19 +55,17 @@ def show_verdict(shown: ShownVerdict) -> str:
 
 def _celebration() -> str:
     """Return a drawing of eight processors in a row of links, with check marks and sparks."""
-    drawn = "".join(f'<path d="M{32 + 28 * place} 26h12" stroke="#7d8590" stroke-width="2"/>' for place in range(7))
+    drawn = '<path d="M32 26h180" stroke="#7d8590" stroke-width="2"/>'
     for place in range(8):
-        x = 16 + 28 * place
-        color = ("#0072b2", "#009e73", "#d55e00", "#8a5ba6")[place % 4]
-        pins = "".join(f'<path d="M{x + p} 18v-4M{x + p} 34v4"/>' for p in (4, 8, 12))
-        drawn += f'<g stroke="{color}" stroke-width="2">{pins}<rect x="{x}" y="18" width="16" height="16" rx="3" '
-        drawn += f'fill="{color}"/><path d="M{x + 4} 26l3 3 6 -6" stroke="#ffffff" fill="none"/></g>'
-    for x, y in ((10, 7), (66, 6), (122, 8), (178, 6), (230, 8), (38, 46), (94, 46), (150, 46), (206, 46)):
-        drawn += f'<path d="M{x} {y - 4}v8M{x - 4} {y}h8" stroke="#b58900" stroke-width="2"/>'
-    return (
-        '<svg role="img" aria-label="Eight processors, all of them with a check mark" width="248" height="52" '
-        f'viewBox="0 0 248 52" style="display:block">{drawn}</svg>'
-    )
+        x, color = 16 + 28 * place, ("#0072b2", "#009e73", "#d55e00", "#8a5ba6")[place % 4]
+        pins = "".join(f"M{x + pin} 14v24" for pin in (4, 8, 12))
+        drawn += f'<g stroke="{color}" stroke-width="2" fill="{color}"><path d="{pins}"/><rect x="{x}" y="18" '
+        drawn += f'width="16" height="16" rx="3"/><path d="M{x + 4} 26l3 3 6 -6" stroke="#fff" fill="none"/></g>'
+    sparks = ((10, 7), (66, 6), (122, 8), (178, 6), (230, 8), (38, 46), (94, 46), (150, 46), (206, 46))
+    crosses = "".join(f"M{x} {y - 4}v8M{x - 4} {y}h8" for x, y in sparks)
+    drawn += f'<path d="{crosses}" stroke="#b58900" stroke-width="2"/>'
+    how = 'role="img" aria-label="Eight processors, all of them with a check mark" style="display:block"'
+    return f'<svg {how} width="248" height="52" viewBox="0 0 248 52">{drawn}</svg>'
 
 
 CELEBRATION = _celebration()

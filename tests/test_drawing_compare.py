@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawing import Trace, compare, draw
-from drawing.difference import changes, in_words, parts_of, rounded
+from drawing.difference import in_words
 from drawing.marks import text_width
 from drawing.picture import LARGEST
 from drawing.trace import trace_of
 from lib import Model, PuzzleError, run
 from lib.basics.units import MS
+from lib.record.figures.difference import changes, parts_of, rounded
 from lib.record.table import OPERATIONS
 from tests.drawing_events import (
     SVG,
@@ -144,13 +145,13 @@ def test_the_parts_of_a_run_by_hand() -> None:
     # rank 0 computes from 0 to 4, communicates from 3 to 6, and is idle to 10; rank 1 does nothing before its update
     busy = [event(0, "forward", 0, 4), event(0, "allgather", 3, 6, op=(0,))]
     made = trace(busy, [event(1, "update", 8, 10)])
-    assert parts_of(made) == {
+    assert parts_of(made.time, made.parts) == {
         "forward": 2,
         "update": 1,
         "only communicates": 1,
         "waits": 6,
     }
-    assert sum(parts_of(made).values()) == made.time == 10
+    assert sum(parts_of(made.time, made.parts).values()) == made.time == 10
 
 
 def test_what_changed_is_said_in_figures_that_add_up() -> None:
@@ -184,11 +185,11 @@ def test_parts_add_up_exactly_whatever_happens(one: Spans, other: Spans, per_tic
 
     before, after = made(one), made(other)
     for known in (before, after):
-        parts = parts_of(known)
+        parts = parts_of(known.time, known.parts)
         assert sum(parts.values()) == Fraction(known.time)
         assert all(part >= 0 for part in parts.values())
         assert float(parts.get("waits", 0)) == pytest.approx(known.idle * known.time, abs=1e-6)
-    found = changes(before, after)
+    found = changes(*(parts_of(known.time, known.parts) for known in (before, after)))
     difference = Fraction(after.time) - Fraction(before.time)
     assert sum(found.values()) == difference and 0 not in found.values()
     for places in range(4):

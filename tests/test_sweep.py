@@ -12,7 +12,6 @@ import pytest
 
 from drawing import draw_sweep, explore
 from drawing.explore import picture
-from drawing.sweep import sweep_table
 from lib import Cost, Model, PuzzleError, RingCost, Sweep, run, sweep
 from lib.basics.columns import in_columns
 from lib.basics.errors import COLUMNS
@@ -71,7 +70,7 @@ def test_layers_may_have_experts(tmp_path: Path) -> None:
         else:
             alone = run(fn, **trial.size, cost=cost)
             assert (trial.time, trial.memory, trial.error) == (alone.time, alone.memory, "")
-    assert "experts 8" in str(done) and ">experts</th>" in sweep_table(done)
+    assert "experts 8" in str(done) and ">experts</th>" in done.html()
     done.save(tmp_path / "all.csv")
     rows = [*csv.DictReader((tmp_path / "all.csv").read_text().splitlines())]
     assert [row["experts"] for row in rows] == 2 * (2 * ["8"] + 2 * ["16"] + 2 * [""])
@@ -221,7 +220,7 @@ def test_a_sweep_on_a_cluster_is_in_seconds_and_bytes(tmp_path: Path) -> None:
 
 def test_its_table_has_a_row_for_each_run_with_rounded_figures_and_whole_words() -> None:
     made = sweep([*PROGRAMS[:2], wrong], ranks=[2, 3], cost=RingCost(), processes=1)
-    html = sweep_table(made)
+    html = made.html()
     root = ElementTree.fromstring(html)
     heads = [cell.text or "" for cell in root.iter("th") if cell.get("scope") == "col"]
     assert heads == ["program", "ranks", "layers", "batches", "ticks", "elements", "bubble", ""]

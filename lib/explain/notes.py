@@ -172,7 +172,7 @@ def noted(
     except (PuzzleError, ProtocolError) as error:
         notes.error = error if isinstance(error, PuzzleError) else None
     if isinstance(simulator, WatchedSimulator) and notes.outcome is not None:
-        lines = notes.lines(simulator.watched)
+        lines = notes.lines(simulator.peak.rank)
         known = tuple(lines.get(place, "") for place in range(max(lines, default=-1) + 1))
         notes.peak = simulator.peak._replace(lines=known)
     for call in notes.all_calls():

@@ -16,6 +16,7 @@ network       who meets whom, and when
 deferred_memory  memory of a sample that is known only afterwards
 simulator     everything that decides, of a machine in this process
 lives         the same with notes: what a peak of memory is made of
+pieces        what is held as pieces of the layers, for a picture
 check         right or wrong
 outcome       what a run leaves behind
 ============  ======================================================================

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from ..basics.errors import with_article
@@ -20,8 +21,9 @@ from ..record.labels import Labels
 from ..record.operations import Computation, Value
 from . import deferred_memory
 from .cost import Shape
+from .in_flight import RankLinks
 from .interface import AnySimulator, Token
-from .rank_state import END, Origin, RankState, Span, TensorState
+from .rank_state import END, Origin, RankState, TensorState
 from .simulator import LocalSimulator
 
 MADE_AGAIN = "inner activations that a backward makes again"
@@ -84,6 +86,34 @@ class Peak(NamedTuple):
             }
             for held in sorted(self.held, key=lambda one: -one.elements)
         ]  # fmt: skip
+
+
+class Stay(NamedTuple):
+    """Something that is in memory from one sample on (``start``) and not any more at another (``stop``): places in the
+    rank's log. What ``memory`` it counts as is one of MEMORY_KINDS."""
+
+    start: int
+    stop: int
+    memory: str
+    layer: int
+    batches: frozenset[int]
+    elements: Elements
+    made: int  # as in Held
+    life: Life | None = None  # of a tensor; None: the inner activations of a layer
+    stored: bool = False  # whether a dictionary of the learner holds it
+
+    @property
+    def labels(self) -> Labels | None:
+        """What it is, if it is a tensor."""
+        return None if self.life is None else self.life.tensor.labels
+
+    def held(self, at: int, newest: Mapping[tuple[object, ...], int]) -> Held:
+        """Return what is known of it as a part of the sample at this place, as ``Life.held`` does."""
+        if self.life is not None:
+            return self.life.held(self.memory, at, newest)
+        again = self.made == self.start
+        following = None if again or self.stop == END else self.stop - 1
+        return Held(self.memory, None, self.elements, self.made, self.made if again else None, following)
 
 
 class Life:
@@ -198,16 +228,18 @@ class WatchedRank(RankState):
 
 
 class WatchedSimulator(LocalSimulator):
-    """A simulator that notes what ``watched``, a rank, does with its tensors. ``peak``: after the run, what that rank
-    held when its memory was highest. ``how``: as for a LocalSimulator."""
+    """A simulator that notes what ``watched``, a rank, or all ranks (None) do with their tensors. After the run
+    ``stays`` has what each of them held, and ``peak`` what the one held when its memory was highest. ``how``: as for a
+    LocalSimulator."""
 
-    def __init__(self, shape: Shape, watched: int, strict: bool = True, **how: Any) -> None:
+    def __init__(self, shape: Shape, watched: int | None, strict: bool = True, **how: Any) -> None:
         super().__init__(shape, graded=True, strict=strict, **how)
         self.watched = watched
-        self.peak = Peak(watched, 0, ())
+        self.peak = Peak(watched or 0, 0, ())
+        self.stays: dict[int, list[Stay]] = {}
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
-        self.rank_type = WatchedRank if rank == self.watched else RankState
+        self.rank_type = WatchedRank if self.watched in (None, rank) else RankState
         return super().open(rank, layers, batches)
 
     def store(self, rank: RankState, tensor: TensorState) -> None:
@@ -223,15 +255,16 @@ class WatchedSimulator(LocalSimulator):
 
     def finish_logs(self, ranks: Iterable[RankState]) -> list[Sequence[Event]]:
         ranks = [*ranks]
-        links = self.network.links[self.watched]
-        spans = [*deferred_memory.spans_of(links)]
-        kept_loose = [*links.rank.kept_loose]
+        for rank in ranks:
+            if isinstance(rank, WatchedRank):
+                self.stays[rank.rank] = [stay for stay in _stays(rank, self.network.links[rank.rank]) if stay.elements]
         logs = super().finish_logs(ranks)
-        [(rank, log)] = [(rank, log) for rank, log in zip(ranks, logs, strict=True) if rank.rank == self.watched]
-        at = max(range(len(log)), key=lambda place: log[place].memory, default=0)
-        if log:
-            spans += [] if log[at].kind in MARKS else kept_loose  # as deferred_memory has it
-            self.peak = Peak(self.watched, at, tuple(_held_at(cast(WatchedRank, rank), at, spans)))
+        for rank, log in zip(ranks, logs, strict=True):
+            if rank.rank == self.watched and log:
+                at = max(range(len(log)), key=lambda place: log[place].memory)
+                held = [stay for stay in self.stays[rank.rank] if stay.start <= at < stay.stop]
+                newest = _newest(cast(WatchedRank, rank))
+                self.peak = Peak(self.watched, at, tuple([stay.held(at, newest) for stay in held]))
         return logs
 
     @property
@@ -240,33 +273,37 @@ class WatchedSimulator(LocalSimulator):
         return cast(AnySimulator, self)
 
 
-def _held_at(rank: WatchedRank, at: int, spans: Sequence[Span]) -> Iterator[Held]:
-    """Yield what the sample at this place in the log is made of; not what takes no memory, as a gradient of no
-    micro-batches does."""
-    return (held for held in _all_held_at(rank, at, spans) if held.elements)
-
-
-def _all_held_at(rank: WatchedRank, at: int, spans: Sequence[Span]) -> Iterator[Held]:
+def _newest(rank: WatchedRank) -> dict[tuple[object, ...], int]:
+    """Return the last step of each weight and state that the rank has had."""
     newest: dict[tuple[object, ...], int] = {}
     for life in rank.lives:
         which, step = life.version
         newest[which] = max(step, newest.get(which, 0))
+    return newest
+
+
+def _stays(rank: WatchedRank, links: RankLinks) -> Iterator[Stay]:
+    """Yield what the rank has held: at each place in its log those that are there add up to the sample."""
+    inner = MEMORY_KINDS[INNER]
     for life in rank.lives:
         for start, stop in life.stored:
-            if start <= at < stop:
-                yield life.held(MEMORY_KINDS[life.tensor.slot], at, newest)
-    for life in rank.loose.get(at, ()):
-        yield life.held(MEMORY_KINDS[life.tensor.slot], at, newest)
-    for start, stop, _, elements in rank.inner_spans:
-        if start <= at < stop and elements:
-            following = None if stop == END else stop - 1
-            yield Held(MEMORY_KINDS[INNER], None, elements, start - 1, None, following)
-    if at in rank.workspaces:
-        yield Held(MEMORY_KINDS[INNER], None, rank.workspaces[at], at, at)
-    for start, stop, slot, elements, what in spans:
-        if start <= at < stop and elements:
-            if isinstance(what, WatchedTensor):
-                yield what.life.held(MEMORY_KINDS[slot], at, newest)
-            else:
-                for life in rank.of_call[cast(int, what)]:
-                    yield life.held(MEMORY_KINDS[slot], at, newest)
+            yield _stay(life, start, stop, life.tensor.slot, stored=True)
+    for at, lives in rank.loose.items():
+        yield from (_stay(life, at, at + 1, life.tensor.slot) for life in lives)
+    for start, stop, (layer, batches), elements in rank.inner_spans:
+        yield Stay(start, stop, inner, layer, batches, elements, start - 1)
+    for at, elements in rank.workspaces.items():
+        yield Stay(at, at + 1, inner, rank.log[at].layer or 0, rank.log[at].batches, elements, at)
+    for start, stop, slot, _, what in deferred_memory.spans_of(links):
+        own = [what.life] if isinstance(what, WatchedTensor) else rank.of_call[cast(int, what)]
+        yield from (_stay(life, start, stop, slot) for life in own)
+    marks = [at for at, record in enumerate(rank.log) if record.kind in MARKS]
+    for start, stop, slot, _, what in rank.kept_loose:
+        between = [start - 1, *(at for at in marks if start <= at < stop), stop]  # marks see stored tensors only
+        for before, after in pairwise(between):
+            yield _stay(cast(WatchedTensor, what).life, before + 1, after, slot)
+
+
+def _stay(life: Life, start: int, stop: int, slot: int, stored: bool = False) -> Stay:
+    tensor, labels = life.tensor, life.tensor.labels
+    return Stay(start, stop, MEMORY_KINDS[slot], labels.layer, labels.batches, tensor.memory, life.made, life, stored)

@@ -2,9 +2,12 @@
 
 import asyncio
 import inspect
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -131,6 +134,8 @@ def run(
         raise
     with collector_off():
         done = Run(name_of(fn), models, train)
+    if _simulator is None:
+        done.again = partial(_watching, fn, shape, work, settings)
     highest = peak_event(done.device_events) if peak else None
     return done if highest is None else _watching(fn, shape, work, settings, highest.rank)
 
@@ -145,13 +150,18 @@ def _check_represent(represent: object, engine: str, shape: Shape) -> None:
         raise PuzzleError(problem, where="run", got=f"represent={represent!r}")
 
 
-def _watching(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, watched: int) -> Run:
-    """Run with notes on the tensors of one rank (see ``machine.lives``)."""
+def _watching(
+    fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, watched: int | None = None
+) -> Run:
+    """Run with notes on the tensors of one rank, or of all (see ``machine.lives``). What it prints is known already."""
     simulator = WatchedSimulator(shape, watched, settings.strict)
-    models = train_on(fn, Dist.of(shape, simulator.as_simulator), work, settings)
+    with redirect_stdout(io.StringIO()):
+        models = train_on(fn, Dist.of(shape, simulator.as_simulator), work, settings)
     with collector_off():
         done = Run(name_of(fn), models, work.train)
-    done.peak = simulator.peak._replace(lines=tuple([str(line or "") for line in models[watched].lines()]))
+    done.again, done.stays = partial(_watching, fn, shape, work, settings), simulator.stays
+    if watched is not None:
+        done.peak = simulator.peak._replace(lines=tuple([str(line or "") for line in models[watched].lines()]))
     return done
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..basics.arguments import describe, one_of_names
@@ -12,6 +12,7 @@ from ..learner.model import Model
 from ..machine.check import TRAINED
 from ..machine.cost import Shape
 from ..machine.failure import Failure, Wait
+from ..machine.lives import Stay
 from ..machine.outcome import Outcome
 from ..real.prices import Mfu, RealCost
 from ..record.events import END, Event
@@ -33,6 +34,8 @@ class Run(Outcome):
     """
 
     tick: float | None = None
+    again: Callable[[], Run] | None = None  # runs it once more, with notes on what each rank holds (``stays``)
+    stays: Mapping[int, Sequence[Stay]] = {}
 
     def __init__(self, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
         self.models = list(models)

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import redirect_stdout
+from html import escape
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -26,6 +27,10 @@ from ..running.run import check_function, run
 SIZES = ("ranks", "layers", "batches", "mesh", "node_size", "experts")
 MOST = 2000  # runs of a sweep
 BAR = 30  # characters of the progress bar
+BOX = "max-height:24em;overflow:auto;margin-top:8px"
+CELL = "white-space:nowrap;padding:2px 12px 2px 4px;font-variant-numeric:tabular-nums"
+SAYS = "text-align:left;padding:2px 4px;white-space:normal;overflow-wrap:break-word;min-width:14em"
+"""The looks of the table, of a figure in it, and of its last column."""
 
 
 def beats(one: tuple[float, Elements], other: tuple[float, Elements]) -> bool:
@@ -104,6 +109,26 @@ class Sweep:
     def __str__(self) -> str:
         lines = in_columns([self.heads(), *self.rows()], figures=(2, 3, 4))
         return "\n".join(part for line in lines for part in wrap(line, COLUMNS, subsequent_indent="    "))
+
+    def html(self) -> str:
+        """Return all trials as an HTML table, scrolled in its own box, with a column for each size that is given."""
+        sizes = [name for name in SIZES if any(trial.size.get(name) is not None for trial in self.trials)]
+        heads = ["program", *sizes, self.unit.name, self.size_unit.name, "bubble", ""]
+        texts = 1  # columns at the left that are texts; the last one is, too
+        head = "".join(
+            f'<th scope="col" style="{CELL};text-align:{"left" if at < texts else "right"};position:sticky;top:0">'
+            f"{escape(name)}</th>"
+            for at, name in enumerate(heads)
+        )
+        body = ""
+        for trial, row in zip(self.trials, self.rows(), strict=True):
+            given = ["" if (value := trial.size.get(name)) is None else describe(value) for name in sizes]
+            *figures, mark = row[2:]
+            cells = "".join(f'<td style="{CELL};text-align:right">{escape(one)}</td>' for one in [*given, *figures])
+            said = f'<td style="{SAYS}">{escape(mark)}</td>'
+            body += f'<tr><th scope="row" style="{CELL};text-align:left">{escape(row[0])}</th>{cells}{said}</tr>'
+        how = 'tabindex="0" role="region" aria-label="All runs of the sweep"'
+        return f'<div style="{BOX}" {how}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
     __repr__ = __str__
 

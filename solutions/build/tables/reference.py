@@ -8,7 +8,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any, cast
 
-from drawing import beside_target, compare, draw, draw_attempts, draw_group, draw_primitive, draw_sweep, play
+from drawing import beside_target, compare, draw, draw_attempts, draw_group, draw_primitive, draw_sweep, holds, play
 from lib import grade, hint, progress, run, solution, sweep
 from lib.basics.units import HIDDEN, LENGTH
 from lib.course.specs import find, puzzles
@@ -66,6 +66,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     sweep,
     draw_sweep,
     play,
+    holds,
     draw_group,
     draw_primitive,
 )
