@@ -45,6 +45,14 @@ def test_the_changed_line_or_the_verb_left_out_is_named() -> None:
     assert len(missed) <= (1 - SHARE) * len(rows), missed
 
 
+def test_an_error_about_tensors_is_never_without_words() -> None:
+    rows = [
+        (one.mistake[:3], explanation) for one, program, explanation, _ in table() if facts_of(program.error).operands
+    ]
+    silent = [mistake for mistake, explanation in rows if not explanation.statements()]
+    assert len(rows) > 40 and not silent
+
+
 def test_few_lines_are_named_besides() -> None:
     counts = [len(lines_of(explanation, program.error)) for _, program, explanation, _ in table()]
     assert 0 < sum(counts) / len(counts) < 3

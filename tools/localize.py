@@ -133,8 +133,9 @@ def quietly() -> Iterator[None]:
 
 
 @cache
-def _right(puzzle_name: str, size_text: str, name: str) -> Reference | None:
-    """Return the recording of the solution, or of an honest program, at a size; None where it is not right there."""
+def _right(puzzle_name: str, size_text: str, name: str, within: bool) -> Reference | None:
+    """Return the recording of the solution, or of an honest program, at a size; None where it is not right there, or
+    not ``within`` the target."""
     puzzle = puzzles()[puzzle_name]
     size: Size = json.loads(size_text)
     if name == SOLUTION:
@@ -152,23 +153,24 @@ def _right(puzzle_name: str, size_text: str, name: str) -> Reference | None:
     except Exception:  # what an honest program does at other sizes is its own affair
         return None
     over = bool(over_target(outcome, puzzle)) if size == puzzle.size else False
-    return Reference(name, recording, size, puzzle.cost, within=not over)
+    return Reference(name, recording, size, puzzle.cost) if not (over and within) else None
 
 
-def references(puzzle: Puzzle, size: Size, mode: str, but: str = "") -> list[Reference]:
-    """Return the recordings of right programs at a size: all but one, or the solution alone, or none."""
+def references(puzzle: Puzzle, size: Size, mode: str, but: str = "", within: bool = False) -> list[Reference]:
+    """Return the recordings of right programs at a size: all but one, or the solution alone, or none. ``within``: of
+    those only that are within the target, as slower and larger runs are compared with these."""
     names = [one.name for one in HONEST if one.puzzle == puzzle.name and one.name != "as it is"]
     chosen = {"none": [], SOLUTION: [SOLUTION], "all": [name for name in [SOLUTION, *names] if name != but]}[mode]
     found: dict[str, Reference] = {}  # by what they call: many do the same
     for name in chosen:
-        if len(found) < MOST_REFERENCES and (one := _right(puzzle.name, json.dumps(size), name)) is not None:
+        if len(found) < MOST_REFERENCES and (one := _right(puzzle.name, json.dumps(size), name, within)) is not None:
             found.setdefault(json.dumps(one.recording["calls"]), one)
     return [*found.values()]
 
 
 def explained(one: Tried, puzzle: Puzzle, mode: str, but: str = "") -> Explanation:
     """Return the explanation of a program that was tried."""
-    right = references(puzzle, one.size, mode, but)
+    right = references(puzzle, one.size, mode, but, within=one.error is None)
     return explain(one.recording, one.error, right, one.size, puzzle.cost, one.source, puzzle.size)
 
 

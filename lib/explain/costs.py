@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..record.figures.score import peak_event
+from ..basics.units import Elements
+from ..record.events import Event
+from ..record.figures.score import memory_parts, peak_event
+from ..record.kinds import KINDS
 from ..recording.diary import REPLACED, STORED
 from .compare import Comparison, _key
 from .lineage import out_of
@@ -38,7 +41,9 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
     if peak is None or other is None:
         return
     other = comparison.counterpart(peak) or other
-    found: dict[tuple[object, ...], tuple[int, Statement]] = {}
+    excess = Counter(memory_parts(_log(comparison.notes, peak.rank)[peak.entry]))
+    excess.subtract(memory_parts(_log(comparison.right, other.rank)[other.entry]))
+    found: dict[object, tuple[Elements, Statement]] = {}
     stored, dead, flying = _held(comparison.notes, peak)
     theirs, right_dead, right_flying = _held(comparison.right, other)
     for name, own, right in (("dead", dead, right_dead), ("held", stored, theirs)):
@@ -48,17 +53,25 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
             following = next((call for call in one.tensor.readers if call.at > peak.at), None)
             out = out_of(one.tensor, before[-1]) if before else None
             facts = {"tensor": one.tensor, "kept": one, "count": count, "reader": following, "out": out}
-            found.setdefault(sort, (count, say(name, call=peak, right=other, **facts)))
-    yield from (said for _, said in sorted(found.values(), key=lambda one: -one[0]))
+            more = excess[KINDS[one.tensor.labels.kind].memory]
+            found.setdefault(sort, (more, say(name, call=peak, right=other, **facts)))
     if len(flying) > len(right_flying):
-        yield say("flying", call=flying[0], count=len(flying), right_count=len(right_flying), peak=peak, right=other)
+        counts = {"count": len(flying), "right_count": len(right_flying)}
+        found["flying"] = excess["in_flight"], say("flying", call=flying[0], **counts, peak=peak, right=other)
+    told = sorted(found.values(), key=lambda one: -one[0])
+    yield from (statement for _, statement in [one for one in told if one[0] > 0] or told)
+
+
+def _log(notes: Notes, rank: int) -> list[Event]:
+    """Return the records of a rank."""
+    return [one for one in notes.outcome.events if one.rank == rank] if notes.outcome is not None else []
 
 
 def _peak(notes: Notes) -> Call | None:
     """Return the call that begins where memory is highest, or None where that is not known."""
     if notes.outcome is None or (highest := peak_event(notes.outcome.device_events)) is None:
         return None
-    entry = [one for one in notes.outcome.events if one.rank == highest.rank].index(highest)
+    entry = _log(notes, highest.rank).index(highest)
     calls = [call for call in notes.calls[highest.rank] if call.kind == highest.kind]
     return next((call for call in calls if call.entry == entry), None)
 
@@ -71,9 +84,7 @@ def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Kept], list[Call]]
     flying = [one for one in notes.work(call.rank) if one.stream != "compute" and one.at < call.at]
     open_calls = [one for one in flying if one.fetched is None or one.fetched > call.at]
     stored = [history[-1] for history in before if history and history[-1].way == STORED]
-    passing = [
-        one for one in stored if one.tensor.how not in (*LOADS, "update")
-    ]  # the others have to be there at the end
+    passing = [one for one in stored if one.tensor.how not in (*LOADS, "update")]  # others have to be there at the end
     return stored, [one for one in passing if all(by.at < call.at for by in one.tensor.readers)], open_calls
 
 

@@ -7,7 +7,7 @@ right run: in what do the operands differ, does a call come too often, who could
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..basics.errors import NOWHERE, Place
@@ -65,17 +65,18 @@ def explain(
     cost: str | Cost,
     source: str = "",
     own_size: Size | None = None,
+    over: Collection[str] = ("time", "memory"),
 ) -> Explanation:
     """Return why a recorded run is wrong or, where there is no ``error``, why it is slower or larger than another.
 
     ``references``: right runs at this size; without any, less is said. ``size`` and ``cost`` are those of the run,
-    ``own_size`` is the puzzle's own. ``source``: the text of the program, as far as it is known.
+    ``own_size`` is the puzzle's own. ``source``: the text of the program, as far as it is known. ``over``: which
+    figures of a right run are over its target.
     Raise ProtocolError for what is no recording."""
     notes = noted(recording, size, cost)
-    fitting = [one for one in references if one.within] if error is None else references
-    name, comparison = nearest(notes, fitting or references)
+    name, comparison = nearest(notes, references)
     if error is None:
-        return _of_costs(name, comparison)
+        return _of_costs(name, comparison, over)
     wrong = facts_of(error)
     found = Explaining(notes, wrong, name, comparison).explanation()
     text = [*spelled(source, size, own_size or size)] if source else []
@@ -83,16 +84,16 @@ def explain(
     return found._replace(look_at=found.look_at or tuple(text[:1]), given=given)
 
 
-def _of_costs(name: str, comparison: Comparison | None) -> Explanation:
+def _of_costs(name: str, comparison: Comparison | None, over: Collection[str]) -> Explanation:
     if comparison is None or (own := comparison.notes.outcome) is None or (right := comparison.right.outcome) is None:
         return Explanation(NOWHERE, reference=name)
     told: list[tuple[Any, list[Statement]]] = []
-    if own.time > right.time:
+    if "time" in over and own.time > right.time:
         found, order = [*slower(comparison)], comparison.order(awaits=True)[:1]
         more = [one.facts["call"].kind for one in found if one.name == "more_often"]
         seen = [one for one in order if not more or getattr(one.facts["call"], "kind", "") in more]
         told.append((own.time / right.time, sorted([*seen, *found], key=lambda one: one.name not in PLACES)))
-    if own.memory > right.memory:
+    if "memory" in over and own.memory > right.memory:
         told.append((own.memory / right.memory, [*larger(comparison)]))
     said = [one for _, part in sorted(told, key=lambda part: -float(part[0])) for one in part]
     return Explanation(NOWHERE, (), tuple(said[:1]), tuple(said[1:]), name, "the target's run")
@@ -221,17 +222,18 @@ class Explaining:
         """Say what a rank comes to next in the right run; of a key, and at the end, where this run departs from it."""
         self.said += [*comparison.next_on(rank, self.wrong.facts.get("store", ""), self.wrong.place)][: MOST + 1]
         if self.wrong.rule == "not_stored" or rank in self.notes.finished:
-            departs = [one for one in comparison.order() if one.facts["rank"] == rank][: not self.looks]
-            if departs and departs[0].facts["call"] is None and rank not in self.notes.finished:
-                departs[0].facts["line"] = Line(self.wrong.line)  # between two calls, at the error's line
-            self.looks += [one for one in departs if one.facts["line"] not in (None, NO_LINE)]
+            known = [*map(fact, comparison.beyond(self.notes, comparison.right, rank))]  # not those in another order
+            known += [None] * (rank in self.notes.finished)
+            departs = [one for one in comparison.order() if one.facts["rank"] == rank and one.facts["call"] in known]
+            self.looks += [one for one in departs[: not self.looks] if one.facts["line"] not in (None, NO_LINE)]
 
     def _deadlock(self) -> None:
         """Explain that no rank can ever go on."""
         self.given += self._waits()
         if (comparison := self.comparison) is None:
             return
-        order = [one for one in comparison.order() if one.facts["call"] or one.facts["rank"] in self.notes.finished]
+        order = comparison.order(streams=("collective", "message"))
+        order = [one for one in order if one.facts["call"] or one.facts["rank"] in self.notes.finished]
         self.looks += order[:1]
         self.said += comparison.layers()
         self.said += order[1:2]

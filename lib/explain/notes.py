@@ -148,7 +148,7 @@ class Notes:
 
     def failed(self, rank: int | None, operands: Collection[str]) -> Call | None:
         """Return the first call that has failed, of a rank if one is given; if it can be, one that was given these."""
-        calls = self.all_calls() if rank is None else self.calls.get(rank, ())
+        calls = [*self.all_calls()] if rank is None else self.calls.get(rank, [])
         given = {id(call): any(str(one.labels) in operands for one in call.operands) for call in calls}
         failed = [call for call in calls if call.failed]
         return min(failed, key=lambda call: (not given[id(call)], call.tick, call.rank), default=None)
@@ -226,7 +226,8 @@ class NotedReplay(Replay):
         """Return the notes of a call, from its arguments as they are written."""
         named = [*zip(_READS[verb], arguments, strict=True)]
         known = dict(named)
-        numbers = [one for name, argument in named if name == OPERANDS for one in _listed(argument)]
+        given = [one if isinstance(one, list) else [one] for name, one in named if name == OPERANDS]
+        numbers = [one for some in given for one in some]
         operands = [self.noted[one] for one in numbers if type(one) is int and 0 <= one < len(self.noted)]
         kind, layer, batches, axis = (known.get(name) for name in ("kind", "layer", "batches", "axis"))
         if layer is None and operands:
@@ -297,8 +298,9 @@ class NotedReplay(Replay):
             elif handle.sends and handle.op:
                 sends[handle.op] = call
         for calls in groups.values():
+            calls.sort(key=lambda call: call.rank)
             for own in calls:
-                brought = [one for call in _own_first(own, calls) for one in call.operands]
+                brought = [*own.operands, *(one for call in calls if call is not own for one in call.operands)]
                 for result in own.results:
                     layers = own.layer if isinstance(own.layer, int) else result.labels.layer
                     result.parents = [one for one in brought if one.labels.layer == layers] or brought
@@ -329,11 +331,3 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "add": (OPERANDS, OPERANDS),
 }
 """What the arguments of a verb are, in the order of ``recording.verbs.VERBS``: of those of which notes are taken."""
-
-
-def _own_first(call: Call, calls: Sequence[Call]) -> list[Call]:
-    return sorted(calls, key=lambda one: (one is not call, one.rank))
-
-
-def _listed(operands: object) -> list[Any]:
-    return operands if isinstance(operands, list) else [operands]

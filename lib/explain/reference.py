@@ -15,14 +15,12 @@ from .notes import Notes, noted
 
 @dataclass(frozen=True)
 class Reference:
-    """The recording of a right run of a puzzle at a size, on a machine with these costs. ``within``: whether it is
-    within the puzzle's target, so that slower and larger runs may be compared with it."""
+    """The recording of a right run of a puzzle at a size, on a machine with these costs."""
 
     name: str
     recording: Mapping[str, Any]
     size: Size
     cost: str | Cost
-    within: bool = True
 
     @cached_property
     def notes(self) -> Notes:

@@ -36,15 +36,14 @@ SENTENCES: Mapping[str, Sentence] = {
     # -- what the run shows by itself
     "given": Sentence("on rank {call:rank} {call} is given {tensor}, {tensor:made}[; it {out:how}]"),
     "gone": Sentence(
-        "on rank {call:rank} {call} is given {tensor}, {tensor:made}[; it {out:how}][!out: , kept in no dictionary]",
-        "[{out:line}, where {tensor} leaves {out:where}][!out: {tensor:line}, which {tensor:makes} {tensor}: no "
-        "dictionary holds it]",
+        "on rank {call:rank} {call} is given {tensor}, {tensor:made}[; it {out:how}]",
+        "[{out:line}, where {tensor} leaves {out:where}][!out: {tensor:line}, which {tensor:makes} {tensor}: none of "
+        "the model's dictionaries holds it]",
         "A tensor that is in none of the model's dictionaries is gone after the next operation: store it in one."),
     "unawaited": Sentence(
         "{call} of {call:line} has not been awaited", "{call:line}, whose {call} has not been awaited",
         "A communication gives you its result only when you `await` it."),
-    "is_in": Sentence(
-        "{tensor}, {tensor:made}, {kept:how} on rank {rank}", "{kept:line}, which stores {tensor} in {kept:where}"),
+    "is_in": Sentence("{tensor}, {tensor:made}, {kept:how} on rank {rank}"),
     "stored_over": Sentence(
         "{tensor}, {tensor:made}, was in {kept:where}; {line} has stored {over} over it"
         "[{unread:}, before it was read]",
@@ -55,8 +54,7 @@ SENTENCES: Mapping[str, Sentence] = {
         "{tensor} went into {call} of {call:line}[!flying: , and nothing has read its result]"
         "[{flying:}, and it was not awaited by then]"),
     "read_last": Sentence(
-        "{tensor}, {tensor:made}, was read last by {call} of {call:line}[; it {kept:how}]",
-        "[{kept:line}, where {tensor} leaves {kept:where}][!kept: {call:line}, last to read that of {tensor:line}]"),
+        "{tensor}, {tensor:made}, was read last by {call} of {call:line}[; it {kept:how}]"),
     "not_received": Sentence("{tensor} went into {call:brief} of {call:line}, and was not received yet"),
     "key_gone": Sentence(
         "{tensor} was there: it {kept:how}[, before {reader} of {reader:line}]",

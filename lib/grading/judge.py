@@ -49,7 +49,7 @@ def judge(
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
             left = "not attempted yet" + (f": {comes_next(outcome)}" if begun else "")
             known = reasons(size)
-            seen = known.explanation(None, begun=False)
+            seen = known.explanation()
             return replace(verdict, status=TODO, message=left, explanation=seen, note=known.trouble)
         parts = time_parts(*outcome.shares, outcome.time)
         time, memory = puzzle.scored(outcome.time, outcome.memory)
@@ -87,7 +87,8 @@ def _wrong(verdict: Verdict, error: PuzzleError, size: Size, outcome: Outcome | 
 def _over(verdict: Verdict, outcome: Outcome, reasons: Reasons) -> Verdict:
     """Return the verdict on a right run over the target with its longest chain, if it is slow, with what it holds at
     its peak, if it is large, and with what it does otherwise than the target's program."""
-    verdict = replace(verdict, explanation=reasons.explanation(None), note=reasons.trouble)
+    over = ["time"] * verdict.slow + ["memory"] * verdict.large
+    verdict = replace(verdict, explanation=reasons.explanation(over=over), note=reasons.trouble)
     if verdict.slow:
         verdict = replace(verdict, chain=chain_of(outcome.events).describe(verdict.puzzle.unit))
     if verdict.large:

@@ -94,19 +94,18 @@ class Reasons:
     source: str
     trouble: str = ""
 
-    def explanation(self, error: PuzzleError | None, begun: bool = True) -> Explanation | None:
-        """Return why the run fails with this error or, without one, is slower or larger than the target's. Of a program
-        that has not ``begun`` to train return what its text shows. None where it is not known, or where that fails,
-        since a verdict does not depend on it."""
+    def explanation(self, error: PuzzleError | None = None, over: Sequence[str] = ()) -> Explanation | None:
+        """Return why the run fails with this error, or is ``over`` the target in time or memory; without any of these,
+        what the text of the program shows. None where that is not known or fails: no verdict depends on it."""
         size, puzzle = self.size, self.puzzle
         try:
-            if not begun:
+            if error is None and not over:
                 seen = tuple(spelled(self.source, size, puzzle.size))
                 return Explanation(NOWHERE, given=seen, look_at=seen[:1])
             small = is_explained(size)
             if self.recording is not None and (small or error is not None):
                 runs = self.references(puzzle, size) if small else ()
-                return explain(self.recording, error, runs, size, puzzle.cost, self.source, puzzle.size)
+                return explain(self.recording, error, runs, size, puzzle.cost, self.source, puzzle.size, over)
         except ProtocolError:  # it is no recording
             pass
         except Exception as failure:

@@ -80,6 +80,12 @@ class Tensor:
 
     __radd__ = __add__
 
+    def __truediv__(self, other: object) -> Any:
+        done = "divided, multiplied or subtracted: a gradient here is the sum over its micro-batches, and not the mean"
+        raise unfit("frozen", other, f"{self} / ...", what=_a(self._token.labels.kind), done=done)
+
+    __rtruediv__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __truediv__
+
 
 CLASSES: dict[str, type[Tensor]] = {}  # the class of each kind of tensor
 TENSORS, MOVABLE = set[type[Tensor]](), set[type[Tensor]]()
