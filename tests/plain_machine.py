@@ -42,6 +42,7 @@ class Operation:
     message: Operation | None = None
     fetched: float = float("inf")
     refused: bool = False
+    slot: int | None = None  # of the parts of an exchange: the place of the first
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Plain:
         for rank, main in enumerate(self.mains):
             self.go_on(rank, main)
         while self.waiting:
-            self.settle()
+            (self.settle_queues if program.links else self.settle)()
             ready = [(call.end, call.at, at) for at, (call, _, _) in enumerate(self.waiting) if call.end is not None]
             if not ready:
                 self.refusals += self.different_calls()
@@ -254,10 +255,84 @@ class Plain:
             if call.fetched == float("inf"):
                 call.result = [replace(sent)] if sent else []
 
+    # -- sends that wait, and exchanges
+
+    def settle_queues(self) -> None:
+        """The same with links of a named kind, worked out from the beginning: what can go on first does so."""
+        calls = [call for me in self.ranks for call in me.log if call.group]
+        for call in calls:
+            call.start = call.end = call.message = None
+        while found := [step for call in calls if call.end is None for step in self.steps(call)]:
+            _, start, members = min(found, key=lambda step: step[0])
+            try:
+                results = [self.collected(member, members) for member in members]
+            except Refused as error:
+                self.refusals.append(error)
+                for member in members:
+                    member.refused = True
+                continue
+            for member, result in zip(members, results, strict=True):
+                length = self.price("receive") if member.kind == "receive" else self.takes(members[0])
+                member.start, member.end = start, start + length
+                member.result = member.result if member.fetched < float("inf") else result
+            if self.program.links == "eager":
+                self.deliver(calls)
+
+    def deliver(self, calls: list[Operation]) -> None:
+        """Give the messages that are there to the first receives that take them, as far as it is known which."""
+        given = [call.message for call in calls]
+        sent = [call for call in calls if call.kind == "pass_to" and call.end is not None and call not in given]
+        for send in sorted(sent, key=lambda call: (call.end, call.rank, call.at)):
+            if (taker := self.taker(send)) is not None:
+                taker.message = send
+
+    def taker(self, send: Operation) -> Operation | None:
+        """The first receive that accepts a message and has none."""
+        free = [call for call in self.ranks[send.group[1]].log if call.kind == "receive" and call.message is None]
+        return next((call for call in free if call.group[0] in (-1, send.rank)), None)
+
+    def steps(self, call: Operation) -> Iterator[tuple[Any, Fraction, list[Operation]]]:
+        """How a call can go on, if it can: what decides about the order, when it starts, and who takes part."""
+        ready = self.ready(call)
+        if ready is None or call.refused:
+            return
+        if call.kind == "receive":
+            if (sent := call.message) is not None and sent.end is not None:
+                there = max(ready, sent.end)
+                lane = [one.end for one in self.ranks[call.rank].log if one.kind == "receive" and one.end is not None]
+                yield (there, 1, sent.end, sent.rank), max([there, *lane]), [call]
+        elif call.kind == "pass_to":
+            taker = self.taker(call)
+            posted = ready if self.program.links == "eager" else taker and self.ready(taker)
+            if posted is not None:
+                yield (ready, 0, call.rank, call.at), max(ready, posted), [call]
+        else:
+            number = self.network(call.rank, call).index(call)
+            members = [one for member in call.group for one in self.network(member, call)[number : number + 1]]
+            came = [self.ready(member) for member in members]
+            if len(came) == len(call.group) and None not in came:
+                if not any(self.differ(call, one) for one in members):
+                    yield (max(came), 0, call.rank, call.at), max(came), members
+
+    def ready(self, call: Operation) -> Fraction | None:
+        """When a call is first in its rank's queue, or is posted outside of that. None: not yet."""
+        ordered = self.program.links == "ordered"
+        log = [one for one in self.ranks[call.rank].log if one.group]
+        queue = [one for one in log if one.kind != "receive" or ordered or one.slot is not None]
+        before = queue[: queue.index(call)] if call in queue else []
+        if call.slot is not None:  # parts of an exchange go on independently, those to one peer in order
+            ahead = [one for one in before if one.kind == call.kind == "pass_to" and one.group == call.group]
+            before = [one for one in before if one.slot != call.slot or one in ahead]
+        return None if any(one.end is None for one in before) else max([call.issued, *(one.end for one in before)])
+
     def collected(self, call: Operation, members: list[Operation]) -> list[Thing]:
         """What a member gets from a collective, for each tensor that it brings one."""
         if call.kind == "pass_to":
+            if self.program.links not in ("", "eager"):
+                self.taker(call).message = call
             return []
+        if call.kind == "receive":
+            return [replace(one) for one in call.message.operands]
         found = []
         for place, own in enumerate(call.operands):
             parts = [member.operands[place] for member in members]
@@ -304,7 +379,7 @@ class Plain:
     def act(self, rank: int, slots: dict[Any, list[Any]], name: str, steps: list[Step]) -> Iterator[Operation]:
         """The steps of one coroutine."""
         me, own = self.ranks[rank], self.program.own
-        calls: dict[str, Operation] = {}
+        calls: dict[str, Any] = {}
         hand: tuple[int, Thing] | None = None
 
         def keep(slot: str | None, thing: Thing) -> None:
@@ -476,10 +551,17 @@ class Plain:
                     calls[call] = use("pass_to", of, group=(rank, other))
                 case "receive", source, call:
                     calls[call] = use("receive", group=(-1 if source is None else source, rank))
+                case "exchange", sends, sources, call if all(of == "text" or at(of) is not None for _, of in sends):
+                    parts = [use("pass_to", of, group=(rank, other)) for other, of in sends]
+                    calls[call] = parts + [use("receive", group=(source, rank)) for source in sources]
+                    for part in calls[call]:
+                        part.slot = calls[call][0].at
                 case "await", call, to if call in calls:
                     done = calls.pop(call)
-                    yield done
-                    for slot, thing in zip(to if isinstance(to, tuple) else (to,), done.result, strict=False):
+                    for part in done if isinstance(done, list) else [done]:
+                        yield part
+                    results = [one for part in done for one in part.result] if isinstance(done, list) else done.result
+                    for slot, thing in zip(to if isinstance(to, tuple) else (to,), results, strict=False):
                         keep(slot, thing)
 
     def unfit(self, weight: Thing, layer: int) -> set[str]:

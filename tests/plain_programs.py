@@ -14,6 +14,7 @@ capital letters are shared). A step whose operand is not there, or is of another
     ("forward", of)  ("loss", of)  ("backward", of, gradient)  ("update", of)      what they make is in the hand
     ("meet", kind, axis, of, call)  ("send", rank, of or text, call)  ("receive", source, call)
     ("meets", kind, axis, of, call)  one call for layers 0, 1, ...: ``of`` has a slot for each
+    ("exchange", ((rank, of or text), ...), sources, call)
     ("await", call, to)              ``to`` has a slot for each layer, if it was a call for several
 
 These compute with layer 0 and what every rank begins with: weight and state of layer l in the slots Wl and Sl. The
@@ -59,12 +60,14 @@ class Program:
     layers: int = 1  # only the last one has a loss, so more than one are not trained
     adapters: bool = False  # whether an adapter of each layer is trained, beside its weight
     loaded: bool = True  # whether every rank begins with all weights and states, whole
+    links: str = ""  # a kind of links, with exchanges on them; empty for the usual one without
 
     @property
     def size(self) -> dict[str, Any]:
         """What ``run`` wants to know."""
         ranks = len(self.scripts)
         machine = {"mesh": self.mesh, "node_size": self.node_size, "cost": Cost(**self.prices)}
+        machine["links"] = self.links or "eager"
         return {"ranks": ranks, "layers": self.layers, "batches": ranks * self.own, **machine}
 
 
@@ -196,10 +199,13 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
             case "receive", source, call:
                 calls[call] = model.receive(source)
                 hand = None
+            case "exchange", sends, sources, call if all(of == "text" or at(of) is not None for _, of in sends):
+                out = [(rank, "text" if of == "text" else at(of)) for rank, of in sends]
+                calls[call], hand = model.exchange(out, sources), None
             case "await", call, to if call in calls:
                 got = await calls.pop(call)
                 if isinstance(got, list):
-                    for slot, one in zip(to, got, strict=True):
+                    for slot, one in zip(to, [one for one in got if one != "text"], strict=False):
                         keep(slot, one)
                 elif got is not None and got != "text":
                     keep(to, got)
@@ -340,6 +346,56 @@ def program_of(chance: random.Random) -> Program:
         scripts.append((before, steps, after))
     node_size = chance.choice((None, None, 1, 2))
     return Program(tuple(scripts), mesh, node_size, own, chance.choice(PRICES), layers, chance.random() < 0.25)
+
+
+def linked_program(chance: random.Random) -> Program:
+    """A program of messages, exchanges and collectives on links of some kind: each rank does its part of each sooner or
+    later, and awaits it at once or later, so that many end and many do not."""
+    links = chance.choice(("eager", "rendezvous", "rendezvous", "ordered", "ordered"))
+    ranks, anyone = chance.choice((2, 3, 4)), links == "rendezvous" and chance.random() < 0.4
+    branches = [chance.choice((1, 1, 2)) for _ in range(ranks)]
+    todo: list[list[list[Step]]] = [[] for _ in range(ranks)]
+    for number in range(chance.choice((2, 3, 5, 8))):
+        call, (one, two) = f"call {number}", chance.sample(range(ranks), 2)
+        kind = chance.choice(("message", "message", "exchange", "exchange", "sum"))
+        parts: dict[int, list[Step]] = {}
+        if kind == "sum":
+            parts = {rank: [("zero", "g", 0), ("meet", "allreduce", None, "g", call)] for rank in range(ranks)}
+        elif kind == "exchange":
+            out = chance.choice((((two, "x"),), ((two, "x"), (two, "text")), ((two, "text"),)))
+            parts = {one: [("exchange", out, (two,) * chance.choice((1, 1, 2)), call)]}
+            back = [("exchange", ((one, "x"),), (one,) * len(out), call)]
+            back += [("send", one, "text", call + "b"), ("await", call + "b", "")] * (len(parts[one][-1][2]) - 1)
+            parts[two] = back
+        else:
+            source = None if anyone and chance.random() < 0.5 else one
+            parts = {one: [("send", two, chance.choice(("x", "text")), call)], two: [("receive", source, call)]}
+        for rank, steps in parts.items():
+            todo[rank].append(steps)
+    scripts = []
+    for rank in range(ranks):
+        own: list[list[Step]] = [[] for _ in range(branches[rank])]
+        if chance.random() < 0.5:
+            at = chance.randrange(max(1, len(todo[rank]) - 1))
+            todo[rank][at : at + 2] = reversed(todo[rank][at : at + 2])
+        for steps in todo[rank]:
+            place = chance.choice(own)
+            place += [*steps, *[("forward", "x")] * chance.choice((0, 0, 1))]
+            place += awaits(steps) if chance.random() < 0.6 else []
+        own = [[("take", 1, "x"), *place, *awaits(place)] for place in own]
+        scripts.append(([("take", 1, "x")], own, []))
+    prices = chance.choice(({}, {"send": 0.3, "receive": 0.1}, {"send": 1, "receive": 0.5, "collective": 0.7}, {"receive": 0}))
+    return Program(tuple(scripts), prices=dict(prices), node_size=chance.choice((None, None, 1)), links=links)
+
+
+def awaits(steps: list[Step]) -> list[Step]:
+    """An await for each call among these steps."""
+    calls = {step[4] if step[0] == "meet" else step[-1]: step[0] for step in steps}
+    return [
+        ("await", call, ("y", "") if verb == "exchange" else "y")
+        for call, verb in calls.items()
+        if verb in ("exchange", "send", "receive", "meet")
+    ]
 
 
 def filler(chance: random.Random) -> Step:

@@ -17,7 +17,7 @@ import pytest
 
 from lib import Deadlock, Model, PuzzleError, Run, run
 from tests.plain_machine import AllRefused, LeftOver, Plain, Refused, Stuck
-from tests.plain_programs import Program, Step, inputs_at_will, perform, program_of
+from tests.plain_programs import Program, Step, inputs_at_will, linked_program, perform, program_of
 from tests.plain_sharded import sharded_program
 from tests.plain_tensors import union
 from tests.slow import some
@@ -191,6 +191,14 @@ def test_programs_with_pieces_run_as_the_plain_machine_says() -> None:
         assert COUNTS[kind] > len(SHARDED) / 10, kind
     for verdict in ("wrong", "stuck", "refused", "wrong without rules", *COMMON) if len(SHARDED) > 300 else ():
         assert COUNTS[verdict] > len(SHARDED) / 300, verdict
+
+
+def test_sends_that_wait_and_exchanges_go_on_as_the_plain_machine_says() -> None:
+    COUNTS.clear()
+    for seed in SHARDED:
+        search(seed, linked_program)
+    print(dict(COUNTS))
+    assert COUNTS["ended"] > len(SHARDED) / 4 and COUNTS["stuck"] > len(SHARDED) / 10
 
 
 TRAIN: list[Step] = [

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
 from ..basics.units import HIDDEN, LENGTH, TICKS, Elements, SizeUnit, Unit, show_ticks
-from ..machine.cost import Cost, ExpertRingCost, RingCost, Shape
+from ..machine.cost import LINKS, Cost, ExpertRingCost, RingCost, Shape
 from ..machine.uneven import Uneven
 from ..real import presets
 from ..real.hardware import Hardware
 from ..real.presets import A100_MEGATRON, GPT_175B
 from ..real.prices import RealCost
 from ..real.transformer import Transformer
-from ..record.labels import AXES, HOSTS, LISTS, SLICES
+from ..record.labels import AXES, EXCHANGES, HOSTS, LISTS, SLICES
 from .layouts import Size
 
 
@@ -112,6 +112,7 @@ FEATURES = {
     LISTS: "lists of tensors in one call",
     HOSTS: "hosts",
     AXES: "collectives over several axes at once",
+    EXCHANGES: "`exchange`",
 }
 """The names of features that are not keywords or operations."""
 
@@ -302,6 +303,7 @@ def machine_of(size: Size, cost: str | Cost) -> Shape:
         cost_named(cost),
         size.get("hosts", 0),
         size.get("experts", 0),
+        size.get("links", LINKS[0]),
     )  # prices may know the size of a node
 
 

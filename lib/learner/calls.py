@@ -5,7 +5,7 @@ as it is. The rank's clock moves to its end when its result is taken.
 """
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NamedTuple
@@ -150,6 +150,28 @@ class Call:
         raise PuzzleError("forgot_await", what=f"{self!r} is no tensor yet")
 
     __radd__ = __getitem__ = __iter__ = __add__
+
+
+class Calls:
+    """The calls of an exchange in flight. ``await`` gives what it has received."""
+
+    __slots__ = ("_sends", "_receives")
+
+    def __init__(self, sends: Sequence[Call], receives: Sequence[Call]) -> None:
+        self._sends, self._receives = sends, receives
+
+    def __await__(self) -> Generator[Any, None, list[Any]]:
+        for call in self._sends:
+            yield from call.__await__()
+        received = []
+        for call in self._receives:
+            received.append((yield from call.__await__()))
+        return received
+
+    def __getitem__(self, place: object = None) -> Any:
+        raise PuzzleError("forgot_await", what="an exchange has not received anything yet")
+
+    __iter__ = __getitem__
 
 
 class AwaitMissing(PuzzleError, AttributeError):

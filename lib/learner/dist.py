@@ -45,7 +45,7 @@ class Dist:
     def _assemble(self, shape: Shape, simulator: AnySimulator, watch: Watch | None) -> None:
         mesh = shape.mesh
         self._mesh, self._simulator, self._watch, self.cost = mesh, simulator, watch, shape.cost
-        self._experts = shape.experts
+        self._experts, self._shape = shape.experts, shape
         self.ranks, self.mesh = mesh.ranks, dict(mesh.axes) or None
         self.node_size, self.hosts = mesh.node_size, mesh.hosts
 

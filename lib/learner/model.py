@@ -16,14 +16,14 @@ from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at, with
 from ..basics.units import Elements
 from ..machine.check import TRAINED, check_finals
 from ..machine.failure import Wait
-from ..machine.interface import CallHandle, FinalState
+from ..machine.interface import CallHandle, FinalState, Token
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, STORES
 from ..record.operations import Collective, Computation
 from ..record.table import Verbs, collective
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
-from .calls import Call, Caller
+from .calls import Call, Caller, Calls
 from .dist import Dist
 from .experts import ExpertVerbs
 from .pricing import priced
@@ -579,21 +579,24 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
 
         Example, in PyTorch {torch}: ``await model.pass_to(model.rank + 1, model.activations[4])``
         """
+        if self._by_hand:
+            self._share()
+        return self._call(self._simulator.pass_to(self._handle, *self._sent(rank, v, "pass_to")), sys._getframe(1))
+
+    def _sent(self, rank: Any, v: Any, verb: str) -> tuple[int, Token | None, object]:
+        """Return what is sent to whom: a tensor or a plain value. Raise PuzzleError for what cannot be."""
         tensor = type(v) in TENSORS
         if type(rank) is not int and isinstance(rank, Tensor):
-            raise PuzzleError("a rank is a number", where=self._place("pass_to"), got=describe(rank))
+            raise PuzzleError("a rank is a number", where=self._place(verb), got=describe(rank))
         if self._watched is not None:
             rank, v = self._watched.end(rank), v if tensor else int(v) if isinstance(v, int) else v
         if not tensor and (type(v) not in PLAIN or len(str(v)) > LONGEST):
             where = self._place(f"pass_to({rank})")
             if type(v) not in PLAIN:
-                raise unfit("not_brought", v, where, verb="pass_to", kind="one tensor, or a text, a number or None")
+                raise unfit("not_brought", v, where, verb=verb, kind="one tensor, or a text, a number or None")
             problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
             raise PuzzleError(problem, where=where, got=got)
-        if self._by_hand:
-            self._share()
-        call = self._simulator.pass_to(self._handle, rank, v._token if tensor else None, None if tensor else v)
-        return self._call(call, sys._getframe(1))
+        return rank, v._token if tensor else None, None if tensor else v
 
     @priced
     def receive(self, src: int | None = None) -> Awaitable[Any]:
@@ -606,6 +609,28 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         if self._watched is not None:
             src = self._watched.end(src)
         return self._call(self._simulator.receive(self._handle, src), sys._getframe(1))
+
+    def exchange(self, sends: Iterable[tuple[int, Any]], receives: Iterable[int] = ()) -> Awaitable[list[Any]]:
+        """Sends and receives in one call, and gives a list of what it has received. ``sends`` are pairs of a rank and
+        what goes to it, ``receives`` the ranks to receive from. It takes one place among the rank's calls. Its parts
+        go on independently, those to one rank in order, and it is over when the last of them is. Only some puzzles
+        allow it.
+
+        Example, in PyTorch dist.batch_isend_irecv: ``[grad] = await model.exchange([(1, output)], [1])``
+        """
+        try:
+            out, sources = [(rank, v) for rank, v in sends], [*receives]
+        except TypeError:
+            expected = "exchange([(1, tensor), ...], [1, ...]): pairs of a rank and a tensor, and ranks"
+            raise PuzzleError("an exchange takes two lists", where=self._place("exchange"), expected=expected) from None
+        if self._by_hand:
+            self._share()
+        if self._watched is not None:
+            sources = [self._watched.end(src) for src in sources]
+        sent = [self._sent(rank, v, "exchange") for rank, v in out]
+        handles = self._simulator.exchange(self._handle, *([one[at] for one in sent] for at in range(3)), sources)
+        calls = [self._call(one, sys._getframe(1)) for one in handles]
+        return Calls(calls[: len(sent)], calls[len(sent) :])
 
     # -- the answer --------------------------------------------------------------------------------
 

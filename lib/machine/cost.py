@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from typing import ClassVar
 
-from ..basics.arguments import describe, whole_number
+from ..basics.arguments import describe, one_of_names, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import (
     ELEMENTS,
@@ -530,14 +530,19 @@ def _usual() -> Cost:
     return Cost()
 
 
+LINKS = ("eager", "rendezvous", "ordered")
+"""Whether a send waits: for nobody; until its receive is posted; or that, and receives stand in their rank's queue."""
+
+
 @dataclass(frozen=True)
 class Shape:
-    """Where ranks sit, what everything costs, and how many experts every other layer has, from layer 1 on: 0, if all
-    layers are dense."""
+    """Where ranks sit, what everything costs, how many experts every other layer has, from layer 1 on (0, if all layers
+    are dense), and whether sends wait for their receives (``LINKS``)."""
 
     mesh: Mesh
     cost: Cost
     experts: int = 0
+    links: str = LINKS[0]
 
     @classmethod
     def of(
@@ -548,6 +553,7 @@ class Shape:
         cost: Cost | None = None,
         hosts: int = 0,
         experts: int = 0,
+        links: str = LINKS[0],
     ) -> Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
@@ -560,7 +566,8 @@ class Shape:
         cost.check_ranks(where.ranks, where.hosts)
         experts = whole_number("experts", experts, least=0)
         cost.check_experts(experts)
-        return cls(where, cost, experts)
+        one_of_names("links", links, LINKS)
+        return cls(where, cost, experts, links)
 
     @property
     def ranks(self) -> int:

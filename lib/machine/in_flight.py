@@ -9,7 +9,7 @@ from operator import attrgetter
 from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements
 from ..record.events import Event, make_event
-from ..record.labels import AXES, HOSTS, LISTS, Labels
+from ..record.labels import AXES, EXCHANGES, HOSTS, LISTS, Labels
 from ..record.operations import Collective, Value
 from ..record.shards import NONE
 from ..record.table import SEND
@@ -98,6 +98,11 @@ class InFlight:
         return self.end is not None or self.result is not None
 
     @property
+    def parts(self) -> Sequence[InFlight]:
+        """What of it has not started, as an ``Exchange`` has several."""
+        return (self,)
+
+    @property
     def fetched(self) -> bool:
         """Whether its result has been taken."""
         return self.links is None or self.index not in self.links.open
@@ -125,7 +130,7 @@ class InFlight:
         return make_event((
             rank, self.kind, self.layer, labels.batches if labels else NONE,
             ticks(self.issued), ticks(self.start), ticks(self.end), held, self.op or None,
-            ends, labels.kind if labels else None, self.sent, words, (), awaited, (),
+            ends, labels.kind if labels else None, self.sent, words, (), awaited, (), None, None,
         ))  # fmt: skip
 
     def wait(self) -> Wait:
@@ -235,9 +240,12 @@ class ListMember(Member):
 
 
 class Message(InFlight):
-    """A send, or a receive."""
+    """A send, or a receive. ``ready``: since when it could start, for all that its own rank has to do with it: a send is
+    first on its link, a receive is posted. (Not known of a send that waits for nobody.)"""
 
-    __slots__ = ("peer", "with_host", "op", "start", "memory", "value", "origin", "message")
+    __slots__ = (
+        "peer", "with_host", "op", "start", "memory", "value", "origin", "message", "ready", "within", "slot",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -255,6 +263,42 @@ class Message(InFlight):
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
         self.origin: Origin = None  # and its tensor's
         self.message: Message | None = None  # the send that a receive has found
+        self.ready: TimeUnits | None = None
+        self.within: Exchange | None = None
+        self.slot: int | None = None  # see ``Event``
+
+    def event(
+        self, rank: int, ticks: Callable[[TimeUnits], float], held: tuple[Elements, ...], awaited: tuple[int, ...]
+    ) -> Event:
+        """Return its record, which says whether it was part of an exchange."""
+        event = super().event(rank, ticks, held, awaited)
+        if self.slot is None:
+            return event
+        return event._replace(words=(*event.words, EXCHANGES) if self.within else event.words, slot=self.slot)
+
+
+class Exchange:
+    """Sends and receives of a rank that take one place in the queue of a link, and go on independently there, those to
+    one peer in order. It is over when the last of them is. ``lanes``: the sends to each peer; ``receives``: those that
+    are posted when it is first on its link."""
+
+    __slots__ = ("issued", "link", "lanes", "receives", "left", "end")
+    meeting = None  # as of a message
+
+    def __init__(self, issued: TimeUnits, link: Link, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        self.issued, self.link, self.receives = issued, link, receives
+        self.lanes = {call.peer: Link() for call in sends}
+        for call in sends:
+            call.link = self.lanes[call.peer]
+            call.link.queue.append(call)
+        self.left, self.end = len(sends) + len(receives), issued
+        for call in (parts := [*sends, *receives]):
+            call.within, call.slot = self, parts[0].index
+
+    @property
+    def parts(self) -> list[Message]:
+        """Its sends and receives that have not started."""
+        return [*(call for lane in self.lanes.values() for call in lane.queue), *self.receives]  # type: ignore[list-item]
 
 
 def labels_of_each(tensors: Sequence[TensorState | None]) -> list[Labels | None]:
@@ -294,7 +338,7 @@ class Link:
     __slots__ = ("queue", "free")
 
     def __init__(self) -> None:
-        self.queue: deque[InFlight] = deque()
+        self.queue: deque[InFlight | Exchange] = deque()
         self.free: TimeUnits = 0
 
 

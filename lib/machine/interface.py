@@ -139,6 +139,16 @@ class Simulator(Protocol[R, T, C]):
     def receive(self, rank: R, src: int | None) -> C:
         """Start a receive of the next message, or of the next from ``src``."""
 
+    def exchange(
+        self,
+        rank: R,
+        receivers: Sequence[int],
+        operands: Sequence[T | None],
+        plain: Sequence[object],
+        sources: Sequence[int],
+    ) -> Sequence[C]:
+        """Start sends, each as ``pass_to`` does, and receives in one call. Return those calls, and then these."""
+
     def wait(self, call: C, waiter: Callable[[], None]) -> bool:
         """Return whether a call can be fetched now; if not, ``waiter`` is called when it can."""
 

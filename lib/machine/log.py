@@ -100,7 +100,7 @@ def events_of(
             events.append(
                 make_event((
                     rank, kind, layer, batches, start, start, ticks(end), held,
-                    None, (), None, 0, words, (), before, pieces.get(place, ()),
+                    None, (), None, 0, words, (), before, pieces.get(place, ()), None, None,
                 ))
             )  # fmt: skip
         else:

@@ -21,7 +21,7 @@ from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND
 from . import deadlock
 from .cost import TimeUnits
-from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
+from .in_flight import Exchange, InFlight, Link, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Axis, Mesh
 from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
 
@@ -49,6 +49,8 @@ HELD: list[InFlight | None] = []  # the calls of all meetings that have been hel
 
 class Network:
     """The links between the ranks of one machine."""
+
+    message_type = Message
 
     def __init__(self, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
         self.mesh, self.terms, self.cost, self.watcher = mesh, terms, terms.cost, watcher
@@ -103,7 +105,7 @@ class Network:
         queue = call.link.queue
         queue.append(call)
         if len(queue) == 1:
-            self._advance(call)
+            self._advance([call])
         return call
 
     def _join(self, rank: int, axis: Axis) -> Membership:
@@ -117,15 +119,17 @@ class Network:
             meeting.mixed = True
             self.mixed.append(meeting)
 
-    def _advance(self, head: InFlight) -> None:
-        """Start a call that has come to the head of its link, if it can start, and all calls that can start then."""
-        heads = [head]
+    def _advance(self, heads: list[InFlight | Exchange]) -> None:
+        """Start calls that have come to the heads of their links, if they can start, and all that can start then."""
         while heads:
             call = heads.pop()
             meeting, free = call.meeting, call.link.free
             start = call.issued if call.issued > free else free
             if meeting is None:
-                self._transmit(cast(Message, call), start, heads)
+                if call.__class__ is Exchange:
+                    self._open(call, start, heads)
+                else:
+                    self._transmit(cast(Message, call), start, heads)
                 continue
             if start > meeting.start:
                 meeting.start = start
@@ -133,7 +137,7 @@ class Network:
             if meeting.at_head == len(meeting.calls) and not meeting.mixed:
                 self._hold(meeting, heads)
 
-    def _hold(self, meeting: Meeting, heads: list[InFlight]) -> None:
+    def _hold(self, meeting: Meeting, heads: list[InFlight | Exchange]) -> None:
         """Carry out a collective for which all ranks are ready. It ends on all of them at the same time."""
         axis, first, number = meeting.op
         del self.meetings[axis, first][cast(int, number)]
@@ -223,7 +227,7 @@ class Network:
                 )
                 error.entry = call.index
                 queue = call.link.queue
-                for ended in [*islice(queue, queue.index(call), None)]:
+                for ended in [part for one in islice(queue, queue.index(call), None) for part in one.parts]:
                     ended.result = ended.result or error
                     waiter, ended.waiter = ended.waiter, None
                     if waiter is not None:
@@ -234,24 +238,33 @@ class Network:
 
     def send(self, links: RankLinks, receiver: int, operand: TensorState | None, plain: object) -> Message:
         """Send a tensor, or a plain value where ``operand`` is None."""
-        number = links.sent.get(receiver, 0)
-        links.sent[receiver] = number + 1
-        op = (links.rank.rank, receiver, number)
-        call = Message(links, SEND.kind, receiver, op, () if operand is None else (operand,))
-        call.value = plain
+        call = self._message(links, receiver, operand, plain)
         if self.mesh.node(links.rank.rank) != self.mesh.node(receiver):
             call.link = links.network[-1]
         queue = call.link.queue
         queue.append(call)
         if len(queue) == 1:
-            self._advance(call)
+            self._advance([call])
         return call
 
-    def _transmit(self, call: Message, start: TimeUnits, heads: list[InFlight]) -> None:
-        """Start a send, which never waits for its receiver."""
-        links, receiver = call.links, call.peer
-        assert links is not None and receiver is not None
-        sender = links.rank.rank
+    def _message(self, links: RankLinks, receiver: int, operand: TensorState | None, plain: object) -> Message:
+        number = links.sent.get(receiver, 0)
+        links.sent[receiver] = number + 1
+        op = (links.rank.rank, receiver, number)
+        call = self.message_type(links, SEND.kind, receiver, op, () if operand is None else (operand,))
+        call.value = plain
+        return call
+
+    def _transmit(self, call: Message, start: TimeUnits, heads: list[InFlight | Exchange]) -> None:
+        """Start a send that is first on its link: here it never waits for its receiver."""
+        self._go(call, start, heads)
+        sender, receiver = call.op[0], call.op[1]
+        self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append(call)
+        self._match(receiver)
+
+    def _go(self, call: Message, start: TimeUnits, heads: list[InFlight | Exchange]) -> None:
+        """Let a send go over its link."""
+        sender, receiver, _ = call.op
         if call.with_host:
             end = start + self.cost.transfer_to_host(call.sent)
         else:
@@ -268,17 +281,62 @@ class Network:
             heads.append(queue[0])
         for tensor in call.operands:
             call.value, call.origin = tensor.value, tensor.origin
-        self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append(call)
+        if call.within is not None:
+            self._part_over(call, heads)
         if call.waiter is not None:
             self._ended(call)
-        self._match(receiver)
 
     def receive(self, links: RankLinks, src: int | None) -> Message:
         """Receive the next message, or the next from ``src``."""
-        call = Message(links, RECEIVE.kind, src)
+        call = self.message_type(links, RECEIVE.kind, src)
         links.receives.setdefault(src, deque()).append(call)
+        call.ready = call.issued
         self._match(links.rank.rank)
         return call
+
+    def exchange(
+        self, links: RankLinks, sends: Sequence[tuple[int, TensorState | None, object]], receives: Sequence[int]
+    ) -> list[Message]:
+        """Send and receive in one call. Return its sends, and then its receives, each in the order given."""
+        out = [self._message(links, *one) for one in sends]
+        coming = [self.message_type(links, RECEIVE.kind, src) for src in receives]
+        own = self.mesh.node(links.rank.rank)
+        across = any(self.mesh.node(peer) != own for peer in (*(to for to, *_ in sends), *receives))
+        exchange = Exchange(links.rank.clock, links.network[-across], out, coming)
+        for call in coming:
+            links.receives.setdefault(call.peer, deque()).append(call)  # in the order of issue, and not posted yet
+        if exchange.left:
+            exchange.link.queue.append(exchange)
+            if len(exchange.link.queue) == 1:
+                self._advance([exchange])
+        return [*out, *coming]
+
+    def _open(self, exchange: Exchange, start: TimeUnits, heads: list[InFlight | Exchange]) -> None:
+        """Begin an exchange that is first on its link: its receives are posted, and its sends come to their heads."""
+        for lane in exchange.lanes.values():
+            lane.free = start
+            heads.append(lane.queue[0])
+        posted, exchange.receives = exchange.receives, ()
+        for call in posted:
+            call.ready = start
+        for call in posted[:1]:
+            self._match(call.rank.rank)
+
+    def _part_over(self, call: Message, heads: list[InFlight | Exchange]) -> None:
+        """Note the end of a part of an exchange; with the last one its link is free."""
+        exchange = call.within
+        assert exchange is not None and call.end is not None
+        exchange.left -= 1
+        exchange.end = max(exchange.end, call.end)
+        if not exchange.left:
+            self._leave(exchange.link, exchange.end, heads)
+
+    def _leave(self, link: Link, end: TimeUnits, heads: list[InFlight | Exchange]) -> None:
+        """Take what is over from the head of a link."""
+        link.free = end
+        link.queue.popleft()
+        if link.queue:
+            heads.append(link.queue[0])
 
     def _match(self, rank: int) -> None:
         """Match messages and receives of a rank: at once if nothing can come in between, else as a candidate for
@@ -289,7 +347,7 @@ class Network:
         if len(links.receives) == 1 and not links.rank.several:
             [(peer, queue)] = links.receives.items()
             call = queue[0]
-            if len(queue) == 1 and peer is not None and call.waiter is not None:
+            if len(queue) == 1 and peer is not None and call.waiter is not None and call.ready is not None:
                 # The only coroutine waits for this sender: nothing can come in between.
                 if self.mailboxes.get(rank, {}).get(peer):
                     self._receive(links, call, peer)
@@ -309,8 +367,8 @@ class Network:
                 continue
             arrival, call = mailbox[0].end, links.first_receive(sender)
             assert arrival is not None
-            if call is not None:
-                key = (max(call.issued, arrival), arrival, sender)
+            if call is not None and call.ready is not None:
+                key = (max(call.ready, arrival), arrival, sender)
                 if best is None or key < best[0]:
                     best = key, call
         if best is not None:
@@ -321,12 +379,17 @@ class Network:
     def _receive(self, links: RankLinks, call: Message, sender: int) -> None:
         """Let a rank's receive link take the next message of a sender."""
         sent = self.mailboxes[links.rank.rank][sender].popleft()
-        assert sent.end is not None
         queue = links.receives[call.peer]
         queue.popleft()
         if not queue:
             del links.receives[call.peer]
-        call.start = start = max(call.issued, links.receive_free, sent.end)
+        self._take(links, call, sent)
+
+    def _take(self, links: RankLinks, call: Message, sent: Message) -> None:
+        """Let a rank's receive link take a message for a receive."""
+        assert sent.end is not None and call.ready is not None
+        sender = sent.op[0]
+        call.start = start = max(call.ready, links.receive_free, sent.end)
         call.end = links.receive_free = start + self.cost.receiving
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
         call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
@@ -336,6 +399,10 @@ class Network:
         self._note_candidate(links)
         if call.waiter is not None:
             self._ended(call)
+        if call.within is not None:
+            heads: list[InFlight | Exchange] = []
+            self._part_over(call, heads)
+            self._advance(heads)
 
     # -- waiting ------------------------------------------------------------------------
 

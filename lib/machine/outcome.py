@@ -16,7 +16,7 @@ from ..record.figures.score import makespan, memory_parts, peak, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, BESIDE
 from .check import BRIEFLY, TRAINED, check_finals
-from .cost import Shape
+from .cost import LINKS, Shape
 from .failure import Failure
 from .interface import FinalState
 from .lives import Peak
@@ -58,6 +58,7 @@ class Outcome:
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.hosts, self.devices_of = shape.mesh.hosts, shape.mesh.devices_of
         self.cost, self.experts, self._finals = shape.cost, shape.experts, shape.mesh.finals
+        self.links = shape.links
         self.unit, self.size_unit = shape.cost.time_unit, shape.cost.size_unit
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
         self.final_states = tuple(final_states)
@@ -73,6 +74,7 @@ class Outcome:
         size = {name: getattr(self, name) for name in ("ranks", "layers", "batches", "mesh", "hosts", "experts")}
         size["node_size"] = None if self.node_size == self.cost.node_size else self.node_size  # else the prices say it
         size["train"] = None if self.train == TRAINED[0] else self.train
+        size["links"] = None if self.links == LINKS[0] else self.links
         return {name: value for name, value in size.items() if value}
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from operator import attrgetter, index
 from typing import cast
@@ -18,7 +19,7 @@ from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import OVERLAPPED
 from . import deferred_memory
-from .cost import Shape
+from .cost import LINKS, Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
 from .in_flight import InFlight, labels_of_each
@@ -26,6 +27,7 @@ from .interface import AnySimulator, Simulator
 from .mesh import Axis, Mesh
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
+from .waiting import WaitingNetwork
 
 labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 
@@ -50,7 +52,7 @@ class LocalSimulator:
     ``graded``: the rules of ``run`` (one owner, nothing made up, each piece and each input taken once). ``strict``:
     whether sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry,
     fingerprints unless given. ``watcher`` hears when tensors can really move. ``network`` makes the links between the
-    ranks.
+    ranks, unless these are the usual ones of the shape.
     """
 
     rank_type: type[RankState] = RankState
@@ -62,10 +64,12 @@ class LocalSimulator:
         strict: bool = True,
         values: Values | None = None,
         watcher: Watcher | None = None,
-        network: Callable[[Mesh, Terms, Watcher | None], Network] = Network,
+        network: Callable[[Mesh, Terms, Watcher | None], Network] | None = None,
     ) -> None:
         self.shape, self.mesh = shape, shape.mesh
         self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict, shape.experts)
+        if network is None:
+            network = Network if shape.links == LINKS[0] else partial(WaitingNetwork, shape.links == LINKS[-1])
         self.network = network(shape.mesh, self.terms, watcher)
         # Bound as they are, a question costs one call less.
         self.wait, self.fetch, self.decide_next = self.network.wait, self.network.fetch, self.network.decide_next
@@ -238,6 +242,10 @@ class LocalSimulator:
         return self.network.meet(self.network.links[rank.rank], row, known, axis, tuple(operands))
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
+        return self.network.send(self.network.links[rank.rank], self._to(rank, receiver, operand), operand, plain)
+
+    def _to(self, rank: RankState, receiver: int, operand: TensorState | None) -> int:
+        """Return the rank that a message goes to. Raise PuzzleError for what cannot be sent there."""
         if operand is not None and not KINDS[operand.labels.kind].cut:
             where, got = rank.place(f"pass_to({receiver})"), str(operand.labels)
             raise PuzzleError("not_brought", where=where, got=got, verb="pass_to", kind="no inner activations")
@@ -248,15 +256,32 @@ class LocalSimulator:
             raise PuzzleError("with_itself", where=rank.place("pass_to"), does="pass to")
         if operand is not None and not operand.is_free(rank):
             rank.examine(operand, f"pass_to({receiver})")
-        return self.network.send(self.network.links[rank.rank], receiver, operand, plain)
+        return receiver
 
     def receive(self, rank: RankState, src: int | None) -> InFlight:
         if src is not None:
-            if rank.is_host or type(src) is not int or not 0 <= src < self.mesh.ranks:
-                src = self._other_rank("src", src, rank, "receive")
-            if src == rank.rank:
-                raise PuzzleError("with_itself", where=rank.place("receive"), does="receive from")
+            src = self._from(rank, src)
         return self.network.receive(self.network.links[rank.rank], src)
+
+    def _from(self, rank: RankState, src: int) -> int:
+        """Return the rank that a message comes from. Raise PuzzleError if none can."""
+        if rank.is_host or type(src) is not int or not 0 <= src < self.mesh.ranks:
+            src = self._other_rank("src", src, rank, "receive")
+        if src == rank.rank:
+            raise PuzzleError("with_itself", where=rank.place("receive"), does="receive from")
+        return src
+
+    def exchange(
+        self,
+        rank: RankState,
+        receivers: Sequence[int],
+        operands: Sequence[TensorState | None],
+        plain: Sequence[object],
+        sources: Sequence[int],
+    ) -> list[InFlight]:
+        to = [*map(self._to, repeat(rank), receivers, operands)]
+        sends = [*zip(to, operands, plain, strict=False)]  # a recording may have fewer of one of them
+        return [*self.network.exchange(self.network.links[rank.rank], sends, [self._from(rank, src) for src in sources])]
 
     # -- storage and figures ------------------------------------------------------------------
 

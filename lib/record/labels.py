@@ -19,6 +19,7 @@ from .kinds import KINDS, QUERIES, SLICE
 from .shards import NONE, WHOLE, Shards, check_fineness, coarsest, one_shard, refined, show_part, union
 
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS, AXES = "partial=True", "slices", "lists", "adapter", "hosts", "axes"
+EXCHANGES = "exchange"
 """The features that a puzzle has to grant besides operations and their options, by their names in its spec: what a
 communication may carry (partial sums, slices of a sequence, several tensors in one call, adapters), hosts, and
 collectives over several axes of a mesh at once."""

@@ -9,7 +9,7 @@ from .attention import ROWS as STEPS
 from .collectives import ROWS as COLLECTIVES
 from .experts import ALLTOALL
 from .experts import ROWS as OF_EXPERTS
-from .labels import AXES, HOSTS, LISTS, SLICES
+from .labels import AXES, EXCHANGES, HOSTS, LISTS, SLICES
 from .operations import Collective, Computation, Message, Operation, TracedCall, TracedWork
 from .training import ROWS as COMPUTATIONS
 
@@ -119,7 +119,7 @@ def grantable() -> tuple[str, ...]:
             found += row.grants(row.may_take, {name: values[0] for name, values in row.options.items()})
         else:
             found += row.words
-    return tuple(dict.fromkeys([*found, SLICES, LISTS, HOSTS, AXES]))
+    return tuple(dict.fromkeys([*found, SLICES, LISTS, HOSTS, AXES, EXCHANGES]))
 
 
 def stream_of(kind: str) -> str:

@@ -17,7 +17,7 @@ from ..basics.errors import PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.check import TRAINED
-from ..machine.cost import Cost, Shape
+from ..machine.cost import LINKS, Cost, Shape
 from ..machine.interface import AnySimulator
 from ..machine.lives import WatchedSimulator
 from ..machine.simulator import new_simulator
@@ -61,6 +61,7 @@ def run(
     train: str = TRAINED[0],
     hosts: int = 0,
     experts: int = 0,
+    links: str = LINKS[0],
     engine: str = "simulated",
     layer: str = "mlp",
     dtype: str = "float32",
@@ -81,7 +82,8 @@ def run(
     """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks`` and ``cost`` describe the machine (see
     Dist), ``layers`` and ``batches`` the training. ``mesh`` and ``node_size``: where its ranks sit. ``hosts``: how many
     hosts there are. With ``train="adapters"`` the layers' own weights are frozen, and an adapter of each is trained.
-    With ``experts=8`` every other layer, from layer 1 on, has 8 experts.
+    With ``experts=8`` every other layer, from layer 1 on, has 8 experts. With ``links="rendezvous"`` a send waits for its
+    receive, as it may on real machines, and with ``"ordered"`` receives stand in their rank's queue, too (puzzle 36).
 
     ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
     never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in
@@ -109,7 +111,7 @@ def run(
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
-    shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts)
+    shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts, links)
     work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
     timeout = limit(timeout, shape.ranks, work.layers, work.batches)
     folder = os.path.abspath(profile) if isinstance(profile, (str, os.PathLike)) and os.fspath(profile) else profile
@@ -145,6 +147,9 @@ def _check_represent(represent: object, engine: str, shape: Shape) -> None:
     if engine != "simulated":
         problem, expected = "real tensors are computed by every rank", 'engine="simulated" with represent=...'
         raise PuzzleError(problem, where="run", expected=expected, got=f"engine={engine!r}")
+    if shape.links != LINKS[0]:
+        problem = "where sends wait for their receives, it cannot be proved what ranks do that are not run"
+        raise PuzzleError(problem, where="run", expected="a run without represent=...", got=f"links={shape.links!r}")
     if shape.cost.uneven is not None:
         problem = "ranks of an uneven machine do not all do the same"
         raise PuzzleError(problem, where="run", got=f"represent={represent!r}")

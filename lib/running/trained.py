@@ -40,8 +40,7 @@ class Run(Outcome):
     def __init__(self, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
         self.models = list(models)
         states = [model._final_state() for model in models]
-        dist = models[0].dist
-        super().__init__(name, Shape(dist._mesh, dist.cost, dist._experts), states, self._logs_of(models), train)
+        super().__init__(name, models[0].dist._shape, states, self._logs_of(models), train)
 
     def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
         return models[0]._simulator.finish_logs([model._handle for model in models])
