@@ -168,10 +168,10 @@ class Writer:
         counter = f'{{"ph":"C","pid":{rank},"tid":0,"ts":'
         changes, texts = self.changes, self.texts
         for event, thread in zip(events, threads, strict=True):
-            _, kind, layer, batches, issued, start, end, held, op, group, tensor, size, words, layers, _, slices = event
+            _, kind, layer, batches, issued, start, end, held, op, group, tensor, size, words, *rest = event
             if kind not in MOMENTS:
                 among = group if len(group) < FEW else id(group)
-                key = kind, layer, layers, among, tensor, size, words, slices
+                key = kind, layer, rest[0], among, tensor, size, words, rest[2]
                 if (known := texts.get(key)) is None:
                     known = texts[key] = self._texts(event)
                 name, category, details, named = known

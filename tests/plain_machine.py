@@ -297,9 +297,12 @@ class Plain:
         if ready is None or call.refused:
             return
         if call.kind == "receive":
-            if (sent := call.message) is not None and sent.end is not None:
+            others = [one for one in self.ranks[call.rank].log if one.kind == "receive" and one.message is not None]
+            sent = call.message if call in others and call.message.end is not None else None
+            before = [one.message for one in others if one.end is None and sent and one.message.group == sent.group]
+            if sent is not None and sent.at == min(one.at for one in before):  # those of one sender in order
                 there = max(ready, sent.end)
-                lane = [one.end for one in self.ranks[call.rank].log if one.kind == "receive" and one.end is not None]
+                lane = [one.end for one in others if one.end is not None]
                 yield (there, 1, sent.end, sent.rank), max([there, *lane]), [call]
         elif call.kind == "pass_to":
             taker = self.taker(call)

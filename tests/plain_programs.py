@@ -384,7 +384,9 @@ def linked_program(chance: random.Random) -> Program:
             place += awaits(steps) if chance.random() < 0.6 else []
         own = [[("take", 1, "x"), *place, *awaits(place)] for place in own]
         scripts.append(([("take", 1, "x")], own, []))
-    prices = chance.choice(({}, {"send": 0.3, "receive": 0.1}, {"send": 1, "receive": 0.5, "collective": 0.7}, {"receive": 0}))
+    prices = chance.choice(
+        ({}, {"send": 0.3, "receive": 0.1}, {"send": 1, "receive": 0.5, "collective": 0.7}, {"receive": 0})
+    )
     return Program(tuple(scripts), prices=dict(prices), node_size=chance.choice((None, None, 1)), links=links)
 
 

@@ -626,9 +626,11 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         if self._by_hand:
             self._share()
         if self._watched is not None:
-            sources = [self._watched.end(src) for src in sources]
+            problem = "where ranks exchange messages, it cannot be proved what those do that are not run"
+            raise PuzzleError(problem, where=self._place("exchange"), expected="a run without represent=...")
         sent = [self._sent(rank, v, "exchange") for rank, v in out]
-        handles = self._simulator.exchange(self._handle, *([one[at] for one in sent] for at in range(3)), sources)
+        to, tokens, plain = [one[0] for one in sent], [one[1] for one in sent], [one[2] for one in sent]
+        handles = self._simulator.exchange(self._handle, to, tokens, plain, sources)
         calls = [self._call(one, sys._getframe(1)) for one in handles]
         return Calls(calls[: len(sent)], calls[len(sent) :])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from typing import Any
 
 from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements
@@ -246,6 +247,7 @@ class Message(InFlight):
     __slots__ = (
         "peer", "with_host", "op", "start", "memory", "value", "origin", "message", "ready", "within", "slot",
     )  # fmt: skip
+    op: tuple[Any, ...]  # sender, receiver, and the number among their messages; of a receive once it is over
 
     def __init__(
         self,

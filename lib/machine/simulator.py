@@ -281,7 +281,9 @@ class LocalSimulator:
     ) -> list[InFlight]:
         to = [*map(self._to, repeat(rank), receivers, operands)]
         sends = [*zip(to, operands, plain, strict=False)]  # a recording may have fewer of one of them
-        return [*self.network.exchange(self.network.links[rank.rank], sends, [self._from(rank, src) for src in sources])]
+        return [
+            *self.network.exchange(self.network.links[rank.rank], sends, [self._from(rank, src) for src in sources])
+        ]
 
     # -- storage and figures ------------------------------------------------------------------
 

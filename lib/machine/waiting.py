@@ -56,7 +56,9 @@ class WaitingNetwork(Network):
         """Receive the next message, or the next from ``src``."""
         if self.ordered and src is None:
             where, expected = links.rank.place(RECEIVE.kind), "the rank that it is from, as in receive(src=0)"
-            raise PuzzleError("on these links a receive from anyone cannot stand in the queue", where=where, expected=expected)
+            raise PuzzleError(
+                "on these links a receive from anyone cannot stand in the queue", where=where, expected=expected
+            )
         call = self.message_type(links, RECEIVE.kind, src)
         links.receives.setdefault(src, deque()).append(call)
         if not self.ordered or call.with_host:
@@ -88,7 +90,9 @@ class WaitingNetwork(Network):
         """Let the receives of a rank take what is offered, as far as that is certain, and start these sends."""
         links, started = self.links[rank], [] if heads is None else heads
         for sender, mailbox in self.mailboxes.get(rank, {}).items():
-            while mailbox and (call := links.first_receive(sender)) and call.ready is not None and call.peer is not None:
+            while (
+                mailbox and (call := links.first_receive(sender)) and call.ready is not None and call.peer is not None
+            ):
                 self._join_ends(links, mailbox.popleft(), call, started)
         self._match(rank)
         if heads is None:
@@ -165,10 +169,11 @@ class WaitingNetwork(Network):
     def _first_for_anyone(self) -> tuple[TimeUnits, int, int] | None:
         """Return when what was offered first that a receive from anyone takes, with the receiver and the sender."""
         found = [
-            (mailbox[0].ready, rank, sender)
+            (ready, rank, sender)
             for rank, links in self.links.items()
             if None in links.receives
             for sender, mailbox in self.mailboxes.get(rank, {}).items()
             if mailbox and (call := links.first_receive(sender)) is not None and call.peer is None
+            if (ready := mailbox[0].ready) is not None
         ]
-        return min(found, default=None)  # type: ignore[type-var]
+        return min(found, default=None)

@@ -72,7 +72,7 @@ def _not_whole(events: Sequence[Event]) -> PuzzleError:
             place = Place(event.rank, event.kind, event.layer, event.batches)
             problem = f"layer {event.layer} is computed {NO_WORDS[event.kind]}"
             return PuzzleError(problem, where=place, expected=WHOLE_STAGES, line="")
-    return PuzzleError("not all layers are computed in this run", where="schedule", expected=ONE_EACH, line="")
+    return _no_pipeline(None, "not all layers are computed in this run")
 
 
 def _pipelines(work: Work) -> list[tuple[Work, Numbers]]:
@@ -90,11 +90,9 @@ def _pipelines(work: Work) -> list[tuple[Work, Numbers]]:
     found = [(copy, _numbers(part)) for part in parts for copy in _copies(part)]
     layers = [_layers(copy) for copy, _ in found]
     if any(own != layers[0] for own in layers):
-        problem = "ranks that work on the same micro-batches do not have the same layers as others that do"
-        raise PuzzleError(problem, where="schedule", expected=ONE_EACH, line="")
+        raise _no_pipeline(None, "ranks that work on the same micro-batches do not have the same layers as others do")
     if len(work) > 1 and all(len(part) == 1 for part in parts):
-        problem = "each rank has all layers, so this is not a pipeline"
-        raise PuzzleError(problem, where="schedule", expected=ONE_EACH, line="")
+        raise _no_pipeline(None, "each rank has all layers, so this is not a pipeline")
     return found
 
 
@@ -182,6 +180,6 @@ def _stage_by_stage(work: Sequence[Event], size: int) -> list[Event]:
     return found
 
 
-def _no_pipeline(event: Event, problem: str) -> PuzzleError:
-    place = Place(event.rank, event.kind, event.layer, event.batches)
+def _no_pipeline(event: Event | None, problem: str) -> PuzzleError:
+    place = "schedule" if event is None else Place(event.rank, event.kind, event.layer, event.batches)
     return PuzzleError(problem, where=place, expected=ONE_EACH, line="")

@@ -99,13 +99,11 @@ class Figures:
 
     def found(self) -> tuple[TimeUnits, Elements] | None:
         """Return the time, in time units, and the highest peak, in elements; None for rows that come to no end."""
-        moved = True
-        while moved:
-            moved = False
+        done = -1
+        while done != (done := sum(rank.at for rank in self.ranks)):
             for place, rank in enumerate(self.ranks):
                 while rank.at < len(rank.row) and self._does(place, rank, *rank.row[rank.at]):
                     rank.at += 1
-                    moved = True
         if any(rank.at < len(rank.row) for rank in self.ranks):
             return None
         update = self.prices.update

@@ -4,7 +4,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from ..basics.errors import PuzzleError
-from .actions import BACKWARD, FORWARD, RECEIVES, RECV_B, RECV_F, SEND_F, SENDS, Action
+from ..machine.cost import LINKS
+from .actions import BACKWARD, FORWARD, RECEIVES, RECV_B, SEND_F, SENDS, Action
 from .order import Message, Order, parts_of, wrong
 from .rows import Cell, Rows
 
@@ -34,9 +35,8 @@ def _received_when_sent(rows: Rows, order: Order, late: Set[Action]) -> Rows:
     left = [deque(row) for row in rows]
     complete: list[list[Cell]] = [[] for _ in rows]
     received = set[Action]()
-    moved = True
-    while moved:
-        moved = False
+    before = -1
+    while before != (before := sum(map(len, left))):
         for rank, row in enumerate(left):
             if not row or any(read.received not in received for read in _read_by(row[0], order)):
                 continue
@@ -47,8 +47,7 @@ def _received_when_sent(rows: Rows, order: Order, late: Set[Action]) -> Rows:
                     complete[rank].append(cell._replace(action=made.sent))
                 complete[made.receiver].append(Cell(made.received, made.receiver, cell.column))
                 received.add(made.received)
-            moved = True
-    _refuse_endless([(row[0], _read_by(row[0], order)) for row in left if row])
+    _refuse_endless([(row[0], _read_by(row[0], order), "") for row in left if row])
     return tuple(map(tuple, complete))
 
 
@@ -150,37 +149,51 @@ def _why_none(action: Action, order: Order) -> str:
     return f"leave it out: stage {action.stage} does nothing with micro-batch {action.micro_batch}"
 
 
-def check_ends(rows: Rows, order: Order, at_once: bool) -> None:
-    """Raise PuzzleError, with what each rank waits for, if the rows come to no end. ``at_once``: a rank waits at a
-    receive until the message has come, and not only at the work that reads it."""
-    sent, left = set[Action](), [deque(row) for row in rows]
-    moved = True
-    while moved:
-        moved = False
-        for row in left:
-            while row and not _not_sent(row[0], order, sent, at_once):
-                sent.update(row.popleft().action.parts())
-                moved = True
-    _refuse_endless([(row[0], _not_sent(row[0], order, sent, at_once)) for row in left if row])
+def check_ends(rows: Rows, order: Order, at_once: bool, links: str) -> None:
+    """Raise PuzzleError, with what each rank waits for, if the rows come to no end on these links (see ``run``).
+    ``at_once``: a rank waits at a receive until the message has come, and not only at the work that reads it."""
+    made = {one.sent: one for row in rows for cell in row for one in _made_by(cell, order)}
+    senders = {one.received: one for one in made.values()}
+
+    def steps(row: Sequence[Cell]) -> Iterator[tuple[Cell, Action | None, list[Message]]]:
+        """Yield what a rank calls, each with the messages that it waits for before."""
+        for cell in row:
+            yield cell, cell.action, _read_by(cell, order)
+            if at_once and cell.action in senders:
+                yield cell, None, [senders[cell.action]]
+
+    left, queues = [deque(steps(row)) for row in rows], [deque[Action]() for _ in rows]
+    posted, gone, before = set[Action](), set[Action](), None
+    while before != (before := len(posted) + len(gone) - sum(map(len, left))):
+        for row, queue in zip(left, queues, strict=True):
+            while row and all(one.sent in gone for one in row[0][2]):
+                action = row.popleft()[1]
+                if action in made or (action in senders and links == LINKS[-1]):
+                    queue.append(action)
+                elif action is not None:
+                    posted.add(action)
+            while queue:
+                posted.add(first := queue[0])
+                if first in made and (links == LINKS[0] or made[first].received in posted):
+                    gone.add(first)
+                if (senders[first].sent if first in senders else first) not in gone:
+                    break
+                queue.popleft()
+    why = {one.sent: f", behind {one.sent}: rank {one.receiver} has not posted {one.received}" for one in made.values()}
+    why |= {
+        one.received: f", behind {one.received}: rank {one.sender} has not sent {one.sent}" for one in made.values()
+    }
+    _refuse_endless(
+        (row[0][0], [one for one in row[0][2] if one.sent not in gone], "".join(why[first] for first in [*queue][:1]))
+        for row, queue in zip(left, queues, strict=True)
+        if row
+    )
 
 
-def _not_sent(cell: Cell, order: Order, sent: set[Action], at_once: bool) -> list[Message]:
-    """Return the messages that a cell waits for."""
-    action = cell.action
-    if action.kind in RECEIVES and at_once:
-        cell = cell._replace(action=action._replace(kind=READER[action.kind]))
-    return [read for read in _read_by(cell, order) if read.sent not in sent]
-
-
-READER = {RECV_F: FORWARD, RECV_B: BACKWARD}
-"""The work that reads what an action receives."""
-
-
-def _refuse_endless(stuck: Sequence[tuple[Cell, Sequence[Message]]]) -> None:
-    if stuck:
-        waits = [
-            f"rank {cell.rank} waits in column {cell.column}, {cell.action}, for {first.sent} of rank {first.sender}"
-            for cell, (first, *_) in stuck
-        ]
-        problem = f"these rows come to no end: {'; '.join(waits)}"
-        raise PuzzleError(problem, where="schedule", line="")
+def _refuse_endless(stuck: Iterable[tuple[Cell, Sequence[Message], str]]) -> None:
+    waits = [
+        f"rank {cell.rank} waits in column {cell.column}, {cell.action}, for {first.sent} of rank {first.sender}{why}"
+        for cell, (first, *_), why in stuck
+    ]
+    if waits:
+        raise PuzzleError(f"these rows come to no end: {'; '.join(waits)}", where="schedule", line="")

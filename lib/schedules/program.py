@@ -1,21 +1,24 @@
 """Rows of actions as a function of a model, which ``run``, ``draw``, ``grade`` and the engines take like any other."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ..basics.arguments import describe, one_of_names
 from ..basics.errors import PuzzleError
 from ..learner.model import Model
+from ..machine.cost import LINKS
 from .actions import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
+    RECEIVES,
     RECV_B,
     RECV_F,
     REDUCE_GRAD,
     RESHARD,
-    SEND_B,
     SEND_F,
+    SENDS,
     UNSHARD,
     Action,
 )
@@ -35,13 +38,14 @@ class Schedule:
     ``rows`` the actions of each rank, with the messages between them.
     """
 
-    def __init__(self, source: object, receives: str = AWAITED[0]) -> None:
+    def __init__(self, source: object, receives: str = AWAITED[0], links: str = LINKS[0]) -> None:
         one_of_names("receives", receives, AWAITED)
+        one_of_names("links", links, LINKS)
         self.__name__, rows = read_rows(source)
         self.order = Order(rows)
-        self.at_once = receives == "at once"
+        self.at_once, self.links = receives == "at once", links
         self.cells = complete(rows, self.order, self.at_once)
-        check_ends(self.cells, self.order, self.at_once)
+        check_ends(self.cells, self.order, self.at_once, links)
         self.ranks, self.stages = self.order.ranks, self.order.stages
         self.micro_batches, self.rank_of = self.order.micro_batches, self.order.rank_of
 
@@ -51,9 +55,10 @@ class Schedule:
         return [[str(cell.action) for cell in row] for row in self.cells]
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """The ranks, layers and micro-batches of the smallest run: ``run(plan, **plan.sizes)``."""
-        return {"ranks": self.ranks, "layers": self.stages, "batches": self.micro_batches}
+    def sizes(self) -> dict[str, Any]:
+        """The ranks, layers and micro-batches of the smallest run, on its links: ``run(plan, **plan.sizes)``."""
+        of_links = {} if self.links == LINKS[0] else {"links": self.links}
+        return {"ranks": self.ranks, "layers": self.stages, "batches": self.micro_batches, **of_links}
 
     def __repr__(self) -> str:
         size = f"{self.ranks} ranks, {self.stages} stages, {self.micro_batches} micro-batches"
@@ -98,7 +103,7 @@ def _shards(model: Model) -> int:
     return axes.get(AXIS, 1)
 
 
-def schedule(source: object, receives: str = AWAITED[0]) -> Schedule:
+def schedule(source: object, receives: str = AWAITED[0], links: str = LINKS[0]) -> Schedule:
     """Return a pipeline schedule as a function, which ``run``, ``draw``, ``compare``, ``grade``, ``sweep`` and the
     engines take like any other.
 
@@ -111,6 +116,7 @@ def schedule(source: object, receives: str = AWAITED[0]) -> Schedule:
     ``0REDUCE_GRAD`` sums the gradients; without a mesh, where weights are whole, these do nothing.
 
     ``receives``: whether a receive is awaited ``"at use"``, by the work that reads what comes, or ``"at once"``.
+    ``links``: on which links the rows have to come to an end, as ``run`` has them.
 
     Raises PuzzleError, with the row and the column, for what is no action, for a stage on two ranks, for missing work
     and messages, and for rows that come to no end.
@@ -122,7 +128,7 @@ def schedule(source: object, receives: str = AWAITED[0]) -> Schedule:
     >>> done.time
     7.3
     """
-    return Schedule(source, receives)
+    return Schedule(source, receives, links)
 
 
 class _Rank:
@@ -146,10 +152,6 @@ class _Rank:
             BACKWARD: self.backward,
             BACKWARD_INPUT: self.backward_input,
             BACKWARD_WEIGHT: self.backward_weight,
-            SEND_F: self.send_output,
-            SEND_B: self.send_grad,
-            RECV_F: self.receive_input,
-            RECV_B: self.receive_grad,
         }
         self.of_weights: dict[str, Callable[[range], Awaitable[None]]] = {
             UNSHARD: self.weights.unshard,
@@ -180,10 +182,15 @@ class _Rank:
             if part.micro_batch is None:
                 await self.of_weights[part.kind](self.layers(part.stage))
                 continue
-            if not together:
-                await self._bring(part)
-            self.overlapped = bool(action.both) and part.kind != FORWARD
-            await self.verbs[part.kind](part.stage, part.micro_batch)
+            if part.kind in SENDS:
+                self.send(part.kind, part.stage, part.micro_batch)
+            elif part.kind in RECEIVES:
+                await self.receive(part.kind, part.stage, part.micro_batch)
+            else:
+                if not together:
+                    await self._bring(part)
+                self.overlapped = bool(action.both) and part.kind != FORWARD
+                await self.verbs[part.kind](part.stage, part.micro_batch)
 
     async def _bring(self, action: Action) -> None:
         """Store what a forward or a backward reads, once it is there."""
@@ -246,33 +253,21 @@ class _Rank:
             of_weight = model.backward_weight(layer, inp, grad, weight, overlapped=self.overlapped)
             self.weights.add(layer, of_weight)
 
-    async def send_output(self, stage: int, mb: int) -> None:
-        """SEND_F: to the rank of the next stage, while this rank goes on."""
-        there = self.rank_of(stage + 1)
-        out = self.model.activations.pop((self.layers(stage).stop, mb))
-        self.sending.append(self.model.pass_to(there, out))
-
-    async def send_grad(self, stage: int, mb: int) -> None:
-        """SEND_B: to the rank of the stage before, while this rank goes on."""
-        there = self.rank_of(stage - 1)
-        key = self.layers(stage).start, mb
-        self.sending.append(self.model.pass_to(there, self.model.grad_activations.pop(key)))
-
-    async def receive_input(self, stage: int, mb: int) -> None:
-        """RECV_F: from the rank of the stage before."""
-        call = self.model.receive(src=self.rank_of(stage - 1))
-        if self.plan.at_once:
-            self.model.activations[self.layers(stage).start, mb] = await call
+    def send(self, kind: str, stage: int, mb: int) -> None:
+        """SEND_F and SEND_B: to the rank of the next stage, or of the one before, while this rank goes on."""
+        model, layers = self.model, self.layers(stage)
+        if kind == SEND_F:
+            there, result = stage + 1, model.activations.pop((layers.stop, mb))
         else:
-            self.coming[RECV_F, stage, mb] = call
+            there, result = stage - 1, model.grad_activations.pop((layers.start, mb))
+        self.sending.append(model.pass_to(self.rank_of(there), result))
 
-    async def receive_grad(self, stage: int, mb: int) -> None:
-        """RECV_B: from the rank of the next stage."""
-        call = self.model.receive(src=self.rank_of(stage + 1))
+    async def receive(self, kind: str, stage: int, mb: int) -> None:
+        """RECV_F and RECV_B: from the rank of the stage before, or of the next one."""
+        there, bring = (stage - 1, self._input) if kind == RECV_F else (stage + 1, self._grad)
+        self.coming[kind, stage, mb] = self.model.receive(src=self.rank_of(there))
         if self.plan.at_once:
-            self.model.grad_activations[self.layers(stage).stop, mb] = await call
-        else:
-            self.coming[RECV_B, stage, mb] = call
+            await bring(stage, mb)
 
     async def finish(self) -> None:
         """Update the layers of this rank, and see to it that all has been sent."""

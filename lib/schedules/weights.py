@@ -31,8 +31,7 @@ class Weights:
 
     async def whole(self, layer: int) -> Weight:
         """Return the whole weight of a layer."""
-        found: Weight = self.model.weights[layer]
-        return found
+        return self.model.weights[layer]  # type: ignore[no-any-return]
 
     def add(self, layer: int, grad: WeightGrad) -> None:
         """Add the gradient of a micro-batch to those before."""
@@ -86,8 +85,7 @@ class Shards(Weights):
         await self.unshard([layer])
         if layer in self.gathering:
             self.model.weights["whole", layer] = await self.gathering.pop(layer)
-        found: Weight = self.model.weights["whole", layer]
-        return found
+        return self.model.weights["whole", layer]  # type: ignore[no-any-return]
 
     async def update(self) -> None:
         """Update all layers, once their sums have come."""

@@ -7,7 +7,9 @@ The times in a log follow from each other, and the log says how:
   (``Event.awaited``), whichever is later. That holds for a rank with several coroutines, too: they share its clock.
 - Compute begins at its rank's clock. A call is issued at it.
 - A collective begins when the last of its group has issued it, and has nothing before it on its link (one for
-  each tier of links, of which there is one by default). A send does the same alone.
+  each tier of links, of which there is one by default). A send does the same alone. The parts of an exchange have
+  nothing before them on its link, and what comes after it has all of them.
+- Where sends wait, a send begins when the receive that takes it was posted, as well.
 - A receive begins when it was issued, its message is there, and the receive before it is over.
 
 So everything begins at the latest of what it waits for, and one that waited from the end of the run to tick 0 leads
@@ -23,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import TopologicalSorter
+from itertools import groupby
 from math import fsum
 from typing import NamedTuple
 
@@ -133,6 +136,17 @@ class Causes:
         """The record of each send, by its ``op``."""
         return {event.op: at for at, event in enumerate(self.events) if event.kind == SEND.kind}
 
+    @cached_property
+    def takers(self) -> Mapping[object, int]:
+        """The record of each receive that a send has waited for, by the ``op`` of both."""
+        waited = ((at, event) for at, event in enumerate(self.events) if event.ready is not None)
+        return {event.op: at for at, event in waited if event.kind == RECEIVE.kind}
+
+    def taker(self, at: int) -> int | None:
+        """Return the record of the receive that a send waits for, if it does."""
+        event = self.events[at]
+        return self.takers.get(event.op) if event.kind == SEND.kind and event.ready is not None else None
+
     def parts(self, at: int) -> Sequence[int]:
         """Return the records of all ranks of a collective, or that of any other operation alone."""
         event = self.events[at]
@@ -161,11 +175,14 @@ class Causes:
 
     def of_links(self, at: int) -> Iterator[int]:
         """Yield the operations, besides what moved the clock, that one rank's part in an operation waits for."""
-        event = self.events[at]
+        event, order = self.events[at], self._order(at)
         if event.kind == RECEIVE.kind and (sent := self.sends.get(event.op)) is not None:
             yield sent
-        if (before := self._order(at).in_stream.get(at)) is not None:
+        yield from order.in_queue.get(at, ())
+        if (before := order.received.get(at)) is not None:
             yield before
+        if (taker := self.taker(at)) is not None:
+            yield from self._order(taker).in_queue.get(taker, ())
 
     # -- the chain --------------------------------------------------------------------------
 
@@ -193,8 +210,9 @@ class Causes:
 
     def _explains(self, part: int, start: float) -> bool:
         """Return whether an operation has begun at ``start`` because of one rank's part in it."""
-        events = self.events
-        return events[part].issued == start or any(events[before].end == start for before in self.of_links(part))
+        events, taker = self.events, self.taker(part)
+        at_once = events[part].issued == start or (taker is not None and events[taker].issued == start)
+        return at_once or any(events[before].end == start for before in self.of_links(part))
 
     def _cause(self, at: int) -> int | None:
         """Return what the start of an operation has waited for, as its rank sees it; None at tick 0."""
@@ -203,7 +221,8 @@ class Causes:
             return None
         if self.events[at].issued == start:
             return self._moved(at)
-        return next(before for before in self.of_links(at) if self.events[before].end == start)
+        before = next((before for before in self.of_links(at) if self.events[before].end == start), None)
+        return self._moved(self.taker(at)) if before is None else before  # the receive was posted
 
     def _moved(self, at: int | None) -> int:
         """Return what has moved the clock of a record's rank to where it stands there."""
@@ -246,27 +265,38 @@ class Causes:
 
     def _waits(self, at: int, firsts: Sequence[int]) -> list[int]:
         """Return the nodes that an operation waits for: clocks come first, and then operations."""
-        parts = self.parts(at)
-        return [*parts, *[len(firsts) + firsts[cause] for part in parts for cause in self.of_links(part)]]
+        parts, taker = self.parts(at), self.taker(at)
+        posted = [] if taker is None else [taker]
+        return [*parts, *posted, *[len(firsts) + firsts[cause] for part in parts for cause in self.of_links(part)]]
 
 
 class Order:
-    """The order of one rank's records, in its log and on its links. ``log``: their places among all records."""
+    """The order of one rank's records, in its log and on its links. ``log``: their places among all records;
+    ``in_queue``: what has to be over before a call is first on its link; ``received``: the receive before a receive."""
 
     def __init__(self, events: Sequence[Event], log: Sequence[int], tier: Tier) -> None:
         self.log = log
         self.before = dict(zip(log[1:], log, strict=False))
-        self.in_stream: dict[int, int | None] = {}
-        last: dict[object, int] = {}
-        for at in log:
-            event = events[at]
-            if event.kind == SEND.kind or event.stream == "collective":
-                own = tier(event)
-                self.in_stream[at], last[own] = last.get(own), at
+        self.in_queue: dict[int, Sequence[int]] = {}
+        queued = [
+            at
+            for at, event in zip(log, [events[at] for at in log], strict=True)
+            if event.slot is not None or event.kind == SEND.kind or event.stream == "collective"
+        ]
+        last: dict[object, list[int]] = {}
+        for _, group in groupby(queued, lambda at: (events[at].slot is None and at, events[at].slot)):
+            parts = [*group]
+            tiers = [tier(events[at]) for at in parts]
+            own = next(filter(None, tiers), tiers[0])  # an exchange that leaves its node goes over the links out of it
+            for place, at in enumerate(parts):
+                to = events[at].kind, events[at].group
+                ahead = [one for one in parts[:place] if to == (SEND.kind, events[one].group)]
+                self.in_queue[at] = ahead[-1:] or last.get(own, ())
+            last[own] = parts
         # A receive that takes no time keeps no other waiting, so it is left out: the order of several is not known.
         receives = [at for at in log if events[at].kind == RECEIVE.kind and events[at].length]
         receives.sort(key=lambda at: events[at].start)
-        self.in_stream |= zip(receives[1:], receives, strict=False)
+        self.received = dict(zip(receives[1:], receives, strict=False))
 
 
 def _unexplained(event: Event) -> PuzzleError:

@@ -96,6 +96,8 @@ class Waiting:
             return ()
         if call.kind == RECEIVE.kind:
             return tuple(call.group[:1])
+        if call.ready is not None and call.ready < call.start:  # a send has waited for its receive
+            return tuple(call.group[1:])
         if call.stream != "collective" or call.op is None:
             return ()
         came = self._arrivals.get(call.op, {})
@@ -120,7 +122,7 @@ class Waiting:
                     found[event.op][rank] = max(clock, links[self.tier(event)])
                 if kind == "compute":
                     clock = max(clock, event.end)
-                elif kind and event.kind != RECEIVE.kind:
+                elif kind and (event.kind != RECEIVE.kind or event.slot is not None):
                     links[self.tier(event)] = event.end
         return found
 
