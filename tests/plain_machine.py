@@ -90,6 +90,7 @@ class Plain:
 
     def __init__(self, program: Program, strict: bool = True) -> None:
         self.program, self.cost, self.strict = program, Cost(**program.prices), strict
+        self.waits = program.links != "eager"
         self.refusals: list[Refused] = []
         self.trained = Fraction(16 * HIDDEN if program.adapters else HIDDEN * HIDDEN)  # elements of a gradient
         self.ranks = [Rank() for _ in program.scripts]
@@ -98,7 +99,7 @@ class Plain:
         for rank, main in enumerate(self.mains):
             self.go_on(rank, main)
         while self.waiting:
-            (self.settle_queues if program.links else self.settle)()
+            self.settle()
             ready = [(call.end, call.at, at) for at, (call, _, _) in enumerate(self.waiting) if call.end is not None]
             if not ready:
                 self.refusals += self.different_calls()
@@ -173,40 +174,6 @@ class Plain:
         pieces = carried / call.operands[0].whole * len(self.ranks)
         return max(price, max(1, pieces) * self.price("allgather", call.group))
 
-    def settle(self) -> None:
-        """The start and end of every call, as far as they follow from the calls that were issued."""
-        moved = True
-        while moved:
-            moved = False
-            for rank in range(len(self.ranks)):
-                call = next((call for call in self.network(rank) if call.end is None), None)
-                members = [call] if call is None or call.kind == "pass_to" else self.meeting(call)
-                if call is None or not members or call.refused or any(self.differ(call, one) for one in members):
-                    continue
-                try:
-                    results = [self.collected(member, members) for member in members]
-                except Refused as error:
-                    self.refusals.append(error)
-                    for member in members:
-                        member.refused = True
-                    continue
-                begin = max(max(member.issued, self.lane_end(member)) for member in members)
-                for member, result in zip(members, results, strict=True):
-                    member.start, member.end, member.result = begin, begin + self.takes(call), result
-                moved = True
-        for rank in range(len(self.ranks)):
-            self.settle_receives(rank)
-
-    def meeting(self, call: Operation) -> list[Operation]:
-        """The calls that meet in a collective, if all are there and each is next in its rank's network link."""
-        met = []
-        mine = self.network(call.rank, call)
-        for member in call.group:
-            first = next((other for other in self.network(member) if other.end is None), None)
-            same = self.network(member, call)
-            met += [other for other in same if same.index(other) == mine.index(call) and other is first]
-        return met if len(met) == len(call.group) else []
-
     def differ(self, one: Operation, other: Operation) -> bool:
         """Whether members of a group call different collectives, or for different layers."""
         return (one.kind, one.layers) != (other.kind, other.layers)
@@ -229,40 +196,20 @@ class Plain:
             return lane
         return [call for call in lane if call.kind != "pass_to" and (call.axis, call.group) == (like.axis, like.group)]
 
-    def lane_end(self, call: Operation) -> Fraction:
-        """When the calls before it have left the network link."""
-        lane = self.network(call.rank)
-        return max((before.end for before in lane[: lane.index(call)]), default=Fraction(0))
-
-    def settle_receives(self, rank: int) -> None:
-        """Messages in the order in which they are there, each to the first receive that takes it."""
-        sends = [call for other in self.ranks for call in other.log if call.kind == "pass_to" and call.group[1] == rank]
-        free = [call for call in self.ranks[rank].log if call.kind == "receive"]
-        pairs = []
-        for send in sorted(
-            (send for send in sends if send.end is not None), key=lambda send: (send.end, send.rank, send.at)
-        ):
-            for call in free:
-                if call.group[0] in (-1, send.rank):
-                    pairs.append((max(send.end, call.issued), send.end, send.rank, send.at, send, call))
-                    free.remove(call)
-                    break
-        lane = Fraction(0)
-        for there, *_, send, call in sorted(pairs, key=lambda pair: pair[:4]):
-            call.message, call.start = send, max(there, lane)
-            call.end = lane = call.start + self.price("receive")
-            sent = send.operands[0] if send.operands else None
-            if call.fetched == float("inf"):
-                call.result = [replace(sent)] if sent else []
-
-    # -- sends that wait, and exchanges
-
-    def settle_queues(self) -> None:
-        """The same with links of a named kind, worked out from the beginning: what can go on first does so."""
+    def settle(self) -> None:
+        """The start and end of every call, as far as they follow from the calls that were issued. It is worked out from
+        the beginning: what can go on first does so."""
         calls = [call for me in self.ranks for call in me.log if call.group]
         for call in calls:
             call.start = call.end = call.message = None
-        while found := [step for call in calls if call.end is None for step in self.steps(call)]:
+        while True:
+            found = [step for call in calls if call.end is None for step in self.steps(call)]
+            there = [] if self.waits else self.there(calls)
+            if there and all((there[0].end, 1) <= key[:2] for key, *_ in found):
+                self.taker(there[0]).message = there[0]
+                continue
+            if not found:
+                break
             _, start, members = min(found, key=lambda step: step[0])
             try:
                 results = [self.collected(member, members) for member in members]
@@ -275,16 +222,12 @@ class Plain:
                 length = self.price("receive") if member.kind == "receive" else self.takes(members[0])
                 member.start, member.end = start, start + length
                 member.result = member.result if member.fetched < float("inf") else result
-            if self.program.links == "eager":
-                self.deliver(calls)
 
-    def deliver(self, calls: list[Operation]) -> None:
-        """Give the messages that are there to the first receives that take them, as far as it is known which."""
+    def there(self, calls: list[Operation]) -> list[Operation]:
+        """The messages that are there, and have a receive that takes them, as they come to it."""
         given = [call.message for call in calls]
         sent = [call for call in calls if call.kind == "pass_to" and call.end is not None and call not in given]
-        for send in sorted(sent, key=lambda call: (call.end, call.rank, call.at)):
-            if (taker := self.taker(send)) is not None:
-                taker.message = send
+        return sorted(filter(self.taker, sent), key=lambda call: (call.end, call.rank, call.at))
 
     def taker(self, send: Operation) -> Operation | None:
         """The first receive that accepts a message and has none."""
@@ -306,16 +249,15 @@ class Plain:
                 yield (there, 1, sent.end, sent.rank), max([there, *lane]), [call]
         elif call.kind == "pass_to":
             taker = self.taker(call)
-            posted = ready if self.program.links == "eager" else taker and self.ready(taker)
+            posted = ready if not self.waits else taker and self.ready(taker)
             if posted is not None:
                 yield (ready, 0, call.rank, call.at), max(ready, posted), [call]
         else:
             number = self.network(call.rank, call).index(call)
             members = [one for member in call.group for one in self.network(member, call)[number : number + 1]]
             came = [self.ready(member) for member in members]
-            if len(came) == len(call.group) and None not in came:
-                if not any(self.differ(call, one) for one in members):
-                    yield (max(came), 0, call.rank, call.at), max(came), members
+            if len(came) == len(call.group) and None not in came and not any(self.differ(call, one) for one in members):
+                yield (max(came), 0, call.rank, call.at), max(came), members
 
     def ready(self, call: Operation) -> Fraction | None:
         """When a call is first in its rank's queue, or is posted outside of that. None: not yet."""
@@ -331,7 +273,7 @@ class Plain:
     def collected(self, call: Operation, members: list[Operation]) -> list[Thing]:
         """What a member gets from a collective, for each tensor that it brings one."""
         if call.kind == "pass_to":
-            if self.program.links not in ("", "eager"):
+            if self.waits:
                 self.taker(call).message = call
             return []
         if call.kind == "receive":

@@ -60,14 +60,14 @@ class Program:
     layers: int = 1  # only the last one has a loss, so more than one are not trained
     adapters: bool = False  # whether an adapter of each layer is trained, beside its weight
     loaded: bool = True  # whether every rank begins with all weights and states, whole
-    links: str = ""  # a kind of links, with exchanges on them; empty for the usual one without
+    links: str = "eager"
 
     @property
     def size(self) -> dict[str, Any]:
         """What ``run`` wants to know."""
         ranks = len(self.scripts)
         machine = {"mesh": self.mesh, "node_size": self.node_size, "cost": Cost(**self.prices)}
-        machine["links"] = self.links or "eager"
+        machine["links"] = self.links
         return {"ranks": ranks, "layers": self.layers, "batches": ranks * self.own, **machine}
 
 
@@ -384,10 +384,8 @@ def linked_program(chance: random.Random) -> Program:
             place += awaits(steps) if chance.random() < 0.6 else []
         own = [[("take", 1, "x"), *place, *awaits(place)] for place in own]
         scripts.append(([("take", 1, "x")], own, []))
-    prices = chance.choice(
-        ({}, {"send": 0.3, "receive": 0.1}, {"send": 1, "receive": 0.5, "collective": 0.7}, {"receive": 0})
-    )
-    return Program(tuple(scripts), prices=dict(prices), node_size=chance.choice((None, None, 1)), links=links)
+    prices = chance.choice([*PRICES[1:5], {"receive": 0}])
+    return Program(tuple(scripts), prices=prices, node_size=chance.choice((None, None, 1)), links=links)
 
 
 def awaits(steps: list[Step]) -> list[Step]:

@@ -156,11 +156,6 @@ def test_along_an_axis_and_by_hand() -> None:
 # -- what it costs ------------------------------------------------------------------------------------------------
 
 
-def test_a_flat_price_is_charged_once() -> None:
-    assert run(gathered, ranks=4, layers=7, batches=1).time == 0.3
-    assert run(gathered, ranks=4, layers=7, batches=1, node_size=2).time == 1.5
-
-
 def test_a_ring_takes_one_latency_and_the_sum_of_the_sizes() -> None:
     cost = RingCost(latency=1, bandwidth=WEIGHT)
     # Around 4 ranks: three hops of one tick, and three quarters of each of five weights at a weight a tick.
@@ -195,20 +190,6 @@ def test_a_cost_of_ones_own_hears_of_the_sum() -> None:
 def memory_at(done: Any, rank: int = 0) -> list[float]:
     """Memory at each record of a rank, in weights."""
     return [float(one.memory / WEIGHT) for one in done.events if one.rank == rank and one.kind != "load_weights"]
-
-
-def test_each_tensor_that_is_carried_counts_until_the_end_of_the_call() -> None:
-    async def program(model: Model) -> None:
-        for layer in range(3):
-            model.weights[layer], _ = model.load_weights(layer, model.rank, 2)
-        call = model.allgather([model.weights.pop(layer) for layer in (0, 1)], [0, 1])
-        model.activations[0] = model.get_activation([0])
-        model.weights["a"], model.weights["b"] = await call
-
-    # Three halves at the call. While it lasts: half a weight, two halves on their way, and two weights that come.
-    done = run(program, ranks=2, layers=3, batches=2)
-    assert memory_at(done) == [1.5, 0.5 + 1.0 + 2.0, 0.5 + 0.5 + 2.0]
-    assert done.memory == 3.5 * WEIGHT
 
 
 def test_a_state_that_is_loaded_after_a_list_with_its_layer_is_late() -> None:

@@ -10,20 +10,6 @@ import pytest
 from lib import Cost, Deadlock, Dist, Model, PuzzleError, run
 
 
-def test_sends_queue_in_the_network_lane_and_receives_in_theirs() -> None:
-    async def program(model: Model) -> None:
-        if model.rank == 0:
-            await asyncio.gather(*[model.pass_to(1, text) for text in "abc"])
-        else:
-            assert [await model.receive() for _ in range(3)] == ["a", "b", "c"]
-
-    events = run(program, ranks=2).events
-    assert [(e.start, e.end) for e in events if e.kind == "pass_to"] == [(0.0, 0.2), (0.2, 0.4), (0.4, 0.6)]
-    assert [(e.start, e.end) for e in events if e.kind == "receive"] == [(0.2, 0.4), (0.4, 0.6), (0.6, 0.8)]
-    ops = [[e.op for e in events if e.kind == kind] for kind in ("pass_to", "receive")]
-    assert ops[0] == ops[1] and len(set(ops[0])) == 3  # a send and its receive share one, and no others do
-
-
 def test_the_log_says_of_each_record_what_it_was_of() -> None:
     async def program(model: Model) -> None:
         model.weights[1], model.opt_states[1] = model.load_weights(1)

@@ -60,7 +60,7 @@ SENTENCES: Mapping[str, Sentence] = {
         "{tensor} was there: it {kept:how}[, before {reader} of {reader:line}]",
         "{kept:line}, where {tensor} leaves {kept:where}"),
     "waits": Sentence(
-        "rank {rank} waits at {call:line} in {call}[, for {ranks:ranks}]",
+        "rank {rank} waits at {call:line} in {call}[, for {ranks:ranks}][, until rank {unposted} posts a receive]",
         note="All ranks of a group make the same collective calls in the same order; a receive needs a send."),
     "returned": Sentence("{ranks:ranks} returned"),
     "lacks_batch": Sentence(

@@ -6,9 +6,10 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..basics.errors import Deadlock, numbered, show_call, show_set
+from ..basics.errors import NOWHERE, Deadlock, numbered, show_call, show_set
 from ..record.events import MARKS
 from ..record.labels import Labels
+from .failure import Failure, Wait
 from .in_flight import InFlight, Message, RankLinks
 from .rank_state import Done
 
@@ -46,6 +47,21 @@ def report(
         rows += several if len(several) <= MOST_ALIKE else [several[0], f"{len(several) - 1} more such rows"]
     if len(rows) > MOST_ROWS:
         rows = [*rows[:MOST_ROWS], f"and {len(rows) - MOST_ROWS} more like these"]
+    deadlock = Deadlock("deadlock", line="", waits="\n    ".join(rows))
+    deadlock.lines = lines
+    return deadlock
+
+
+def in_circle(waits: Sequence[Wait], lines: Mapping[int, str], ended: frozenset[int]) -> Deadlock:
+    """Return the error of a machine in which nobody can go on and sends wait: the first call of each rank, and who has
+    not done what that waits for. First come the ranks that wait for each other, in a circle."""
+    known = {wait.rank: wait for wait in waits}
+    order = dict.fromkeys([*Failure("", NOWHERE, 0.0, tuple(waits)).knot(), *sorted({*known, *lines})])
+    facts = [(rank, known[rank].fact if rank in known else f"it waits for {NOBODY}") for rank in order]
+    rows = [f"rank {rank}: {fact}{f' [{lines[rank]}]' if lines.get(rank) else ''}" for rank, fact in facts]
+    if len(rows) > MOST_ROWS:
+        rows = [*rows[:MOST_ROWS], f"and {len(rows) - MOST_ROWS} more like these"]
+    rows += [_row("finished", sorted(ended))] * bool(ended)
     deadlock = Deadlock("deadlock", line="", waits="\n    ".join(rows))
     deadlock.lines = lines
     return deadlock

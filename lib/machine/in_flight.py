@@ -36,6 +36,8 @@ class InFlight:
     op: tuple[object, ...] = ()
     start: TimeUnits | None = None
     with_host = False  # of a message: whether it is one between a device and its host
+    within: Exchange | None = None  # of a message: the exchange that it is part of
+    slot: int | None = None  # of a message, see ``Event``
 
     def __init__(
         self,
@@ -241,8 +243,8 @@ class ListMember(Member):
 
 
 class Message(InFlight):
-    """A send, or a receive. ``ready``: since when it could start, for all that its own rank has to do with it: a send is
-    first on its link, a receive is posted. (Not known of a send that waits for nobody.)"""
+    """A send, or a receive. ``ready``: when a send that waits was first on its link, and when a receive was posted.
+    """
 
     __slots__ = (
         "peer", "with_host", "op", "start", "memory", "value", "origin", "message", "ready", "within", "slot",
@@ -266,8 +268,7 @@ class Message(InFlight):
         self.origin: Origin = None  # and its tensor's
         self.message: Message | None = None  # the send that a receive has found
         self.ready: TimeUnits | None = None
-        self.within: Exchange | None = None
-        self.slot: int | None = None  # see ``Event``
+        self.within, self.slot = None, None
 
     def event(
         self, rank: int, ticks: Callable[[TimeUnits], float], held: tuple[Elements, ...], awaited: tuple[int, ...]
@@ -284,7 +285,7 @@ class Exchange:
     one peer in order. It is over when the last of them is. ``lanes``: the sends to each peer; ``receives``: those that
     are posted when it is first on its link."""
 
-    __slots__ = ("issued", "link", "lanes", "receives", "left", "end")
+    __slots__ = ("issued", "link", "lanes", "receives", "left", "end", "at")
     meeting = None  # as of a message
 
     def __init__(self, issued: TimeUnits, link: Link, sends: Sequence[Message], receives: Sequence[Message]) -> None:
@@ -294,8 +295,9 @@ class Exchange:
             call.link = self.lanes[call.peer]
             call.link.queue.append(call)
         self.left, self.end = len(sends) + len(receives), issued
-        for call in (parts := [*sends, *receives]):
-            call.within, call.slot = self, parts[0].index
+        self.at = min((call.index for call in (*sends, *receives)), default=0)  # its place in the log
+        for call in (*sends, *receives):
+            call.within, call.slot = self, self.at
 
     @property
     def parts(self) -> list[Message]:

@@ -21,6 +21,7 @@ from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND
 from . import deadlock
 from .cost import TimeUnits
+from .failure import Wait
 from .in_flight import Exchange, InFlight, Link, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Axis, Mesh
 from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
@@ -520,6 +521,10 @@ class Network:
                     what = str(message.labels or repr(message.value))
                     return _left(message, PuzzleError("never_received", where=where, line="", message=what))
         return None
+
+    def wait_of(self, call: InFlight) -> Wait:
+        """Return the record of a call that has not ended."""
+        return call.wait()
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
         """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""

@@ -302,7 +302,7 @@ class LocalSimulator:
         return deferred_memory.events_so_far(self.network.links[rank.rank])
 
     def waiting(self, rank: RankState) -> list[Wait]:
-        return [call.wait() for call in rank.log if isinstance(call, InFlight) and call.end is None]
+        return [self.network.wait_of(call) for call in rank.log if isinstance(call, InFlight) and call.end is None]
 
     # -- the end ------------------------------------------------------------------------------
 

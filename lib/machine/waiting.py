@@ -1,25 +1,27 @@
 """Links on which a send waits for its receive, as it may on real ones (SPEC of ``run``: ``links``).
 
-A send is *offered* when it is first on its link, and starts when the receive that takes it is *posted*. That is the first
-receive, in the order of issue, that accepts it and that nothing offered before takes. Under "rendezvous" a receive is
-posted when it is issued; under "ordered" it stands in its rank's queue with collectives and sends, and is posted when it
-is first there, and the next call starts when it is over. A copy between a device and its host waits for nobody.
+A send is *offered* when it is first on its link, and starts when the receive that takes it is *posted*. That is the
+first receive, in the order of issue, that accepts it and that nothing offered before takes. Under "rendezvous" a
+receive is posted when it is issued. Under "ordered" it stands in its rank's queue with collectives and sends, is posted
+when it is first there, and the next call starts when it is over. A copy between a device and its host waits for nobody.
 
-Which send a receive from a named rank takes is certain at once. A receive from anyone takes what was offered first: that
-is decided when every coroutine waits, and nothing can be offered any more that would have come before.
+Which send a receive from a named rank takes is certain at once. A receive from anyone takes what was offered first:
+that is decided when every coroutine waits, and nothing can be offered any more that would have come before.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 
-from ..basics.errors import PuzzleError
+from ..basics.errors import Deadlock, PuzzleError
 from ..basics.units import Elements
 from ..record.events import Event
 from ..record.table import RECEIVE
 from .cost import TimeUnits
+from .deadlock import in_circle
+from .failure import Wait
 from .in_flight import Exchange, InFlight, Message, RankLinks
 from .mesh import Mesh
 from .network import Network, Watcher
@@ -147,6 +149,30 @@ class WaitingNetwork(Network):
             heads: Heads = []
             self._leave(call.link, call.end, heads)
             self._advance(heads)
+
+    # -- where nobody can go on ---------------------------------------------------------
+
+    def wait_of(self, call: InFlight) -> Wait:
+        """Return the record of what holds a call up: the first call in its queue, if it stands in one."""
+        link = call.link if call.within is None else call.within.link
+        queue = link.queue if call.kind != RECEIVE.kind or call.slot is not None else ()
+        head = queue[0] if queue else call
+        if isinstance(head, Exchange):
+            parts = [one for one in call.rank.log[head.at :] if isinstance(one, InFlight) and one.within is head]
+            head = next(one for one in parts if one.end is None)
+        wait = head.wait()
+        others = tuple(one for one in wait.others if one != wait.rank)
+        return wait._replace(others=others, awaited=call.awaited, first=True)
+
+    def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
+        """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""
+        waits = []
+        for links in self.links.values():
+            calls = [call for call in links.open.values() if call.awaited and call.end is None]
+            waits += [self.wait_of(call) for call in calls[:1]]
+        return in_circle(waits, lines, frozenset(self.links) - lines.keys() if finished is None else finished)
+
+    # -- waiting ------------------------------------------------------------------------
 
     def decide_next(self) -> bool:
         """Decide what happens first, when all coroutines wait: which wait ends, or what a receive from anyone takes."""

@@ -49,11 +49,11 @@ class Event(NamedTuple):
     order. Of attention these are the queries and the keys, and then which heads, where these are not all. Empty for
     everything else."""
     ready: float | None = None
-    """Where sends wait for their receives: when a send was first on its link, and when a receive was posted. A send starts
-    when both are. None for everything else."""
+    """Where sends wait for their receives: when a send was first on its link, and when a receive was posted. A send
+    starts when both are. None for everything else."""
     slot: int | None = None
-    """Of a part of an exchange, and of a receive that stands in its rank's queue of calls: the place in the rank's log of
-    the first record that shares its place in that queue. None for everything else."""
+    """Of a part of an exchange, and of a receive that stands in its rank's queue of calls: the place in the rank's log
+    of the first record that shares its place in that queue. None for everything else."""
 
     @property
     def stream(self) -> str:

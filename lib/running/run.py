@@ -82,8 +82,8 @@ def run(
     """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks`` and ``cost`` describe the machine (see
     Dist), ``layers`` and ``batches`` the training. ``mesh`` and ``node_size``: where its ranks sit. ``hosts``: how many
     hosts there are. With ``train="adapters"`` the layers' own weights are frozen, and an adapter of each is trained.
-    With ``experts=8`` every other layer, from layer 1 on, has 8 experts. With ``links="rendezvous"`` a send waits for its
-    receive, as it may on real machines, and with ``"ordered"`` receives stand in their rank's queue, too (puzzle 36).
+    With ``experts=8`` every other layer, from layer 1 on, has 8 experts. With ``links="rendezvous"`` a send waits for
+    its receive, as it may on real machines, and with ``"ordered"`` receives stand in their rank's queue, too.
 
     ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
     never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in

@@ -10,7 +10,6 @@ from ..basics.errors import NOWHERE, Deadlock, OutOfTime, Place, PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.check import TRAINED
-from ..machine.cost import Shape
 from ..machine.failure import Failure, Wait
 from ..machine.lives import Stay
 from ..machine.outcome import Outcome
