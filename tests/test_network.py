@@ -158,29 +158,6 @@ def test_a_deadlock_of_some_groups_names_the_members_of_each() -> None:
     assert "ranks 0, 1, 3 have finished" in said
 
 
-def test_of_two_messages_that_are_there_at_once_the_lower_sender_is_first_though_it_sends_only_now() -> None:
-    """Rank 0 learns at 0.4 that it may send; what it sends is at rank 2 at 0.6, as is what rank 1 sent long ago."""
-
-    async def program(model: Model) -> Any:
-        if model.rank == 0:
-            await model.receive()
-            await model.pass_to(2, "from 0")
-        elif model.rank == 2:
-            assert [await model.receive(), await model.receive()] == ["from 0", "from 1"]
-        elif model.rank == 3:
-            await model.pass_to(0, "go on")
-            assert [await model.receive(), await model.receive()] == [1, 2]
-        else:
-            await asyncio.gather(model.pass_to(3, 1), model.pass_to(3, 2), model.pass_to(2, "from 1"))
-
-    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 1, 0, 3]):
-        events = run(program, ranks=4, _order=order).events
-        assert [(e.group, e.start, e.end) for e in events if e.kind == "receive" and e.rank == 2] == [
-            ((0, 2), 0.6, 0.8),
-            ((1, 2), 0.8, 1.0),
-        ]
-
-
 def test_a_rank_that_waits_for_something_else_is_waited_for_in_the_plain_form() -> None:
     async def program(model: Model) -> None:
         if model.rank == 0:

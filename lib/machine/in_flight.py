@@ -243,8 +243,7 @@ class ListMember(Member):
 
 
 class Message(InFlight):
-    """A send, or a receive. ``ready``: when a send that waits was first on its link, and when a receive was posted.
-    """
+    """A send, or a receive. ``ready``: when a send that waits was first on its link, and when a receive was posted."""
 
     __slots__ = (
         "peer", "with_host", "op", "start", "memory", "value", "origin", "message", "ready", "within", "slot",

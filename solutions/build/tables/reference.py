@@ -27,6 +27,7 @@ MODEL: dict[str, tuple[str, ...]] = {
     "Hosts, in puzzle 22": ("is_host", "host", "devices"),
     "Adapters, in puzzle 23": ("load_adapter",),
     "Layers with experts, in puzzle 27": ("experts",),
+    "Where sends wait, in puzzle 36": ("exchange",),
 }
 CUTS = ("shard", "combine")
 """What is done with tensors, and taught by a puzzle."""
