@@ -62,7 +62,7 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
     ):
         assert f"\n  {written}\n" in text, written
     size = "ranks=1, layers=2, batches=1, mesh=None, node_size=None, cost=None"
-    assert f"\n  run(fn, {size}, timeout=10.0, train='weights', hosts=0, experts=0, engine=" in text
+    assert f"\n  run(fn, {size}, timeout=10.0, train='weights', hosts=0, experts=0, links='eager', engine=" in text
     assert "Needs the layer's complete weight, not yet updated" in text
     assert "0.3 ticks (1.5 between nodes)" in text
     assert "iece index of total equal pieces" in text
@@ -72,7 +72,7 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
 def test_a_group_of_later_puzzles_says_so() -> None:
     later = {group for group in reference("all").entries() if "puzzle" in group}
     numbered = {"Mesh, from puzzle 8 on", "Hosts, in puzzle 22", "Adapters, in puzzle 23"}
-    assert later == {*numbered, "Layers with experts, in puzzle 27"}
+    assert later == {*numbered, "Layers with experts, in puzzle 27", "Where sends wait, in puzzle 36"}
 
 
 def test_it_shows_what_a_puzzle_needs_and_the_rest_is_one_click_away() -> None:

@@ -13,6 +13,7 @@ in_flight     calls, messages and meetings on their way; a rank's links
 log           the log of a rank, whose records are made when they are read
 deadlock      the report of a deadlock: what each rank waits for
 network       who meets whom, and when
+waiting       links on which sends wait for their receives
 deferred_memory  memory of a sample that is known only afterwards
 simulator     everything that decides, of a machine in this process
 lives         the same with notes: what a peak of memory is made of

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..machine.check import TRAINED
-from ..machine.cost import LINKS
 
 SIZES = {
     "ranks": "GPUs (a puzzle's function: those of the puzzle)",
@@ -23,13 +22,12 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     for name, says in SIZES.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=int, help=says)
     parser.add_argument("--mesh", metavar="M", type=_mesh, help="names and sizes of axes: replica=2,shard=4")
-    parser.add_argument("--links", choices=LINKS, help="whether sends wait for their receives (eager: they do not)")
     parser.add_argument("--train", choices=TRAINED, help="what is trained: weights, or adapters beside them")
 
 
 def size_from(options: argparse.Namespace, size: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of ``run`` that were given as options, and for the rest those of a size."""
-    known = {name: getattr(options, name) for name in (*SIZES, "mesh", "train", "links")}
+    known = {name: getattr(options, name) for name in (*SIZES, "mesh", "train")}
     given = {name: value for name, value in known.items() if value is not None}
     if "ranks" in given and "mesh" not in given:  # the axes, nodes and hosts of the size are those of another machine
         size = {name: value for name, value in size.items() if name not in ("mesh", "node_size", "hosts")}
