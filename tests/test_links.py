@@ -196,5 +196,3 @@ def test_what_is_refused() -> None:
             run(around, ranks=2, batches=2, **how)
     with pytest.raises(PuzzleError, match="a receive from anyone cannot stand in the queue"):
         run(lambda model: model.receive(), ranks=2, links="ordered")
-    with pytest.raises(PuzzleError, match="did you forget `await`"):
-        run(lambda model: model.exchange([(1 - model.rank, 1)], [1 - model.rank])[0], ranks=2)

@@ -18,7 +18,7 @@ from ..real.hardware import Hardware
 from ..real.presets import A100_MEGATRON, GPT_175B
 from ..real.prices import RealCost
 from ..real.transformer import Transformer
-from ..record.labels import AXES, EXCHANGES, HOSTS, LISTS, SLICES
+from ..record.labels import AXES, HOSTS, LISTS, SLICES
 from .layouts import Size
 
 
@@ -112,7 +112,6 @@ FEATURES = {
     LISTS: "lists of tensors in one call",
     HOSTS: "hosts",
     AXES: "collectives over several axes at once",
-    EXCHANGES: "`exchange`",
 }
 """The names of features that are not keywords or operations."""
 

@@ -24,9 +24,8 @@ from ..machine.lives import Peak, WatchedSimulator
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState
 from ..machine.simulator import LocalSimulator
-from ..record.labels import EXCHANGES as EXCHANGE
 from ..record.labels import Labels
-from ..record.table import RECEIVE, SEND, stream_of
+from ..record.table import SEND, stream_of
 from ..recording.diary import READ, Diary, read_diary
 from ..recording.replay import Replay
 from ..recording.wire import ProtocolError
@@ -203,25 +202,21 @@ class NotedReplay(Replay):
             return self._note_wait(state, call)
         if verb not in _READS:
             return super().act(state, call)
-        parts = [self._noted(state, verb, arguments)]
-        if verb == EXCHANGE and all(type(one) is list for one in arguments):  # each of its sends and receives is a call
-            parts = [self._noted(state, SEND.kind, sent) for sent in zip(*arguments[:3], strict=False)]
-            parts += [self._noted(state, RECEIVE.kind, [src]) for src in arguments[3]]
-        made, before = parts[0], len(self.tensors)
+        made = self._noted(state, verb, arguments)
+        before = len(self.tensors)
         try:
             result = super().act(state, call)
         except PuzzleError:
             made.failed = True
             raise
         finally:
-            for place, part in enumerate(parts if verb != STORE or made.failed else ()):
-                part.entry += place
-                self.notes.calls[state.rank].append(part)
-                for tensor in part.operands:
-                    tensor.readers.append(part)
-        for part, handle in zip(parts, result if verb == EXCHANGE else [result], strict=False):
-            if isinstance(handle, InFlight):
-                part.handle, self.made_by[handle] = handle, part
+            if verb != STORE or made.failed:
+                self.notes.calls[state.rank].append(made)
+                for tensor in made.operands:
+                    tensor.readers.append(made)
+        if isinstance(result, InFlight):
+            made.handle = result
+            self.made_by[result] = made
         self._made(made, before)
         if verb == FINAL:
             self.notes.finals[state.rank, int(made.layer)] = made  # type: ignore[arg-type]
@@ -294,9 +289,7 @@ class NotedReplay(Replay):
                     self.notes.kept[tensor.call.rank, store, key].append(kept)
         for rank, handle in self.waiting.items():
             if not handle.over and rank not in self.finished:
-                wait = self.simulator.network.wait_of(handle)
-                first = next((call for call in self.notes.work(rank) if call.entry == wait.at), self.made_by[handle])
-                self.notes.waits[rank] = first, wait
+                self.notes.waits[rank] = self.made_by[handle], self.simulator.network.wait_of(handle)
         groups: dict[int, list[Call]] = defaultdict(list)
         sends: dict[object, Call] = {}
         for handle, call in self.made_by.items():
@@ -332,7 +325,6 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "meet_list": ("kind", OPERANDS, "layer", "axis"),
     "pass_to": ("peer", OPERANDS, "plain"),
     "receive": ("peer",),
-    EXCHANGE: ("peer", OPERANDS, "plain", "sources"),
     STORE: (OPERANDS,),
     "shard": (OPERANDS, "index", "total"),
     "combine": (OPERANDS, OPERANDS),

@@ -152,26 +152,16 @@ class Call:
     __radd__ = __getitem__ = __iter__ = __add__
 
 
-class Calls:
-    """The calls of an exchange in flight. ``await`` gives what it has received."""
+class Exchange(NamedTuple):
+    """The calls of an exchange in flight. ``await`` gives a list of what it has received."""
 
-    __slots__ = ("_sends", "_receives")
-
-    def __init__(self, sends: Sequence[Call], receives: Sequence[Call]) -> None:
-        self._sends, self._receives = sends, receives
+    sends: Sequence[Call]
+    receives: Sequence[Call]
 
     def __await__(self) -> Generator[Any, None, list[Any]]:
-        for call in self._sends:
+        for call in (*self.sends, *self.receives):
             yield from call.__await__()
-        received = []
-        for call in self._receives:
-            received.append((yield from call.__await__()))
-        return received
-
-    def __getitem__(self, place: object = None) -> Any:
-        raise PuzzleError("forgot_await", what="an exchange has not received anything yet")
-
-    __iter__ = __getitem__
+        return [call.result() for call in self.receives]
 
 
 class AwaitMissing(PuzzleError, AttributeError):

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from inspect import isawaitable, signature
 from itertools import zip_longest
+from operator import index
 from types import CodeType, FrameType
 from typing import Any, TypeVar, overload
 
@@ -16,14 +17,14 @@ from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at, with
 from ..basics.units import Elements
 from ..machine.check import TRAINED, check_finals
 from ..machine.failure import Wait
-from ..machine.interface import CallHandle, FinalState, Token
+from ..machine.interface import CallHandle, FinalState
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, STORES
 from ..record.operations import Collective, Computation
 from ..record.table import Verbs, collective
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
-from .calls import Call, Caller, Calls
+from .calls import Call, Caller, Exchange
 from .dist import Dist
 from .experts import ExpertVerbs
 from .pricing import priced
@@ -579,24 +580,24 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
 
         Example, in PyTorch {torch}: ``await model.pass_to(model.rank + 1, model.activations[4])``
         """
-        if self._by_hand:
-            self._share()
-        return self._call(self._simulator.pass_to(self._handle, *self._sent(rank, v, "pass_to")), sys._getframe(1))
+        return self._pass_to(rank, v, sys._getframe(1))
 
-    def _sent(self, rank: Any, v: Any, verb: str) -> tuple[int, Token | None, object]:
-        """Return what is sent to whom: a tensor or a plain value. Raise PuzzleError for what cannot be."""
+    def _pass_to(self, rank: int, v: Any, frame: FrameType) -> Call:
         tensor = type(v) in TENSORS
         if type(rank) is not int and isinstance(rank, Tensor):
-            raise PuzzleError("a rank is a number", where=self._place(verb), got=describe(rank))
+            raise PuzzleError("a rank is a number", where=self._place("pass_to"), got=describe(rank))
         if self._watched is not None:
             rank, v = self._watched.end(rank), v if tensor else int(v) if isinstance(v, int) else v
         if not tensor and (type(v) not in PLAIN or len(str(v)) > LONGEST):
             where = self._place(f"pass_to({rank})")
             if type(v) not in PLAIN:
-                raise unfit("not_brought", v, where, verb=verb, kind="one tensor, or a text, a number or None")
+                raise unfit("not_brought", v, where, verb="pass_to", kind="one tensor, or a text, a number or None")
             problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
             raise PuzzleError(problem, where=where, got=got)
-        return rank, v._token if tensor else None, None if tensor else v
+        if self._by_hand:
+            self._share()
+        call = self._simulator.pass_to(self._handle, rank, v._token if tensor else None, None if tensor else v)
+        return self._call(call, frame)
 
     @priced
     def receive(self, src: int | None = None) -> Awaitable[Any]:
@@ -618,21 +619,17 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
 
         Example, in PyTorch dist.batch_isend_irecv: ``[grad] = await model.exchange([(1, output)], [1])``
         """
-        try:
-            out, sources = [(rank, v) for rank, v in sends], [*receives]
-        except TypeError:
-            expected = "exchange([(1, tensor), ...], [1, ...]): pairs of a rank and a tensor, and ranks"
-            raise PuzzleError("an exchange takes two lists", where=self._place("exchange"), expected=expected) from None
-        if self._by_hand:
-            self._share()
         if self._watched is not None:
             problem = "where ranks exchange messages, it cannot be proved what those do that are not run"
             raise PuzzleError(problem, where=self._place("exchange"), expected="a run without represent=...")
-        sent = [self._sent(rank, v, "exchange") for rank, v in out]
-        to, tokens, plain = [one[0] for one in sent], [one[1] for one in sent], [one[2] for one in sent]
-        handles = self._simulator.exchange(self._handle, to, tokens, plain, sources)
-        calls = [self._call(one, sys._getframe(1)) for one in handles]
-        return Calls(calls[: len(sent)], calls[len(sent) :])
+        frame, handle = sys._getframe(1), self._handle
+        self._simulator.group(handle, True)
+        try:
+            out = [self._pass_to(rank, v, frame) for rank, v in sends]
+            coming = [self._call(self._simulator.receive(handle, index(src)), frame) for src in receives]
+        finally:
+            self._simulator.group(handle, False)
+        return Exchange(out, coming)
 
     # -- the answer --------------------------------------------------------------------------------
 

@@ -53,16 +53,16 @@ def report(
 
 
 def in_circle(waits: Sequence[Wait], lines: Mapping[int, str], ended: frozenset[int]) -> Deadlock:
-    """Return the error of a machine in which nobody can go on and sends wait: the first call of each rank, and who has
-    not done what that waits for. First come the ranks that wait for each other, in a circle."""
-    known = {wait.rank: wait for wait in waits}
-    order = dict.fromkeys([*Failure("", NOWHERE, 0.0, tuple(waits)).knot(), *sorted({*known, *lines})])
-    facts = [(rank, known[rank].fact if rank in known else f"it waits for {NOBODY}") for rank in order]
-    rows = [f"rank {rank}: {fact}{f' [{lines[rank]}]' if lines.get(rank) else ''}" for rank, fact in facts]
-    if len(rows) > MOST_ROWS:
-        rows = [*rows[:MOST_ROWS], f"and {len(rows) - MOST_ROWS} more like these"]
-    rows += [_row("finished", sorted(ended))] * bool(ended)
-    deadlock = Deadlock("deadlock", line="", waits="\n    ".join(rows))
+    """Return the error of a machine in which nobody can go on and sends wait: each rank's first call, and what that
+    waits for. First come the ranks that wait for each other, in a circle."""
+    known = {wait.rank: f"its first call is {wait.fact}" for wait in waits}
+    order = dict.fromkeys([*Failure("", NOWHERE, 0.0, tuple(waits)).knot(), *sorted(known.keys() | lines.keys())])
+    facts = [f"rank {rank}: {known.get(rank, f'it waits for {NOBODY}')}" for rank in order]
+    rows = [fact + (f" [{lines[rank]}]" if lines.get(rank) else "") for rank, fact in zip(order, facts, strict=True)]
+    rows[MOST_ROWS:] = [f"and {len(rows) - MOST_ROWS} more like these"] * (len(rows) > MOST_ROWS)
+    deadlock = Deadlock(
+        "deadlock", line="", waits="\n    ".join([*rows, *[_row("finished", sorted(ended))] * bool(ended)])
+    )
     deadlock.lines = lines
     return deadlock
 

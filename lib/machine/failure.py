@@ -21,28 +21,17 @@ class Wait(NamedTuple):
     awaited: bool = True
     line: Line | None = None  # where the call was made
     layers: tuple[int, ...] = ()  # of a collective that got a list: all of them
-    first: bool = False  # whether sends wait for their receives, and it is the first call of its rank in that queue
-
-    @property
-    def unposted(self) -> int | None:
-        """The rank that has not posted the receive which this send waits for, if that is why it waits."""
-        return self.others[0] if self.first and self.kind == SEND.kind else None
+    first: bool = False  # whether sends wait for their receives, and it is what the others in the queue wait for
 
     @property
     def fact(self) -> str:
-        """What the first call of a rank waits for."""
-        others = numbered("rank", self.others)
+        """Of the first call of a rank, what it waits for."""
+        others = numbered("rank", self.others) if self.others else "any rank"
         if self.kind == SEND.kind:
-            return f"its first call is the send to {others}, which waits for a receive that {others} has not posted"
+            return f"the send to {others}, which waits for a receive that {others} has not posted"
         if self.kind == RECEIVE.kind:
-            from_whom = (
-                f"from {others}, which waits for a message that {others} has" if self.others else "from any rank"
-            )
-            return f"its first call is the receive {from_whom}{' not sent' * bool(self.others)}"
-        if self.kind:
-            layers = self.layers or self.layer
-            return f"its first call is {show_call(self.kind, layers)}, to which {others} has not come"
-        return "it waits for something that no rank will do"
+            return f"the receive from {others}, which waits for a message that {others} has not sent"
+        return f"{show_call(self.kind, self.layers or self.layer)}, which waits for {others}"
 
     @property
     def what(self) -> str:
@@ -54,8 +43,8 @@ class Wait(NamedTuple):
             return "for something that no rank will do"
         if row is RECEIVE:
             return f"for a message from {numbered('rank', others) if others else 'any rank'}"
-        if self.unposted is not None:
-            return f"to send to rank {self.unposted}, which has not posted a receive for it"
+        if row is SEND and self.first:
+            return f"to send to rank {self.others[0]}, which has not posted a receive for it"
         if row is SEND:
             return f"to send to {numbered('rank', others)}{behind}"
         who = f"for {numbered('rank', others)} " if others else ""

@@ -38,6 +38,7 @@ class InFlight:
     with_host = False  # of a message: whether it is one between a device and its host
     within: Exchange | None = None  # of a message: the exchange that it is part of
     slot: int | None = None  # of a message, see ``Event``
+    ready: TimeUnits | None = None  # of a message, see there
 
     def __init__(
         self,
@@ -101,11 +102,6 @@ class InFlight:
         return self.end is not None or self.result is not None
 
     @property
-    def parts(self) -> Sequence[InFlight]:
-        """What of it has not started, as an ``Exchange`` has several."""
-        return (self,)
-
-    @property
     def fetched(self) -> bool:
         """Whether its result has been taken."""
         return self.links is None or self.index not in self.links.open
@@ -129,11 +125,14 @@ class InFlight:
                 words = (*words, AXES)
         elif self.with_host:
             words = (*words, HOSTS)
+        if self.within is not None:
+            words = (*words, EXCHANGES)
+        ready = None if self.ready is None or self.with_host else ticks(self.ready)
         ends = group.ranks if group else (rank, self.peer) if self.sends else (self.peer, rank)
         return make_event((
             rank, self.kind, self.layer, labels.batches if labels else NONE,
             ticks(self.issued), ticks(self.start), ticks(self.end), held, self.op or None,
-            ends, labels.kind if labels else None, self.sent, words, (), awaited, (), None, None,
+            ends, labels.kind if labels else None, self.sent, words, (), awaited, (), ready, self.slot,
         ))  # fmt: skip
 
     def wait(self) -> Wait:
@@ -243,10 +242,12 @@ class ListMember(Member):
 
 
 class Message(InFlight):
-    """A send, or a receive. ``ready``: when a send that waits was first on its link, and when a receive was posted."""
+    """A send, or a receive. ``posted``: since when a receive waits for its message. Where sends wait for receives,
+    ``ready``: the same, and since when a send is first on its link; ``taker``: the receive that a send has found."""
 
     __slots__ = (
-        "peer", "with_host", "op", "start", "memory", "value", "origin", "message", "ready", "within", "slot",
+        "peer", "with_host", "op", "start", "memory", "value", "origin", "message", "posted", "ready", "taker",
+        "within", "slot",
     )  # fmt: skip
     op: tuple[Any, ...]  # sender, receiver, and the number among their messages; of a receive once it is over
 
@@ -266,42 +267,30 @@ class Message(InFlight):
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
         self.origin: Origin = None  # and its tensor's
         self.message: Message | None = None  # the send that a receive has found
+        self.taker: Message | None = None
+        self.posted: TimeUnits | None = None
         self.ready: TimeUnits | None = None
         self.within, self.slot = None, None
-
-    def event(
-        self, rank: int, ticks: Callable[[TimeUnits], float], held: tuple[Elements, ...], awaited: tuple[int, ...]
-    ) -> Event:
-        """Return its record, which says whether it was part of an exchange."""
-        event = super().event(rank, ticks, held, awaited)
-        if self.slot is None:
-            return event
-        return event._replace(words=(*event.words, EXCHANGES) if self.within else event.words, slot=self.slot)
 
 
 class Exchange:
     """Sends and receives of a rank that take one place in the queue of a link, and go on independently there, those to
-    one peer in order. It is over when the last of them is. ``lanes``: the sends to each peer; ``receives``: those that
-    are posted when it is first on its link."""
+    one peer in order. It is over when the last of them is. ``at``: the place of the first in the log of the rank;
+    ``lanes``: the sends to each peer; ``receives``: those that are posted when it is first on its link."""
 
     __slots__ = ("issued", "link", "lanes", "receives", "left", "end", "at")
     meeting = None  # as of a message
 
-    def __init__(self, issued: TimeUnits, link: Link, sends: Sequence[Message], receives: Sequence[Message]) -> None:
-        self.issued, self.link, self.receives = issued, link, receives
-        self.lanes = {call.peer: Link() for call in sends}
-        for call in sends:
-            call.link = self.lanes[call.peer]
-            call.link.queue.append(call)
-        self.left, self.end = len(sends) + len(receives), issued
-        self.at = min((call.index for call in (*sends, *receives)), default=0)  # its place in the log
-        for call in (*sends, *receives):
+    def __init__(self, link: Link, parts: Sequence[Message]) -> None:
+        self.link, self.issued, self.at = link, parts[0].issued, parts[0].index
+        self.lanes: dict[int | None, Link] = {}
+        self.receives = [call for call in parts if not call.sends]
+        for call in parts:
             call.within, call.slot = self, self.at
-
-    @property
-    def parts(self) -> list[Message]:
-        """Its sends and receives that have not started."""
-        return [*(call for lane in self.lanes.values() for call in lane.queue), *self.receives]  # type: ignore[list-item]
+            if call.sends:
+                call.link = self.lanes.setdefault(call.peer, Link())
+                call.link.queue.append(call)
+        self.left, self.end = len(parts), self.issued
 
 
 def labels_of_each(tensors: Sequence[TensorState | None]) -> list[Labels | None]:
@@ -350,7 +339,7 @@ class RankLinks:
 
     __slots__ = (
         "rank", "host", "network", "receives", "receive_free", "open", "sent", "memberships", "version",
-        "settled",
+        "settled", "group",
     )  # fmt: skip
 
     def __init__(self, rank: RankState, host: int | None = None) -> None:
@@ -362,6 +351,7 @@ class RankLinks:
         self.open: dict[int, InFlight] = {}  # issued and not fetched, by place in the log
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[Axis, Membership] = {}  # by axis
+        self.group: list[Message] | None = None  # of an exchange that has begun: its parts
         self.version = 0  # of what this rank could receive next
         self.settled: dict[int, tuple[Elements, ...]] = {}  # samples that were found to hold more, by place in the log
 

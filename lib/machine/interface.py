@@ -139,15 +139,8 @@ class Simulator(Protocol[R, T, C]):
     def receive(self, rank: R, src: int | None) -> C:
         """Start a receive of the next message, or of the next from ``src``."""
 
-    def exchange(
-        self,
-        rank: R,
-        receivers: Sequence[int],
-        operands: Sequence[T | None],
-        plain: Sequence[object],
-        sources: Sequence[int],
-    ) -> Sequence[C]:
-        """Start sends, each as ``pass_to`` does, and receives in one call. Return those calls, and then these."""
+    def group(self, rank: R, begins: bool) -> None:
+        """Begin an exchange, or end it: the sends and receives in between take one place in the rank's queue."""
 
     def wait(self, call: C, waiter: Callable[[], None]) -> bool:
         """Return whether a call can be fetched now; if not, ``waiter`` is called when it can."""

@@ -48,10 +48,14 @@ labels_and_value, origin_of, memory_of = attrgetter("labels", "value"), attrgett
 HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
 
 
+Heads = list[InFlight | Exchange]
+"""What has come to the head of its link."""
+
+
 class Network:
     """The links between the ranks of one machine."""
 
-    message_type = Message
+    pairs = False  # whether a message is received by the receive that it has found before it was sent
 
     def __init__(self, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
         self.mesh, self.terms, self.cost, self.watcher = mesh, terms, terms.cost, watcher
@@ -120,14 +124,14 @@ class Network:
             meeting.mixed = True
             self.mixed.append(meeting)
 
-    def _advance(self, heads: list[InFlight | Exchange]) -> None:
+    def _advance(self, heads: Heads) -> None:
         """Start calls that have come to the heads of their links, if they can start, and all that can start then."""
         while heads:
             call = heads.pop()
             meeting, free = call.meeting, call.link.free
             start = call.issued if call.issued > free else free
             if meeting is None:
-                if call.__class__ is Exchange:
+                if isinstance(call, Exchange):
                     self._open(call, start, heads)
                 else:
                     self._transmit(cast(Message, call), start, heads)
@@ -138,7 +142,7 @@ class Network:
             if meeting.at_head == len(meeting.calls) and not meeting.mixed:
                 self._hold(meeting, heads)
 
-    def _hold(self, meeting: Meeting, heads: list[InFlight | Exchange]) -> None:
+    def _hold(self, meeting: Meeting, heads: Heads) -> None:
         """Carry out a collective for which all ranks are ready. It ends on all of them at the same time."""
         axis, first, number = meeting.op
         del self.meetings[axis, first][cast(int, number)]
@@ -228,7 +232,7 @@ class Network:
                 )
                 error.entry = call.index
                 queue = call.link.queue
-                for ended in [part for one in islice(queue, queue.index(call), None) for part in one.parts]:
+                for ended in [one for one in islice(queue, queue.index(call), None) if isinstance(one, InFlight)]:
                     ended.result = ended.result or error
                     waiter, ended.waiter = ended.waiter, None
                     if waiter is not None:
@@ -239,7 +243,14 @@ class Network:
 
     def send(self, links: RankLinks, receiver: int, operand: TensorState | None, plain: object) -> Message:
         """Send a tensor, or a plain value where ``operand`` is None."""
-        call = self._message(links, receiver, operand, plain)
+        number = links.sent.get(receiver, 0)
+        links.sent[receiver] = number + 1
+        op = (links.rank.rank, receiver, number)
+        call = Message(links, SEND.kind, receiver, op, () if operand is None else (operand,))
+        call.value = plain
+        if links.group is not None:
+            links.group.append(call)
+            return call
         if self.mesh.node(links.rank.rank) != self.mesh.node(receiver):
             call.link = links.network[-1]
         queue = call.link.queue
@@ -248,22 +259,18 @@ class Network:
             self._advance([call])
         return call
 
-    def _message(self, links: RankLinks, receiver: int, operand: TensorState | None, plain: object) -> Message:
-        number = links.sent.get(receiver, 0)
-        links.sent[receiver] = number + 1
-        op = (links.rank.rank, receiver, number)
-        call = self.message_type(links, SEND.kind, receiver, op, () if operand is None else (operand,))
-        call.value = plain
-        return call
-
-    def _transmit(self, call: Message, start: TimeUnits, heads: list[InFlight | Exchange]) -> None:
-        """Start a send that is first on its link: here it never waits for its receiver."""
+    def _transmit(self, call: Message, start: TimeUnits, heads: Heads) -> None:
+        """Start a send that is first on its link, and here never waits for its receiver; or post a receive."""
+        if not call.op:
+            call.posted = start
+            self._match(call.rank.rank)
+            return
         self._go(call, start, heads)
-        sender, receiver = call.op[0], call.op[1]
+        sender, receiver, _ = call.op
         self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append(call)
         self._match(receiver)
 
-    def _go(self, call: Message, start: TimeUnits, heads: list[InFlight | Exchange]) -> None:
+    def _go(self, call: Message, start: TimeUnits, heads: Heads) -> None:
         """Let a send go over its link."""
         sender, receiver, _ = call.op
         if call.with_host:
@@ -283,56 +290,55 @@ class Network:
         for tensor in call.operands:
             call.value, call.origin = tensor.value, tensor.origin
         if call.within is not None:
-            self._part_over(call, heads)
+            self._part_over(call.within, end, heads)
         if call.waiter is not None:
             self._ended(call)
 
     def receive(self, links: RankLinks, src: int | None) -> Message:
         """Receive the next message, or the next from ``src``."""
-        call = self.message_type(links, RECEIVE.kind, src)
+        call = Message(links, RECEIVE.kind, src)
         links.receives.setdefault(src, deque()).append(call)
-        call.ready = call.issued
-        self._match(links.rank.rank)
+        if links.group is not None:
+            links.group.append(call)
+        else:
+            self._post(call)
         return call
 
-    def exchange(
-        self, links: RankLinks, sends: Sequence[tuple[int, TensorState | None, object]], receives: Sequence[int]
-    ) -> list[Message]:
-        """Send and receive in one call. Return its sends, and then its receives, each in the order given."""
-        out = [self._message(links, *one) for one in sends]
-        coming = [self.message_type(links, RECEIVE.kind, src) for src in receives]
-        own = self.mesh.node(links.rank.rank)
-        across = any(self.mesh.node(peer) != own for peer in (*(to for to, *_ in sends), *receives))
-        exchange = Exchange(links.rank.clock, links.network[-across], out, coming)
-        for call in coming:
-            links.receives.setdefault(call.peer, deque()).append(call)  # in the order of issue, and not posted yet
-        if exchange.left:
-            exchange.link.queue.append(exchange)
-            if len(exchange.link.queue) == 1:
-                self._advance([exchange])
-        return [*out, *coming]
+    def _post(self, call: Message) -> None:
+        """Let a receive that was issued wait for its message."""
+        self._transmit(call, call.issued, heads := Heads())
+        self._advance(heads)
 
-    def _open(self, exchange: Exchange, start: TimeUnits, heads: list[InFlight | Exchange]) -> None:
-        """Begin an exchange that is first on its link: its receives are posted, and its sends come to their heads."""
+    def group(self, rank: RankState, begins: bool) -> None:
+        """Begin an exchange of a rank, or end it: what it has sent and received in between is one call."""
+        links = self.links[rank.rank]
+        parts, links.group = links.group, [] if begins else None
+        if parts:
+            nodes = {self.mesh.node(call.peer) for call in parts if call.peer is not None}
+            self._enqueue(Exchange(links.network[-(nodes != {self.mesh.node(rank.rank)})], parts))
+
+    def _enqueue(self, call: InFlight | Exchange) -> None:
+        """Put a call into the queue of its link."""
+        call.link.queue.append(call)
+        if len(call.link.queue) == 1:
+            self._advance([call])
+
+    def _open(self, exchange: Exchange, start: TimeUnits, heads: Heads) -> None:
+        """Begin an exchange that is first on its link: its sends come to their heads, and its receives are posted."""
         for lane in exchange.lanes.values():
             lane.free = start
             heads.append(lane.queue[0])
-        posted, exchange.receives = exchange.receives, ()
-        for call in posted:
-            call.ready = start
-        for call in posted[:1]:
-            self._match(call.rank.rank)
+        for call in exchange.receives:
+            self._transmit(call, start, heads)
 
-    def _part_over(self, call: Message, heads: list[InFlight | Exchange]) -> None:
+    def _part_over(self, exchange: Exchange, end: TimeUnits, heads: Heads) -> None:
         """Note the end of a part of an exchange; with the last one its link is free."""
-        exchange = call.within
-        assert exchange is not None and call.end is not None
         exchange.left -= 1
-        exchange.end = max(exchange.end, call.end)
+        exchange.end = max(exchange.end, end)
         if not exchange.left:
             self._leave(exchange.link, exchange.end, heads)
 
-    def _leave(self, link: Link, end: TimeUnits, heads: list[InFlight | Exchange]) -> None:
+    def _leave(self, link: Link, end: TimeUnits, heads: Heads) -> None:
         """Take what is over from the head of a link."""
         link.free = end
         link.queue.popleft()
@@ -348,9 +354,9 @@ class Network:
         if len(links.receives) == 1 and not links.rank.several:
             [(peer, queue)] = links.receives.items()
             call = queue[0]
-            if len(queue) == 1 and peer is not None and call.waiter is not None and call.ready is not None:
+            if len(queue) == 1 and peer is not None and call.waiter is not None and call.posted is not None:
                 # The only coroutine waits for this sender: nothing can come in between.
-                if self.mailboxes.get(rank, {}).get(peer):
+                if (mailbox := self.mailboxes.get(rank, {}).get(peer)) and mailbox[0].end is not None:
                     self._receive(links, call, peer)
                 return
         self._note_candidate(links)
@@ -364,12 +370,11 @@ class Network:
         links.version += 1
         best: tuple[tuple[TimeUnits, TimeUnits, int], Message] | None = None
         for sender, mailbox in (self.mailboxes.get(links.rank.rank, {}) if links.receives else {}).items():
-            if not mailbox:
+            if not mailbox or (arrival := mailbox[0].end) is None:
                 continue
-            arrival, call = mailbox[0].end, links.first_receive(sender)
-            assert arrival is not None
-            if call is not None and call.ready is not None:
-                key = (max(call.ready, arrival), arrival, sender)
+            call = mailbox[0].taker if self.pairs else links.first_receive(sender)
+            if call is not None and call.posted is not None:
+                key = (max(call.posted, arrival), arrival, sender)
                 if best is None or key < best[0]:
                     best = key, call
         if best is not None:
@@ -380,17 +385,12 @@ class Network:
     def _receive(self, links: RankLinks, call: Message, sender: int) -> None:
         """Let a rank's receive link take the next message of a sender."""
         sent = self.mailboxes[links.rank.rank][sender].popleft()
+        assert sent.end is not None and call.posted is not None
         queue = links.receives[call.peer]
-        queue.popleft()
+        queue.remove(call)  # the first, unless it was found by another's message
         if not queue:
             del links.receives[call.peer]
-        self._take(links, call, sent)
-
-    def _take(self, links: RankLinks, call: Message, sent: Message) -> None:
-        """Let a rank's receive link take a message for a receive."""
-        assert sent.end is not None and call.ready is not None
-        sender = sent.op[0]
-        call.start = start = max(call.ready, links.receive_free, sent.end)
+        call.start = start = max(call.posted, links.receive_free, sent.end)
         call.end = links.receive_free = start + self.cost.receiving
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
         call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
@@ -400,9 +400,12 @@ class Network:
         self._note_candidate(links)
         if call.waiter is not None:
             self._ended(call)
-        if call.within is not None:
-            heads: list[InFlight | Exchange] = []
-            self._part_over(call, heads)
+        if call.slot is not None:
+            heads: Heads = []
+            if call.within is not None:
+                self._part_over(call.within, call.end, heads)
+            else:
+                self._leave(call.link, call.end, heads)
             self._advance(heads)
 
     # -- waiting ------------------------------------------------------------------------

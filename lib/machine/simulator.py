@@ -52,7 +52,7 @@ class LocalSimulator:
     ``graded``: the rules of ``run`` (one owner, nothing made up, each piece and each input taken once). ``strict``:
     whether sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry,
     fingerprints unless given. ``watcher`` hears when tensors can really move. ``network`` makes the links between the
-    ranks, unless these are the usual ones of the shape.
+    ranks.
     """
 
     rank_type: type[RankState] = RankState
@@ -73,7 +73,7 @@ class LocalSimulator:
         self.network = network(shape.mesh, self.terms, watcher)
         # Bound as they are, a question costs one call less.
         self.wait, self.fetch, self.decide_next = self.network.wait, self.network.fetch, self.network.decide_next
-        self.unfinished, self.deadlock = self.network.unfinished, self.network.deadlock
+        self.unfinished, self.deadlock, self.group = self.network.unfinished, self.network.deadlock, self.network.group
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         if self.terms.graded and rank in self.network.links:
@@ -242,10 +242,6 @@ class LocalSimulator:
         return self.network.meet(self.network.links[rank.rank], row, known, axis, tuple(operands))
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
-        return self.network.send(self.network.links[rank.rank], self._to(rank, receiver, operand), operand, plain)
-
-    def _to(self, rank: RankState, receiver: int, operand: TensorState | None) -> int:
-        """Return the rank that a message goes to. Raise PuzzleError for what cannot be sent there."""
         if operand is not None and not KINDS[operand.labels.kind].cut:
             where, got = rank.place(f"pass_to({receiver})"), str(operand.labels)
             raise PuzzleError("not_brought", where=where, got=got, verb="pass_to", kind="no inner activations")
@@ -256,34 +252,15 @@ class LocalSimulator:
             raise PuzzleError("with_itself", where=rank.place("pass_to"), does="pass to")
         if operand is not None and not operand.is_free(rank):
             rank.examine(operand, f"pass_to({receiver})")
-        return receiver
+        return self.network.send(self.network.links[rank.rank], receiver, operand, plain)
 
     def receive(self, rank: RankState, src: int | None) -> InFlight:
         if src is not None:
-            src = self._from(rank, src)
+            if rank.is_host or type(src) is not int or not 0 <= src < self.mesh.ranks:
+                src = self._other_rank("src", src, rank, "receive")
+            if src == rank.rank:
+                raise PuzzleError("with_itself", where=rank.place("receive"), does="receive from")
         return self.network.receive(self.network.links[rank.rank], src)
-
-    def _from(self, rank: RankState, src: int) -> int:
-        """Return the rank that a message comes from. Raise PuzzleError if none can."""
-        if rank.is_host or type(src) is not int or not 0 <= src < self.mesh.ranks:
-            src = self._other_rank("src", src, rank, "receive")
-        if src == rank.rank:
-            raise PuzzleError("with_itself", where=rank.place("receive"), does="receive from")
-        return src
-
-    def exchange(
-        self,
-        rank: RankState,
-        receivers: Sequence[int],
-        operands: Sequence[TensorState | None],
-        plain: Sequence[object],
-        sources: Sequence[int],
-    ) -> list[InFlight]:
-        to = [*map(self._to, repeat(rank), receivers, operands)]
-        sends = [*zip(to, operands, plain, strict=False)]  # a recording may have fewer of one of them
-        return [
-            *self.network.exchange(self.network.links[rank.rank], sends, [self._from(rank, src) for src in sources])
-        ]
 
     # -- storage and figures ------------------------------------------------------------------
 

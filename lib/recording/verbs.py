@@ -134,7 +134,8 @@ def _or_none(kind: Kind) -> Kind:
 
 def _several(kind: Kind) -> Kind:
     """Return the kind of argument that is a list of this kind."""
-    read, write = kind.read, kind.write or (lambda writer, value: value)
+    read, write = kind.read, kind.write
+    assert write is not None
 
     def read_all(reader: Reader, values: object) -> list[Any]:
         if type(values) is not list:
@@ -207,7 +208,7 @@ VERBS: dict[str, tuple[Kind, ...]] = {
     "meet_list": (COLLECTIVE, _several(_or_none(TENSOR)), _several(ANYTHING), AXIS),
     "pass_to": (ANYTHING, _or_none(TENSOR), PLAIN),
     "receive": (ANYTHING,),
-    "exchange": (_several(ANYTHING), _several(_or_none(TENSOR)), _several(PLAIN), _several(ANYTHING)),
+    "group": (PLAIN,),
     "wait": (CALL,),
     "fetch": (CALL, _or_none(COUNT)),
     "decide_next": (),

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-from ..basics.errors import Place
-from ..machine.cost import Shape
+from ..basics.errors import Place, PuzzleError
+from ..machine.cost import LINKS, Shape
 from ..machine.in_flight import Meeting, Membership, Message, RankLinks
 from ..machine.interface import Token
 from ..machine.mesh import Axis, Mesh
@@ -77,6 +77,9 @@ class SimulatorOfFew(LocalSimulator):
     rank_type = WatchedRank
 
     def __init__(self, shape: Shape, symmetry: Symmetry, strict: bool) -> None:
+        if shape.links != LINKS[0]:
+            problem = "where sends wait for their receives, it cannot be proved what ranks do that are not run"
+            raise PuzzleError(problem, where="run", expected="a run without represent=...", got=shape.links)
         self.symmetry = symmetry
         network = partial(Represented, symmetry)
         super().__init__(shape, graded=True, strict=strict, values=cast(Values, symmetry.values), network=network)

@@ -264,8 +264,6 @@ class Execution:
             for rank, task in self.tasks.items()
             if not task.done()
         }
-        firsts = [wait for rank in lines if (wait := self.models[rank]._waits_for(NOWHERE)) is not None]
-        lines |= {wait.rank: show_line(*wait.line) for wait in firsts if wait.first and wait.line is not None}
         self._fail(self.simulator.deadlock(lines, frozenset(self.finished)))
 
     def _started(self, task: asyncio.Task[object]) -> None:

@@ -152,7 +152,7 @@ class OfFew:
         also, mesh = set[tuple[int, ...]](), self.shape.mesh
         while True:
             own = Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts)
-            self.few = Shape(own, self.shape.cost, self.shape.experts)
+            self.few = Shape(own, self.shape.cost, self.shape.experts, self.shape.links)
             self.symmetry = symmetry = Symmetry(own, axes, also, self.shape.cost)
             self.simulator = simulator_of_few(self.few, symmetry, self.settings.strict)
             dist = Dist.of(self.few, cast(AnySimulator, self.simulator))

@@ -137,15 +137,14 @@ class Causes:
         return {event.op: at for at, event in enumerate(self.events) if event.kind == SEND.kind}
 
     @cached_property
-    def takers(self) -> Mapping[object, int]:
-        """The record of each receive that a send has waited for, by the ``op`` of both."""
-        waited = ((at, event) for at, event in enumerate(self.events) if event.ready is not None)
-        return {event.op: at for at, event in waited if event.kind == RECEIVE.kind}
+    def receives(self) -> Mapping[object, int]:
+        """The record of each receive, by its ``op``."""
+        return {event.op: at for at, event in enumerate(self.events) if event.kind == RECEIVE.kind}
 
     def taker(self, at: int) -> int | None:
         """Return the record of the receive that a send waits for, if it does."""
         event = self.events[at]
-        return self.takers.get(event.op) if event.kind == SEND.kind and event.ready is not None else None
+        return self.receives.get(event.op) if event.kind == SEND.kind and event.ready is not None else None
 
     def parts(self, at: int) -> Sequence[int]:
         """Return the records of all ranks of a collective, or that of any other operation alone."""
@@ -278,11 +277,8 @@ class Order:
         self.log = log
         self.before = dict(zip(log[1:], log, strict=False))
         self.in_queue: dict[int, Sequence[int]] = {}
-        queued = [
-            at
-            for at, event in zip(log, [events[at] for at in log], strict=True)
-            if event.slot is not None or event.kind == SEND.kind or event.stream == "collective"
-        ]
+        queued = [at for at in log if events[at].slot is not None or events[at].kind != RECEIVE.kind]
+        queued = [at for at in queued if events[at].stream in ("collective", "message")]
         last: dict[object, list[int]] = {}
         for _, group in groupby(queued, lambda at: (events[at].slot is None and at, events[at].slot)):
             parts = [*group]
