@@ -255,6 +255,7 @@ def program_of(chance: random.Random) -> Program:
     """A program in which every rank does its share of some collectives and messages, and fills in what it likes."""
     ranks, mesh = chance.choice(MESHES)
     own, trained, lost = chance.randint(1, 3), chance.random() < 0.6, chance.random() < 0.1
+    links = chance.choice(("eager", "eager", "rendezvous", "ordered"))
     layers = 1 if trained else chance.choice((1, 2, 3, 3))
     branches = [chance.randint(1, 3) for _ in range(ranks)]
     everything: list[dict[int, list[Step]]] = [{place: [] for place in range(count)} for count in branches]
@@ -322,13 +323,18 @@ def program_of(chance: random.Random) -> Program:
             of = chance.choice((None, *SLOTS, "text"))
             if of != "text" and chance.random() < 0.8:
                 add(sender, place, ("take", chance.randint(1, own), of))
-            add(sender, place, ("send", receiver, of, call))
+            back = chance.random() < 0.3  # the other rank sends something back in the same call
+            alone = ("send", receiver, of, call)
+            add(sender, place, ("exchange", ((receiver, of),), (receiver,) * back, call) if back and of else alone)
             if of in SLOTS and chance.random() < 0.5:
                 add(sender, place, (chance.choice(("drop", "pop")), of))
-            late(sender, place, call, None)
+            late(sender, place, call, ("",) if back and of else None)
             place, call = chance.randrange(3), f"call {next(names)}"
-            add(receiver, place, ("receive", chance.choice((None, None, sender)), call))
-            late(receiver, place, call, chance.choice((None, *SLOTS)))
+            source = sender if links == "ordered" else chance.choice((None, None, sender))
+            both = ("exchange", ((sender, "text"),), (sender,), call)
+            add(receiver, place, both if back and of else ("receive", source, call))
+            to = chance.choice((None, *SLOTS))
+            late(receiver, place, call, (to or "",) if back and of else to)
     scripts = []
     for rank in range(ranks):
         train: list[Step] = [
@@ -345,57 +351,8 @@ def program_of(chance: random.Random) -> Program:
         after = [filler(chance) for _ in range(chance.choice((0, 0, 1, 4)))]
         scripts.append((before, steps, after))
     node_size = chance.choice((None, None, 1, 2))
-    return Program(tuple(scripts), mesh, node_size, own, chance.choice(PRICES), layers, chance.random() < 0.25)
-
-
-def linked_program(chance: random.Random) -> Program:
-    """A program of messages, exchanges and collectives on links of some kind: each rank does its part of each sooner or
-    later, and awaits it at once or later, so that many end and many do not."""
-    links = chance.choice(("eager", "rendezvous", "rendezvous", "ordered", "ordered"))
-    ranks, anyone = chance.choice((2, 3, 4)), links == "rendezvous" and chance.random() < 0.4
-    branches = [chance.choice((1, 1, 2)) for _ in range(ranks)]
-    todo: list[list[list[Step]]] = [[] for _ in range(ranks)]
-    for number in range(chance.choice((2, 3, 5, 8))):
-        call, (one, two) = f"call {number}", chance.sample(range(ranks), 2)
-        kind = chance.choice(("message", "message", "exchange", "exchange", "sum"))
-        parts: dict[int, list[Step]] = {}
-        if kind == "sum":
-            parts = {rank: [("zero", "g", 0), ("meet", "allreduce", None, "g", call)] for rank in range(ranks)}
-        elif kind == "exchange":
-            out = chance.choice((((two, "x"),), ((two, "x"), (two, "text")), ((two, "text"),)))
-            parts = {one: [("exchange", out, (two,) * chance.choice((1, 1, 2)), call)]}
-            back = [("exchange", ((one, "x"),), (one,) * len(out), call)]
-            back += [("send", one, "text", call + "b"), ("await", call + "b", "")] * (len(parts[one][-1][2]) - 1)
-            parts[two] = back
-        else:
-            source = None if anyone and chance.random() < 0.5 else one
-            parts = {one: [("send", two, chance.choice(("x", "text")), call)], two: [("receive", source, call)]}
-        for rank, steps in parts.items():
-            todo[rank].append(steps)
-    scripts = []
-    for rank in range(ranks):
-        own: list[list[Step]] = [[] for _ in range(branches[rank])]
-        if chance.random() < 0.5:
-            at = chance.randrange(max(1, len(todo[rank]) - 1))
-            todo[rank][at : at + 2] = reversed(todo[rank][at : at + 2])
-        for steps in todo[rank]:
-            place = chance.choice(own)
-            place += [*steps, *[("forward", "x")] * chance.choice((0, 0, 1))]
-            place += awaits(steps) if chance.random() < 0.6 else []
-        own = [[("take", 1, "x"), *place, *awaits(place)] for place in own]
-        scripts.append(([("take", 1, "x")], own, []))
-    prices = chance.choice([*PRICES[1:5], {"receive": 0}])
-    return Program(tuple(scripts), prices=prices, node_size=chance.choice((None, None, 1)), links=links)
-
-
-def awaits(steps: list[Step]) -> list[Step]:
-    """An await for each call among these steps."""
-    calls = {step[4] if step[0] == "meet" else step[-1]: step[0] for step in steps}
-    return [
-        ("await", call, ("y", "") if verb == "exchange" else "y")
-        for call, verb in calls.items()
-        if verb in ("exchange", "send", "receive", "meet")
-    ]
+    adapters = chance.random() < 0.25
+    return Program(tuple(scripts), mesh, node_size, own, chance.choice(PRICES), layers, adapters, links=links)
 
 
 def filler(chance: random.Random) -> Step:

@@ -613,22 +613,19 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
 
     def exchange(self, sends: Iterable[tuple[int, Any]], receives: Iterable[int] = ()) -> Awaitable[list[Any]]:
         """Sends and receives in one call, and gives a list of what it has received. ``sends`` are pairs of a rank and
-        what goes to it, ``receives`` the ranks to receive from. It takes one place among the rank's calls. Its parts
-        go on independently, those to one rank in order, and it is over when the last of them is. Only some puzzles
-        allow it.
+        what goes to it, ``receives`` the ranks to receive from. It takes one place among the rank's calls, in which
+        its parts go on independently, those to one rank in order. Only some puzzles allow it.
 
         Example, in PyTorch dist.batch_isend_irecv: ``[grad] = await model.exchange([(1, output)], [1])``
         """
         if self._watched is not None:
             problem = "where ranks exchange messages, it cannot be proved what those do that are not run"
-            raise PuzzleError(problem, where=self._place("exchange"), expected="a run without represent=...")
-        frame, handle = sys._getframe(1), self._handle
-        self._simulator.group(handle, True)
-        try:
-            out = [self._pass_to(rank, v, frame) for rank, v in sends]
-            coming = [self._call(self._simulator.receive(handle, index(src)), frame) for src in receives]
-        finally:
-            self._simulator.group(handle, False)
+            raise PuzzleError(problem, where=self._place("exchange"))
+        frame, pairs, sources = sys._getframe(1), [(rank, v) for rank, v in sends], [*map(index, receives)]
+        self._simulator.group(self._handle, True)
+        out = [self._pass_to(rank, v, frame) for rank, v in pairs]
+        coming = [self._call(self._simulator.receive(self._handle, src), frame) for src in sources]
+        self._simulator.group(self._handle, False)
         return Exchange(out, coming)
 
     # -- the answer --------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..basics.errors import NOWHERE, Deadlock, numbered, show_call, show_set
 from ..record.events import MARKS
-from ..record.labels import Labels
 from .failure import Failure, Wait
 from .in_flight import InFlight, Message, RankLinks
 from .rank_state import Done
@@ -126,9 +125,7 @@ def _in_words(record: Done | InFlight) -> str:
 
 def _carried(call: InFlight) -> str:
     """Return what a message carries, as text."""
-    return "a plain value" if call.labels is None else _tensor(call.labels)
-
-
-def _tensor(labels: Labels) -> str:
+    if (labels := call.labels) is None:
+        return "a plain value"
     batches = f", micro-batch {show_set(labels.batches)}" if labels.batches else ""
     return f"{labels.kind} of layer {labels.layer}{batches}"

@@ -26,12 +26,12 @@ class Wait(NamedTuple):
     @property
     def fact(self) -> str:
         """Of the first call of a rank, what it waits for."""
-        others = numbered("rank", self.others) if self.others else "any rank"
+        who = numbered("rank", self.others) if self.others else "any rank"
         if self.kind == SEND.kind:
-            return f"the send to {others}, which waits for a receive that {others} has not posted"
+            return f"the send to {who}, which waits for a receive that {who} has not posted"
         if self.kind == RECEIVE.kind:
-            return f"the receive from {others}, which waits for a message that {others} has not sent"
-        return f"{show_call(self.kind, self.layers or self.layer)}, which waits for {others}"
+            return f"the receive from {who}, which waits for a message that {who} has not sent"
+        return f"{show_call(self.kind, self.layers or self.layer)}, which waits for {who}"
 
     @property
     def what(self) -> str:
@@ -43,10 +43,9 @@ class Wait(NamedTuple):
             return "for something that no rank will do"
         if row is RECEIVE:
             return f"for a message from {numbered('rank', others) if others else 'any rank'}"
-        if row is SEND and self.first:
-            return f"to send to rank {self.others[0]}, which has not posted a receive for it"
         if row is SEND:
-            return f"to send to {numbered('rank', others)}{behind}"
+            posted = ", which has not posted a receive for it" * self.first
+            return f"to send to {numbered('rank', others)}{behind}{posted}"
         who = f"for {numbered('rank', others)} " if others else ""
         of_layers = "" if self.layer is None else f" of {show_layers(self.layers or self.layer)}"
         return f"{who}in {row.word}{of_layers}{behind}"

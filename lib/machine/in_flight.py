@@ -274,9 +274,8 @@ class Message(InFlight):
 
 
 class Exchange:
-    """Sends and receives of a rank that take one place in the queue of a link, and go on independently there, those to
-    one peer in order. It is over when the last of them is. ``at``: the place of the first in the log of the rank;
-    ``lanes``: the sends to each peer; ``receives``: those that are posted when it is first on its link."""
+    """Sends and receives of a rank that take one place in the queue of a link, and go on independently there, the sends
+    to one peer, in ``lanes``, in order. It is over when all are. ``at``: the place of the first in the rank's log."""
 
     __slots__ = ("issued", "link", "lanes", "receives", "left", "end", "at")
     meeting = None  # as of a message

@@ -22,7 +22,7 @@ from ..record.table import RECEIVE, SEND
 from . import deadlock
 from .cost import TimeUnits
 from .failure import Wait
-from .in_flight import Exchange, InFlight, Link, ListMember, Meeting, Member, Membership, Message, RankLinks
+from .in_flight import Exchange, InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Axis, Mesh
 from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
 
@@ -56,6 +56,7 @@ class Network:
     """The links between the ranks of one machine."""
 
     pairs = False  # whether a message is received by the receive that it has found before it was sent
+    wait_of: Callable[[Any], Wait] = staticmethod(InFlight.wait)  # gives the record of a call that has not ended
 
     def __init__(self, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
         self.mesh, self.terms, self.cost, self.watcher = mesh, terms, terms.cost, watcher
@@ -107,10 +108,7 @@ class Network:
         meeting.calls[membership.place] = call
         if membership.group.across:
             call.link = links.network[-1]
-        queue = call.link.queue
-        queue.append(call)
-        if len(queue) == 1:
-            self._advance([call])
+        self._enqueue(call)
         return call
 
     def _join(self, rank: int, axis: Axis) -> Membership:
@@ -219,24 +217,17 @@ class Network:
             for call in calls:
                 other = next(one for one in calls if one.what != call.what)
                 one, two = sorted((call, other), key=lambda call: call.rank.rank)
-                error = PuzzleError(
-                    "calls_differ",
-                    where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
-                    expected=f"{meeting.group} call the same collectives, for the same layers, in the same order",
-                    got=f"number {meeting.op[2]} of their collectives, counted from 0, differs",
-                    line="",
-                    one=one.rank.rank,
-                    calls=show_call(*one.what),
-                    other=two.rank.rank,
-                    otherwise=show_call(*two.what),
-                )
+                where = Place(call.rank.rank, call.kind, call.layer, tick=call.tick)
+                expected = f"{meeting.group} call the same collectives, for the same layers, in the same order"
+                got = f"number {meeting.op[2]} of their collectives, counted from 0, differs"
+                facts: dict[str, Any] = {"one": one.rank.rank, "calls": show_call(*one.what)}
+                facts |= {"other": two.rank.rank, "otherwise": show_call(*two.what)}
+                error = PuzzleError("calls_differ", where=where, expected=expected, got=got, line="", **facts)
                 error.entry = call.index
                 queue = call.link.queue
                 for ended in [one for one in islice(queue, queue.index(call), None) if isinstance(one, InFlight)]:
                     ended.result = ended.result or error
-                    waiter, ended.waiter = ended.waiter, None
-                    if waiter is not None:
-                        waiter()
+                    self._wake(ended)
         self.mixed.clear()
 
     # -- point to point -----------------------------------------------------------------
@@ -253,10 +244,7 @@ class Network:
             return call
         if self.mesh.node(links.rank.rank) != self.mesh.node(receiver):
             call.link = links.network[-1]
-        queue = call.link.queue
-        queue.append(call)
-        if len(queue) == 1:
-            self._advance([call])
+        self._enqueue(call)
         return call
 
     def _transmit(self, call: Message, start: TimeUnits, heads: Heads) -> None:
@@ -290,7 +278,7 @@ class Network:
         for tensor in call.operands:
             call.value, call.origin = tensor.value, tensor.origin
         if call.within is not None:
-            self._part_over(call.within, end, heads)
+            self._over(call, heads)
         if call.waiter is not None:
             self._ended(call)
 
@@ -331,19 +319,17 @@ class Network:
         for call in exchange.receives:
             self._transmit(call, start, heads)
 
-    def _part_over(self, exchange: Exchange, end: TimeUnits, heads: Heads) -> None:
-        """Note the end of a part of an exchange; with the last one its link is free."""
-        exchange.left -= 1
-        exchange.end = max(exchange.end, end)
-        if not exchange.left:
-            self._leave(exchange.link, exchange.end, heads)
-
-    def _leave(self, link: Link, end: TimeUnits, heads: Heads) -> None:
-        """Take what is over from the head of a link."""
-        link.free = end
-        link.queue.popleft()
-        if link.queue:
-            heads.append(link.queue[0])
+    def _over(self, call: Message, heads: Heads) -> None:
+        """Free the link of a receive that stood in its queue, or of an exchange after the last of its parts."""
+        link, end, exchange = call.link, call.end or 0, call.within
+        if exchange is not None:
+            exchange.left -= 1
+            link, end = exchange.link, max(exchange.end, end)
+            exchange.end = end
+        if exchange is None or not exchange.left:
+            link.free = end
+            link.queue.popleft()
+            heads.extend([*link.queue][:1])
 
     def _match(self, rank: int) -> None:
         """Match messages and receives of a rank: at once if nothing can come in between, else as a candidate for
@@ -402,10 +388,7 @@ class Network:
             self._ended(call)
         if call.slot is not None:
             heads: Heads = []
-            if call.within is not None:
-                self._part_over(call.within, call.end, heads)
-            else:
-                self._leave(call.link, call.end, heads)
+            self._over(call, heads)
             self._advance(heads)
 
     # -- waiting ------------------------------------------------------------------------
@@ -436,8 +419,13 @@ class Network:
         if rank.several:
             assert call.end is not None
             heappush(self.waits, (call.end, rank.rank, call.index, call))
-        elif call.waiter is not None:
-            waiter, call.waiter = call.waiter, None
+        else:
+            self._wake(call)
+
+    def _wake(self, call: InFlight) -> None:
+        """Let what waits for a call go on, once."""
+        waiter, call.waiter = call.waiter, None
+        if waiter is not None:
             waiter()
 
     def decide_next(self) -> bool:
@@ -462,10 +450,7 @@ class Network:
                     break
             return True
         if self.waits:
-            call = heappop(self.waits)[3]
-            waiter, call.waiter = call.waiter, None
-            if waiter is not None:
-                waiter()
+            self._wake(heappop(self.waits)[3])
             return True
         return False
 
@@ -497,13 +482,11 @@ class Network:
                     if rank.carried and rank.carried[-1][0] is carried and not carried.carriers:
                         rank.carried.pop()
         call.operands, call.result = (), None
+        if isinstance(result, (Result, Results)) and now > index + 1:
+            rank.late.append((index + 1, now, IN_FLIGHT, result.memory, index))
         if isinstance(result, Result):
-            if now > index + 1:
-                rank.late.append((index + 1, now, IN_FLIGHT, result.memory, index))
             return rank.mint(result.labels, result.value, result.origin, index, result.memory)
         if isinstance(result, Results):
-            if now > index + 1:
-                rank.late.append((index + 1, now, IN_FLIGHT, result.memory, index))
             cast(ListMember, call).brought = ()
             return [rank.mint(one.labels, one.value, one.origin, index, one.memory) for one in result.each]
         return _fetched_message(rank, cast(Message, call))
@@ -524,10 +507,6 @@ class Network:
                     what = str(message.labels or repr(message.value))
                     return _left(message, PuzzleError("never_received", where=where, line="", message=what))
         return None
-
-    def wait_of(self, call: InFlight) -> Wait:
-        """Return the record of a call that has not ended."""
-        return call.wait()
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
         """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""

@@ -40,12 +40,6 @@ def new_simulator(
     return cast(AnySimulator, simulator)
 
 
-def second_model(rank: int) -> PuzzleError:
-    """Return the error of a second Model of one rank, on a machine that is running."""
-    problem, expected = f"rank {rank} of this machine has its Model", "the model that the function is given"
-    return PuzzleError(problem, where="Model", expected=expected)
-
-
 class LocalSimulator:
     """The simulator of all ranks of one machine.
 
@@ -77,7 +71,8 @@ class LocalSimulator:
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         if self.terms.graded and rank in self.network.links:
-            raise second_model(rank)
+            problem, expected = f"rank {rank} of this machine has its Model", "the model that the function is given"
+            raise PuzzleError(problem, where="Model", expected=expected)
         state = self.rank_type(rank, layers, batches, self.terms, rank in self.mesh.devices_of)
         self.network.open(state)
         return state

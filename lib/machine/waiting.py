@@ -5,8 +5,7 @@ first receive, in the order of issue, that accepts it and that nothing offered b
 receive is posted when it is issued. Under "ordered" it stands in its rank's queue with collectives and sends, is posted
 when it is first there, and the next call starts when it is over. A copy between a device and its host waits for nobody.
 
-Which send a receive from a named rank takes is certain at once. A receive from anyone takes what was offered first:
-that is decided when every coroutine waits, and nothing can be offered any more that would have come before.
+What a receive from anyone takes is decided when every coroutine waits: nothing can be offered any more before it.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ class WaitingNetwork(Network):
             super()._post(call)
             return
         if call.peer is None:
-            problem, expected = "on these links a receive from anyone cannot stand in the queue", "receive(src=0)"
-            raise PuzzleError(problem, where=call.rank.place(RECEIVE.kind), expected=expected)
+            raise PuzzleError("on these links a receive says from whom", where=call.rank.place(RECEIVE.kind))
         call.slot, across = call.index, self.mesh.node(call.rank.rank) != self.mesh.node(call.peer)
         call.link = self.links[call.rank.rank].network[-across]
         self._enqueue(call)
@@ -57,6 +55,10 @@ class WaitingNetwork(Network):
             self.mailboxes.setdefault(rank, {}).setdefault(sender, deque()).append(call)
         else:
             call.posted = start
+        self._pair(rank, heads)
+
+    def _pair(self, rank: int, heads: Heads) -> None:
+        """Let receives take what is offered to a rank, as far as that is certain: these sends start."""
         while pairs := [
             pair for pair in self._offered(rank) if pair[1].posted is not None and pair[1].peer is not None
         ]:
@@ -95,7 +97,7 @@ class WaitingNetwork(Network):
         if any(end is not None and sent.ready is not None and end <= sent.ready for end in ends):
             return super().decide_next()
         self._start(sent, call, heads := Heads())
-        self._match(call.rank.rank)
+        self._pair(call.rank.rank, heads)
         self._advance(heads)
         return True
 

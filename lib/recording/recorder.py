@@ -199,12 +199,8 @@ class Recorder:
         """This, for a learner's side that looks into no handle."""
         return cast(AnySimulator, self)
 
-    def recording(self) -> dict[str, Any]:
-        """Return what has been recorded: ``calls`` and ``failed`` as ``Replay.play`` takes them."""
-        return {part: written for part, written in self.whole().items() if part != "diary"}
-
     def whole(self) -> dict[str, Any]:
-        """Return the recording with its diary (see ``Writer``), as JSON can carry them."""
+        """Return ``calls`` and ``failed`` as ``Replay.play`` takes them, and the diary (see ``Writer``), for JSON."""
         writer = Writer(self.notes)
         diary = [writer.lines, writer.places, writer.kept]
         return {"calls": writer.calls, "failed": writer.failed, "diary": diary}

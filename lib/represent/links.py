@@ -79,7 +79,7 @@ class SimulatorOfFew(LocalSimulator):
     def __init__(self, shape: Shape, symmetry: Symmetry, strict: bool) -> None:
         if shape.links != LINKS[0]:
             problem = "where sends wait for their receives, it cannot be proved what ranks do that are not run"
-            raise PuzzleError(problem, where="run", expected="a run without represent=...", got=shape.links)
+            raise PuzzleError(problem, where="run", got=f"links={shape.links!r}")
         self.symmetry = symmetry
         network = partial(Represented, symmetry)
         super().__init__(shape, graded=True, strict=strict, values=cast(Values, symmetry.values), network=network)

@@ -21,13 +21,9 @@ class Weights:
         return self.model.load_weights(layer)
 
     async def unshard(self, layers: Iterable[int]) -> None:
-        """UNSHARD: begin to gather the weights of some layers. There is nothing to do where they are whole."""
+        """UNSHARD, RESHARD and REDUCE_GRAD: there is nothing to do where weights are whole."""
 
-    async def reshard(self, layers: Iterable[int]) -> None:
-        """RESHARD: keep the shards only."""
-
-    async def reduce(self, layers: Iterable[int]) -> None:
-        """REDUCE_GRAD: begin to sum the gradients over the shards' ranks."""
+    reshard = reduce = unshard
 
     async def whole(self, layer: int) -> Weight:
         """Return the whole weight of a layer."""

@@ -7,9 +7,8 @@ The times in a log follow from each other, and the log says how:
   (``Event.awaited``), whichever is later. That holds for a rank with several coroutines, too: they share its clock.
 - Compute begins at its rank's clock. A call is issued at it.
 - A collective begins when the last of its group has issued it, and has nothing before it on its link (one for
-  each tier of links, of which there is one by default). A send does the same alone. The parts of an exchange have
-  nothing before them on its link, and what comes after it has all of them.
-- Where sends wait, a send begins when the receive that takes it was posted, as well.
+  each tier of links, of which there is one by default; an exchange has one place there). A send does the same alone,
+  and where sends wait, the receive that takes it was posted by then.
 - A receive begins when it was issued, its message is there, and the receive before it is over.
 
 So everything begins at the latest of what it waits for, and one that waited from the end of the run to tick 0 leads
@@ -132,19 +131,15 @@ class Causes:
         return members
 
     @cached_property
-    def sends(self) -> Mapping[object, int]:
-        """The record of each send, by its ``op``."""
-        return {event.op: at for at, event in enumerate(self.events) if event.kind == SEND.kind}
-
-    @cached_property
-    def receives(self) -> Mapping[object, int]:
-        """The record of each receive, by its ``op``."""
-        return {event.op: at for at, event in enumerate(self.events) if event.kind == RECEIVE.kind}
+    def ends(self) -> Mapping[tuple[str, object], int]:
+        """The record of each send and receive, by its kind and its ``op``."""
+        return {(event.kind, event.op): at for at, event in enumerate(self.events) if event.stream == "message"}
 
     def taker(self, at: int) -> int | None:
         """Return the record of the receive that a send waits for, if it does."""
         event = self.events[at]
-        return self.receives.get(event.op) if event.kind == SEND.kind and event.ready is not None else None
+        waits = event.kind == SEND.kind and event.ready is not None
+        return self.ends.get((RECEIVE.kind, event.op)) if waits else None
 
     def parts(self, at: int) -> Sequence[int]:
         """Return the records of all ranks of a collective, or that of any other operation alone."""
@@ -175,7 +170,7 @@ class Causes:
     def of_links(self, at: int) -> Iterator[int]:
         """Yield the operations, besides what moved the clock, that one rank's part in an operation waits for."""
         event, order = self.events[at], self._order(at)
-        if event.kind == RECEIVE.kind and (sent := self.sends.get(event.op)) is not None:
+        if event.kind == RECEIVE.kind and (sent := self.ends.get((SEND.kind, event.op))) is not None:
             yield sent
         yield from order.in_queue.get(at, ())
         if (before := order.received.get(at)) is not None:
