@@ -45,16 +45,6 @@ def test_a_tour_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
         assert draw([model]).summary and draw_group(model.weights).summary
 
 
-def test_shards_in_a_list_are_joined() -> None:
-    model = Model(layers=2, batches=1)
-    shards = [model.load_weights(0, shard, 4)[0] for shard in range(4)]
-    whole = shards[0]
-    for shard in shards[1:]:
-        whole = whole.combine(shard)
-    assert whole.is_complete()
-    model.forward(0, model.get_activation([0]), whole)
-
-
 def test_tensors_of_one_machine_in_another() -> None:
     """Shards loaded by one Model are gathered by Models of another Dist, with other sizes."""
     source = Model(layers=2, batches=1)

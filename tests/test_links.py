@@ -62,20 +62,10 @@ ROWS = """
 0F0,0SEND_F0,2RECV_F0,0F1,0SEND_F1,2RECV_F1,2F0,2SEND_F0,2F1,2SEND_F1,2RECV_B0,0F2,0SEND_F2,2B0,2SEND_B0,2RECV_B1,0F3,0SEND_F3,2RECV_F2,2B1,2SEND_B1,0RECV_B0,2F2,2SEND_F2,2RECV_F3,0B0,0RECV_B1,2F3,2SEND_F3,0B1,2RECV_B2,2B2,2SEND_B2,2RECV_B3,2B3,2SEND_B3,0RECV_B2,0B2,0RECV_B3,0B3
 1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1,3RECV_F0,3F0,3RECV_F1,3B0,3SEND_B0,1RECV_F2,3F1,1RECV_B0,3B1,3SEND_B1,1RECV_F3,1F2,1SEND_F2,1RECV_B1,1B0,1SEND_B0,3RECV_F2,1F3,1SEND_F3,1B1,1SEND_B1,3RECV_F3,3F2,3B2,3SEND_B2,1RECV_B2,3F3,3B3,3SEND_B3,1RECV_B3,1B2,1SEND_B2,1B3,1SEND_B3
 """  # Interleaved1F1B as PyTorch 2.13 prints it, without what concerns weights
-
-
-def deferred(text: str) -> str:
-    """Rows in which each receive stands before the work that reads it, as defer_pp_recv=True has it (PR 172833)."""
-    rows = []
-    for line in text.split():
-        row, late = [], {}
-        for action in line.split(","):
-            if "RECV_" in action:
-                late[action.replace("RECV_", "")] = action
-            else:
-                row += [late.pop(action), action] if action in late else [action]
-        rows.append(",".join(row))
-    return "\n".join(rows)
+DEFERRED = """
+0F0,0SEND_F0,0F1,0SEND_F1,2RECV_F0,2F0,2SEND_F0,2RECV_F1,2F1,2SEND_F1,0F2,0SEND_F2,2RECV_B0,2B0,2SEND_B0,0F3,0SEND_F3,2RECV_B1,2B1,2SEND_B1,2RECV_F2,2F2,2SEND_F2,0RECV_B0,0B0,2RECV_F3,2F3,2SEND_F3,0RECV_B1,0B1,2RECV_B2,2B2,2SEND_B2,2RECV_B3,2B3,2SEND_B3,0RECV_B2,0B2,0RECV_B3,0B3
+1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1,3RECV_F0,3F0,3B0,3SEND_B0,3RECV_F1,3F1,3B1,3SEND_B1,1RECV_F2,1F2,1SEND_F2,1RECV_B0,1B0,1SEND_B0,1RECV_F3,1F3,1SEND_F3,1RECV_B1,1B1,1SEND_B1,3RECV_F2,3F2,3B2,3SEND_B2,3RECV_F3,3F3,3B3,3SEND_B3,1RECV_B2,1B2,1SEND_B2,1RECV_B3,1B3,1SEND_B3
+"""  # and with each receive before the work that reads it, as defer_pp_recv=True has it (PR 172833)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +73,8 @@ def deferred(text: str) -> str:
     [
         (ROWS, "at use", (20.2, 20.2, 20.8)),  # ordered: a receive that was posted early holds up the send behind it
         (ROWS, "at once", (32.4, 32.8, 32.8)),
-        (deferred(ROWS), "at use", (20.9, 21.6, math.inf)),
-        (deferred(ROWS), "at once", (20.9, 21.6, math.inf)),
+        (DEFERRED, "at use", (20.9, 21.6, math.inf)),
+        (DEFERRED, "at once", (20.9, 21.6, math.inf)),
     ],
 )
 def test_rows_say_whether_they_hang_as_the_machine_does(rows: str, receives: str, times: tuple[float, ...]) -> None:
@@ -109,40 +99,14 @@ def assert_chain_explains(done: Run) -> None:
     assert not any(room for event, room in zip(done.events, rooms, strict=True) if id(event) in on_chain)
 
 
-def test_the_chain_goes_through_the_receive_that_was_posted_late() -> None:
-    async def late(model: Model) -> None:
-        model.activations[0] = model.get_activation([model.rank])
-        model.weights[0], model.opt_states[0] = model.load_weights(0)
-        if model.rank == 0:
-            await model.pass_to(1, model.activations[0])
-        else:
-            model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
-            model.activations[2] = await model.receive(src=0)
-
-    done = run(late, ranks=2, batches=2, links="rendezvous")
-    assert [event.kind for event in chain_of(done.events).events] == ["forward", "pass_to", "receive"]
-    sent = next(event for event in done.events if event.kind == "pass_to")
-    assert (sent.ready, sent.start) == (0, 1)
-    assert_chain_explains(done)
-
-
 @pytest.mark.parametrize("links", LINKS)
 def test_a_recording_of_exchanges_is_replayed_as_it_ran(links: str) -> None:
-    async def twice(model: Model) -> Model:
-        own = model.activations["own"] = model.get_activation([model.rank])
-        other = 1 - model.rank
-        first = model.exchange([(other, own), (other, "text")], [other, other])
-        model.activations["came"], _ = await first
-        [number] = await model.exchange([(other, model.rank)], [other])
-        assert number == other
-        return model
-
-    size = {"ranks": 2, "layers": 1, "batches": 2, "links": links}
-    done = run(twice, **size)
+    size, around = {"ranks": 3, "layers": 1, "batches": 3, "links": links}, partial(ring, way="exchange")
+    done, shape = run(around, **size), machine_of(size, "default")
     assert_chain_explains(done)
-    recording, error = recorded_run(twice, machine_of(size, "default"), 1, 2, None)
+    recording, error = recorded_run(around, shape, 1, 3, None)
     assert error is None
-    replay = Replay(LocalSimulator(machine_of(size, "default"), graded=True), 1, 2)
+    replay = Replay(LocalSimulator(shape, graded=True), 1, 3)
     replay.play({part: recording[part] for part in ("calls", "failed")}, math.inf)
     assert replay.outcome("").events == done.events
 
@@ -151,8 +115,7 @@ def test_a_deadlock_names_the_first_call_of_each_rank_in_a_circle() -> None:
     with pytest.raises(Deadlock) as caught:
         run(partial(ring, way="all send first"), ranks=4, batches=4, links="rendezvous")
     rows = str(caught.value).splitlines()[1:]
-    assert len(rows) == 4
-    for rank, row in enumerate(rows):
+    for rank, row in zip(range(4), rows, strict=True):
         after = (rank + 1) % 4
         said = f"rank {rank}: its first call is the send to rank {after}, which waits for a receive that rank {after}"
         assert row.strip().startswith(f"{said} has not posted [line ") and "in ring" in row

@@ -240,40 +240,6 @@ def test_what_is_wrong_is_refused_for_its_own_reason(wrong: str) -> None:
     assert disagreement(program, [0]) == ""
 
 
-@pytest.mark.parametrize("trains", [0, 1])
-@pytest.mark.parametrize("kind", ["allreduce", "scatterreduce"])
-def test_a_gradient_of_no_micro_batches_fits_any_piece(trains: int, kind: str) -> None:
-    """Whoever brings it, the sum is the piece that the other one brings."""
-    meet: list[Step] = [("meet", kind, None, "D", "sum", 0), ("await", "sum", "D")]
-    zero: list[Step] = [("zero", "D", 0), *meet]
-    piece: list[Step] = [*TRAIN, ("shard", "D", "D", 1, 2), *meet]
-    scripts = tuple((piece if rank == trains else zero, [[]], []) for rank in range(2))
-    program = Program(scripts, loaded=False)
-    assert disagreement(program, [0, 1]) == ""
-    plain = predicted(program, strict=True)
-    assert isinstance(plain, Plain)
-    [place] = [thing.piece for _, until, thing in plain.ranks[1 - trains].stored if until == float("inf")]
-    start = Fraction(1, 2) if kind == "allreduce" or trains == 1 else Fraction(3, 4)
-    assert place[0][0] == start
-
-
-@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
-def test_an_await_resumes_in_the_order_of_the_ends_whoever_starts_first(order: list[int]) -> None:
-    """The sum (there at 0.3) comes before the message (0.7), though both are there when the clock stands at 1."""
-    branches: list[list[Step]] = [
-        [("receive", None, "message"), ("await", "message", None), ("take", 1, "x")],
-        [("zero", None, 0), ("meet", "allreduce", None, None, "sum"), ("await", "sum", None), ("forward", "X")],
-        [("forward", "X")],
-    ]
-    other: list[Step] = [
-        *(("zero", None, 0), ("meet", "allreduce", None, None, "sum"), ("await", "sum", None)),
-        *(("send", 0, "text", "message"), ("await", "message", None)),
-    ]
-    program = Program((([("take", 1, "X")], branches, []), ([], [other], [])))
-    assert disagreement(program, order) == ""
-    assert [event.issued for event in run(perform(program), **program.size, _order=order).events][5:7] == [1.0, 2.0]
-
-
 def test_a_machine_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge itself: a plain machine with another price disagrees, and the program is made small."""
     steps: list[Step] = [("take", 1, "x"), ("forward", "x"), ("store", "y"), ("forward", "x"), ("drop", "y")]

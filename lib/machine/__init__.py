@@ -7,7 +7,6 @@ cost          prices and sizes
 fingerprints  what a tensor carries: a fingerprint in an exact algebra
 failure       how a run that failed has ended
 interface     the narrow interface to all that decides
-taken         the pieces that a rank has taken from its loads
 rank_state    what the machine knows of one rank and its tensors: lives, memory, log
 in_flight     calls, messages and meetings on their way; a rank's links
 log           the log of a rank, whose records are made when they are read
