@@ -167,7 +167,7 @@ TOLD: dict[str, dict[str, Any]] = {
     "departs": DEPARTS,
     "calls_differ": {"call": REDUCED, "other": call("scatterreduce", line=9, rank=2)},
     "without_await": {"line": Line(3), "call": "helper"},
-    "written_out": {"line": Line(3), "number": 4, "size": "model.RANKS", "here": 2},
+    "written_out": {"line": Line(3), "number": 4, "sizes": "model.RANKS is 2"},
     "more_often": {"call": REDUCED, "count": 3, "lines": (Line(7), Line(8))},
     "held": {"call": REDUCED, "tensor": GRAD, "kept": kept(), "reader": None, **AT_PEAK},
     "dead": {"call": REDUCED, "tensor": GRAD, "kept": kept(), "reader": None, **AT_PEAK},
@@ -313,12 +313,12 @@ def test_no_line_of_a_learners_code_runs_again() -> None:
         ("async def g(model): ...\nasync def f(model):\n    g(model)", "line 3 calls g without `await`"),
         ("async def f(model):\n    model.pass_to(1, 2)", "line 2 calls pass_to without `await`"),
         ("def f(model):\n    for rank in range(4): pass",
-         "line 2 has 4 written out: model.RANKS is 4 at the puzzle's own size, and 2 at this one"),
+         "line 2 has 4 written out, as at the puzzle's own size; at this one model.RANKS is 2 and model.BATCHES is 8"),
     ],
 )  # fmt: skip
 def test_what_the_text_of_a_program_shows(text: str, told: str) -> None:
     own = {"ranks": 4, "layers": 6, "batches": 4}
-    assert [sentence(one) for one in spelled(text, {**own, "ranks": 2}, own)][:1] == [told]
+    assert [sentence(one) for one in spelled(text, {**own, "ranks": 2, "batches": 8}, own)][:1] == [told]
 
 
 @pytest.mark.parametrize(

@@ -139,12 +139,12 @@ class Comparison:
                 elif found:
                     yield from self.told(found, call)
                     yield from self.layers() if own.how == "receive" else ()
-                    yield from self.lacking(own, other) if len(told) == 1 else ()
+                    yield from self.lacking(own, other) if len(told) == 1 and call.kind != ADD else ()
                 else:
                     yield from self.other(call, own, other)
         if told:
             return
-        for own, other in pairs:
+        for own, other in pairs if call.kind != ADD else ():  # of a sum another operand may have it
             yield from self.lacking(own, other)
         if right.axis != call.axis:
             yield say("other_axis", call=call, right=right)
@@ -230,7 +230,8 @@ class Comparison:
         if not lack or KINDS[own.labels.kind].by_batch:
             return
         batch = next((own for own, right in self.renamed.items() if right == lack[0]), lack[0])
-        done = [one for one in self.notes.all_calls() if batch in one.batches and one.stream == "compute"]
+        calls = [one for one in self.notes.all_calls() if one.stream == "compute" and one.tick <= self.notes.until]
+        done = [one for one in calls if batch in one.batches]
         of = own.labels.kind, own.labels.layer
         made = [one for call in done for one in call.results if (one.labels.kind, one.labels.layer) == of]
         made = [one for one in made if one.labels.shards == own.labels.shards] or made
@@ -389,9 +390,8 @@ def _pair(own: Tensor, right: Tensor, seen: set[Any], depth: int) -> Found | Non
 
 def _behind(own: Tensor, right: Tensor, parts: Sequence[Tensor], others: Sequence[Tensor]) -> Found | None:
     """Return that a tensor is what the one of the right run comes from, a few steps back."""
-    here = {*map(signature, parts)}
     for behind in ancestors(others[0], CLOSE) if len(others) == 1 else ():
-        if here <= {*map(signature, leaves(behind))}:
+        if Counter(map(signature, parts)) == Counter(map(signature, leaves(behind))):
             return Found("through", own, others[0], behind)
     return None
 
@@ -441,7 +441,7 @@ def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
     """Yield where a tensor is at the end of what is noted, or how far it has come. Messages and sums are followed."""
 
     def reads() -> list[Call]:
-        return [call for call in tensor.readers if not call.failed]
+        return [call for call in tensor.readers if not call.failed and call.tick <= notes.until]
 
     def onwards() -> Sequence[Tensor]:
         last = reads()[-1] if stored_in(tensor) is None and reads() else None
@@ -463,7 +463,9 @@ def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
         yield from () if tensor.readers else (say("unread", tensor=tensor, kept=kept),)
     elif last.kind == "pass_to":
         yield say("not_received", tensor=tensor, call=last)
-    elif left or (last.stream == "collective" and last.fetched is None):
+    elif left or (
+        last.stream == "collective" and last.fetched is None and notes.waits.get(last.rank, (None,))[0] is not last
+    ):
         yield say("result_lost", tensor=tensor, call=last, flying=not left)
     else:
         yield say("read_last", tensor=tensor, call=last, kept=kept)

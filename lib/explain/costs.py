@@ -28,9 +28,10 @@ def slower(comparison: Comparison) -> Iterator[Statement]:
         if len(twin.operands) > len(call.operands):
             yield say("lacks_operand", call=call, right=twin.operands[len(call.operands)])
             break
+    more = [one for at in comparison.right.calls for one in comparison.beyond(comparison.notes, comparison.right, at)]
     counts, others = Counter(map(_what, own)), Counter(map(_what, right))
     for what, count in (counts - others).most_common(MOST):
-        calls = [call for call in own if _what(call) == what]
+        calls = [call for call in more if _what(call) == what]
         lines = [line for line, _ in Counter(call.line for call in calls).most_common(MOST)]
         yield say("more_often", call=calls[0], count=count, lines=tuple(lines))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from ..basics.errors import NOWHERE, Place
@@ -26,7 +27,7 @@ from .statement import LOOK_AT, Explanation, Statement, fact, say
 PLACES = {LOOK_AT, "other_peer", "other_axis", "goes_elsewhere", "lacks_operand", "departs", "again"}
 PLACES |= {"stored_over", "takes_again", "calls_differ"}
 """The statements on operands that name a line to look at."""
-VALUES = {"no_final_weight", "not_updated", "wrong_value", "frozen_changed"}
+VALUES = {"no_final_weight", "not_updated", "wrong_value", "frozen_changed", "wrong_part"}
 """The rules of what a run ends with, which are broken where the values of its final weights come from."""
 MOST = 4  # statements on operands, and on what a call needs
 
@@ -45,12 +46,11 @@ class Wrong(NamedTuple):
 def facts_of(error: Any) -> Wrong:
     """Return the facts of an error. A learner may raise one with anything in it, or nothing."""
     place, rule, facts = getattr(error, "place", NOWHERE), getattr(error, "rule", ""), getattr(error, "facts", {})
-    known = getattr(getattr(error, "line", ""), "number", None)
     found = re.match(r"line (\d+)", str(getattr(error, "line", "")))
     return Wrong(
         place if isinstance(place, Place) else NOWHERE,
         rule,
-        known if type(known) is int else int(found[1]) if found else 0,
+        int(found[1]) if found else 0,
         {name: str(one)[:LONGEST_KEY] for name, one in facts.items()},
         str(getattr(error, "got", "")),
         frozenset(map(str, getattr(error, "operands", ()))),
@@ -78,6 +78,7 @@ def explain(
     if error is None:
         return _of_costs(name, comparison, over)
     wrong = facts_of(error)
+    notes.until = inf if wrong.place.tick is None else float(wrong.place.tick)
     found = Explaining(notes, wrong, name, comparison).explanation()
     text = [*spelled(source, size, own_size or size)] if source else []
     given = (*found.given, *text[0 if found.look_at else 1 :])
@@ -142,10 +143,10 @@ class Explaining:
         comparison = self.comparison
         told = [*comparison.twice(failed)] if comparison is not None else []
         if self.wrong.rule == "not_kept" and not told:
-            gone = self.wrong.facts.get("tensor")
-            lost = [one for one in self.given if one.facts["tensor"].labels.in_words() == gone][:1]
-            self.looks, self.given = [one._replace(name="gone") for one in lost], []
-            return
+            lost = [one for one in failed.operands if one.labels.in_words() == self.wrong.facts.get("tensor")][:1]
+            left = [next((kept for kept in reversed(one.kept) if kept.way != STORED), None) for one in lost]
+            self.looks = [say("gone", tensor=one, call=failed, out=out) for one, out in zip(lost, left, strict=True)]
+            self.given = []
         if comparison is None:
             return
         if failed.kind != ADD or self.wrong.rule == "counted_twice":  # otherwise either operand may be the wrong one

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from ..recording.diary import READ, REPLACED, STORED, TAKEN
-from .notes import ADD, COMBINE, LOADS, SHARD, Call, Kept, Notes, Tensor
+from .notes import ADD, LOADS, SHARD, Call, Kept, Notes, Tensor
 
 Signature = tuple[object, ...]
 """What two tensors of different runs have in common that do the same: how they were made, of what kind and layer."""
@@ -35,11 +35,6 @@ def leaves(tensor: Tensor) -> list[Tensor]:
     return found or [origin(tensor)]
 
 
-def source_of(tensor: Tensor) -> Tensor:
-    """Return the tensor from which this one was sent, cut or joined, or the first one of a sum made by hand."""
-    return origin(tensor, ("receive", SHARD, COMBINE, ADD))
-
-
 def signature(tensor: Tensor) -> Signature:
     """Return what a tensor has in common with those of other runs that do the same. Micro-batches have no part in it:
     which number a rank takes is its own choice."""
@@ -58,8 +53,8 @@ def signature(tensor: Tensor) -> Signature:
 
 def like(tensor: Tensor, notes: Notes) -> Tensor | None:
     """Return the tensor of a run that is made as one of another run is made, on the same rank."""
-    wanted, batches = signature(tensor), tensor.labels.batches
-    made = [one for call in notes.calls.get(origin(tensor).call.rank, ()) for one in call.results]
+    wanted, batches, calls = signature(tensor), tensor.labels.batches, notes.calls.get(origin(tensor).call.rank, ())
+    made = [one for call in calls if call.tick <= notes.until for one in call.results]
     return next((one for one in made if one.labels.batches == batches and signature(one) == wanted), None)
 
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from ..basics.errors import PuzzleError
@@ -129,6 +130,7 @@ class Notes:
         self.waits: dict[int, tuple[Call, Wait]] = {}  # by rank what it waits for at the end
         self.finished: frozenset[int] = frozenset()
         self.end = 0  # how many calls were recorded
+        self.until = inf  # the tick of the error: what other ranks call later has no part in it
         self.error: PuzzleError | None = None
         self.outcome: Outcome | None = None
         self.peak: Peak | None = None  # what was held when memory was highest, of a rank that was watched
@@ -148,10 +150,10 @@ class Notes:
 
     def failed(self, rank: int | None, operands: Collection[str]) -> Call | None:
         """Return the first call that has failed, of a rank if one is given; if it can be, one that was given these."""
-        calls = [*self.all_calls()] if rank is None else self.calls.get(rank, [])
-        given = {id(call): any(str(one.labels) in operands for one in call.operands) for call in calls}
+        calls = self.all_calls() if rank is None else self.calls.get(rank, ())
         failed = [call for call in calls if call.failed]
-        return min(failed, key=lambda call: (not given[id(call)], call.tick, call.rank), default=None)
+        fitting = [call for call in failed if any(str(one.labels) in operands for one in call.operands)]
+        return min(fitting or failed, key=lambda call: (call.tick, call.rank), default=None)
 
 
 def noted(

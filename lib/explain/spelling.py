@@ -11,8 +11,7 @@ from ..record.table import stream_of
 from .notes import Line
 from .statement import Statement, say
 
-SMALLEST = 3
-"""Below this a number written out is rarely a size."""
+SMALLEST = 3  # below this a number written out is rarely a size
 SIZES: Mapping[str, str] = {"ranks": "model.RANKS", "layers": "model.LAYERS", "batches": "model.BATCHES"}
 
 
@@ -42,9 +41,9 @@ def _never_awaited(tree: ast.Module) -> Iterator[Statement]:
 
 def _written_out(tree: ast.Module, size: Size, own: Size) -> Iterator[Statement]:
     """Yield numbers that are those of the puzzle's own size, and not of this one."""
-    known = {own[name]: name for name in SIZES if own.get(name, 0) >= SMALLEST and own[name] != size.get(name)}
+    known = {name: own[name] for name in SIZES if own.get(name, 0) >= SMALLEST and own[name] != size.get(name)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and type(node.value) is int and node.value in known:
-            name = known[node.value]
-            yield say("written_out", line=Line(node.lineno), number=node.value, size=SIZES[name], here=size.get(name))
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value in known.values():
+            sizes = [f"{SIZES[name]} is {size.get(name)}" for name, value in known.items() if value == node.value]
+            yield say("written_out", line=Line(node.lineno), number=node.value, sizes=" and ".join(sizes))
             return

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from ..basics.errors import Place
 from ..record.labels import Labels
-from .lineage import leaves, source_of
-from .notes import Call, Kept, Line, Tensor
+from .lineage import leaves, origin
+from .notes import PARTS, Call, Kept, Line, Tensor
 
 LOOK_AT = "look_at"
 """The name of a statement that only says where to look."""
@@ -88,7 +88,7 @@ def fact(thing: Any, run: str = OWN) -> Any:
         own = (thing.at, thing.rank, thing.kind, thing.layer, batches, axis, thing.peer, thing.carries, thing.line)
         return CallFact(run, *own)
     if isinstance(thing, Tensor):
-        source = source_of(thing)
+        source = origin(thing, ("receive", *PARTS))  # or the first one of a sum made by hand
         came = fact(source.call, run) if source is not thing else None
         return TensorFact(run, thing.labels, fact(thing.call, run), came, len(leaves(thing)))
     if isinstance(thing, Kept):

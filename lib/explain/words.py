@@ -19,8 +19,7 @@ from ..recording.diary import READ, STORED, TAKEN
 from .notes import ADD, COMBINE, NO_LINE, PARTS, SHARD, Line
 from .statement import A_RIGHT_RUN, LOOK_AT, CallFact, Explanation, KeptFact, Statement, TensorFact
 
-MOST_WORDS = 45
-"""Words of a verdict before its figures."""
+MOST_WORDS = 45  # of a verdict before its figures
 SHORT = 15  # words of a problem for which there is room beside a line to look at
 
 
@@ -73,8 +72,8 @@ SENTENCES: Mapping[str, Sentence] = {
         "[!out: {tensor:line}, which {tensor:makes} {tensor}]"),
     "first_through": Sentence("in a right run {tensor}[, before {reader:brief},] goes through {right_steps:steps}"),
     "sum_lacks": Sentence(
-        "{tensor}[, which goes into {reader:brief},] adds up {count:parts}; a right run adds up {right_count}, and "
-        "the missing one is {right:made}"),
+        "{tensor}[, which goes into {reader:brief},] adds up {count:parts}; of the {right_count} that a right run adds "
+        "up here one is missing that is {right:made}"),
     "sum_has": Sentence(
         "{tensor}[, which goes into {reader:brief},] has in it {part}, {part:made}[{often:}, too often]"),
     "comes_from": Sentence(
@@ -111,7 +110,8 @@ SENTENCES: Mapping[str, Sentence] = {
     "departs": Sentence(
         "[after {before} of {before:line} ]rank {rank}[{call:} comes to ][{awaits:}the end of ][{call}][!call:  {ends}]"
         "; in a right run [{right_awaits:}the end of ][{right} comes {when}][!right: it returns]",
-        "{line}, where rank {rank}[{call:} comes to ][{awaits:}the end of ][{call}][!call:  {ends}]; in a right run "
+        "{line}, [{call:}where][!call: after which] rank {rank}[{call:} comes to ][{awaits:}the end of ][{call}]"
+        "[!call:  {ends}]; in a right run "
         "[{right_awaits:}the end of ][{right} comes {when}][!right: it returns]"),
     "calls_differ": Sentence(
         "{call:line}, where rank {call:rank} comes to {call}, and {other:line}, where rank {other:rank} comes to "
@@ -119,8 +119,8 @@ SENTENCES: Mapping[str, Sentence] = {
     # -- what the text shows
     "without_await": Sentence("{line} calls {call} without `await`", "{line}, which calls {call} without `await`"),
     "written_out": Sentence(
-        "{line} has {number} written out: {size} is {number} at the puzzle's own size, and {here} at this one",
-        "{line}, where {number} is written out: {size} is {here} at this size"),
+        "{line} has {number} written out, as at the puzzle's own size; at this one {sizes}",
+        "{line}, where {number} is written out: at this size {sizes}"),
     # -- what it costs
     "more_often": Sentence(
         "{lines:lines}: all ranks together have {count} more {call:kind} than in the target's run"),
@@ -193,9 +193,9 @@ def call_words(call: CallFact) -> str:
 def _made(tensor: TensorFact) -> str:
     """Return what has made a tensor or brought it, and where it came from before."""
     maker, source = tensor.maker, tensor.source
-    of = f", of {_at(source)}" if source is not None else ""
+    of = f", of {_at(source)}{' and others' * (tensor.summed > 1)}" if source is not None else ""
     if maker.kind == ADD and maker.run == "own":
-        return f"made by a sum of {tensor.summed} at {line_words(maker.line)}{of}{' and others' * bool(of)}"
+        return f"made by a sum of {tensor.summed} at {line_words(maker.line)}{of}"
     by = f"brought to rank {maker.rank} by" if tensor.maker.kind == "receive" else "made by"
     return f"{by} {_at(maker)}" + (f"{of} on rank {source.rank}" if source is not None and maker.kind != ADD else "")
 
