@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from lib.machine.lives import Held, Peak
-from lib.real.traces.causes import MeasuredChain
 from lib.record.events import Event
 from lib.record.figures.chain import slack_of
+from lib.record.figures.measured import MeasuredChain
 
 from . import svg, theme
 from .coarse import strips

@@ -129,7 +129,7 @@ class Trace:
     @cached_property
     def time(self) -> float:
         """The end of the last operation, in ``unit``."""
-        return makespan(self.events)
+        return makespan(self.events) if self.profile is None else self.profile.time
 
     @property
     def scale(self) -> str:

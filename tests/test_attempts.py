@@ -17,16 +17,7 @@ from lib import PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.referee import attempts
-from lib.referee.attempts import (
-    LARGEST,
-    MOST_FILES,
-    Student,
-    attempts_in,
-    files_of,
-    read,
-    seems_to_define,
-    submissions,
-)
+from lib.referee.attempts import LARGEST, MOST_FILES, Student, attempts_in, files_of, read, seems_to_define, submissions
 from lib.referee.defined import defined
 from lib.referee.examiner import Judge
 from lib.referee.loaded import Submission
@@ -114,7 +105,7 @@ EXPERIMENTS_OF_A_HELPER = [
     "draw(run(fsdp, ranks=2, layers=2, batches=2))",
     "assert grade(fsdp).status == 'PASS'", "hint('fsdp')", "sweep(fsdp, ranks=[2, 4], layers=4, batches=4)",
     "def tried():\n    return grade(fsdp).time + 1\ntried()", "import lib\nlib.grade(fsdp)",
-    "from lib import reset\nreset('fsdp')",
+    "from lib import reset\nreset('fsdp')"
 ]  # fmt: skip
 
 

@@ -125,12 +125,7 @@ TWICE: list[tuple[dict[str, int], tuple[str, ...], dict[str, int], str]] = [
 @pytest.mark.parametrize("node_size", [None, 2, 4])
 @pytest.mark.parametrize("cost", [Cost(), RING], ids=["flat", "ring"])
 def test_it_is_the_collective_over_the_axis_that_is_their_product(
-    mesh: dict[str, int],
-    axes: tuple[str, ...],
-    product: dict[str, int],
-    one: str,
-    node_size: int | None,
-    cost: Cost,
+    mesh: dict[str, int], axes: tuple[str, ...], product: dict[str, int], one: str, node_size: int | None, cost: Cost
 ) -> None:
     ranks, count = math.prod(mesh.values()), product[one]
     how: dict[str, Any] = {"ranks": ranks, "batches": ranks, "node_size": node_size, "cost": cost, "experts": count}

@@ -145,12 +145,7 @@ def test_the_parts_of_a_run_by_hand() -> None:
     # rank 0 computes from 0 to 4, communicates from 3 to 6, and is idle to 10; rank 1 does nothing before its update
     busy = [event(0, "forward", 0, 4), event(0, "allgather", 3, 6, op=(0,))]
     made = trace(busy, [event(1, "update", 8, 10)])
-    assert parts_of(made.time, made.parts) == {
-        "forward": 2,
-        "update": 1,
-        "only communicates": 1,
-        "waits": 6,
-    }
+    assert parts_of(made.time, made.parts) == {"forward": 2, "update": 1, "only communicates": 1, "waits": 6}
     assert sum(parts_of(made.time, made.parts).values()) == made.time == 10
 
 

@@ -148,10 +148,7 @@ def test_signs_stand_out_on_their_boxes() -> None:
 
 def test_roles_are_known_by_their_light_color() -> None:
     light = [color for color, _ in theme.ROLES.values()]
-    fixed = {color for _, color in theme.MEMORY.values()} | {
-        theme.text_on("#000000"),
-        theme.text_on("#ffffff"),
-    }
+    fixed = {color for _, color in theme.MEMORY.values()} | {theme.text_on("#000000"), theme.text_on("#ffffff")}
     fixed |= {theme.layer_color(layer, layers) for layers in range(1, 97) for layer in range(layers)}
     assert len(set(light)) == len(light)
     assert not fixed & set(light)

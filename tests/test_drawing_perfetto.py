@@ -32,11 +32,7 @@ from tests.programs import solved
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-RUNS = {
-    "staged": staged_run(4, 4),
-    "sharded": sharded_run(4, 3),
-    "nodes": sharded_run(4, 2, node_size=2),
-}
+RUNS = {"staged": staged_run(4, 4), "sharded": sharded_run(4, 3), "nodes": sharded_run(4, 2, node_size=2)}
 Field = tuple[type, ...]
 TEXT, WHOLE, NUMBER = (str,), (int,), (int, float)
 EVERY: dict[str, Field] = {"ph": TEXT, "name": TEXT, "pid": WHOLE, "tid": WHOLE, "ts": NUMBER}

@@ -22,10 +22,7 @@ from tests.drawing_events import outside, parse, staged_run, texts, titles
 ROOT = Path(__file__).resolve().parent.parent
 TENSORS = {
     "a whole weight": (Weight(0, 2, 0), "weight of layer 0 of 2, complete, step 0: 262,144 elements"),
-    "an updated shard": (
-        Weight(1, 4, 1, [2], 4),
-        "weight of layer 1 of 4, shard 2 of 4, step 1: 65,536 elements",
-    ),
+    "an updated shard": (Weight(1, 4, 1, [2], 4), "weight of layer 1 of 4, shard 2 of 4, step 1: 65,536 elements"),
     "two shards": (
         OptState(0, 2, 0, [0, 3], 4),
         "optimizer state of layer 0 of 2, shards 0, 3 of 4, step 0: 131,072 elements",

@@ -45,10 +45,7 @@ run takes seconds."""
 ALWAYS = (*PACED, "fsdp", "sequence_parallel", "lora", "checkpointing")
 """Between them they use all that moves tensors. The others are tried where there is time."""
 NAMES = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in SOLUTIONS]
-pytestmark = [
-    pytest.mark.process,
-    needs_processes,
-]
+pytestmark = [pytest.mark.process, needs_processes]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -73,8 +73,7 @@ def test_a_layer_without_attention_says_so() -> None:
 
 @needs_torch
 @pytest.mark.parametrize(
-    "program",
-    [gathering(mistake="own keys only"), ring(mistake="added twice"), heads(mistake="not brought home")],
+    "program", [gathering(mistake="own keys only"), ring(mistake="added twice"), heads(mistake="not brought home")]
 )
 def test_numbers_find_mistakes_without_the_rules(program: Callable[[Model], Any]) -> None:
     done = run(program, ranks=4, engine="local", dtype="float64", _strict=False, **{**SIZE, "hidden": 64})

@@ -263,10 +263,7 @@ def test_a_right_run_has_its_ticks_and_no_fault() -> None:
 
 @pytest.mark.parametrize(
     ("ends", "says"),
-    [
-        ("nothing", "layer 0 has no final weight"),
-        ("stale", "the final weight of layer 0 is not the updated one"),
-    ],
+    [("nothing", "layer 0 has no final weight"), ("stale", "the final weight of layer 0 is not the updated one")],
 )
 def test_the_fault_is_said_in_a_line(ends: str, says: str) -> None:
     def program(model: Model) -> None:

@@ -278,10 +278,7 @@ drawn = partial(settings, deadline=None, database=None, suppress_health_check=li
 
 
 @drawn(max_examples=EACH)
-@given(
-    st.sampled_from(PROGRAMS),
-    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 400)), min_size=1, max_size=3),
-)
+@given(st.sampled_from(PROGRAMS), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 400)), min_size=1, max_size=3))
 @example(PROGRAMS[0], [])
 def search(program: Program, choices: list[tuple[int, int]]) -> None:
     """Break a program, run it in three ways, compare."""

@@ -114,10 +114,7 @@ def test_ranks_of_which_the_same_is_to_be_said_are_told_together(missing: int) -
     waiting = f"ranks {missing}, {missing + 1} wait for allreduce(layer 0) of all ranks, since tick 0"
     said = [line.partition(" [")[0].strip() for line in str(caught.value).splitlines()[1:]]
     have = "has" if missing == 1 else "have"
-    assert said == [
-        f"{named} {have} finished",
-        f"{waiting}; missing: {named}",
-    ]
+    assert said == [f"{named} {have} finished", f"{waiting}; missing: {named}"]
 
 
 def test_of_many_waits_of_a_rank_three_are_told() -> None:

@@ -3,11 +3,9 @@ published than without the idea that it is about. Seconds are a benchmark (``mak
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,15 +76,6 @@ def test_a_long_step_is_known_from_two_short_ones() -> None:
         assert papers.pipeline_seconds(A100_MEGATRON, row, False, 20) == pytest.approx(whole.seconds, abs=1e-6)
 
 
-def test_seconds_are_a_line_over_one_by_the_part_that_is_reached() -> None:
-    row = published.MEGATRON[1]._replace(batches=8)
-    slow, middle, fast = (
-        papers.pipeline_seconds(replace(A100_MEGATRON, reached=part), row, True) for part in (0.5, 0.65, 0.8)
-    )
-    part = (1 / 0.65 - 1 / 0.8) / (1 / 0.5 - 1 / 0.8)
-    assert middle == pytest.approx(fast + part * (slow - fast), rel=1e-5)
-
-
 def test_the_part_of_the_peak_is_fitted_on_one_row() -> None:
     def row(name: str, rest: float, work: float, off: float) -> tuple[str, str, float, Callable[[Cluster], float]]:
         took: Callable[[Cluster], float] = partial(lambda cluster, a, b: a + b / cluster.reached, a=rest, b=work)
@@ -101,27 +90,6 @@ def test_the_part_of_the_peak_is_fitted_on_one_row() -> None:
     tokens = stack._replace(rows=[(*one[:1], "tokens/s", 60 / one[2], one[3]) for one in stack.rows], tokens=[60.0] * 3)
     part, lines, _ = papers.seconds(tokens)
     assert part == pytest.approx(0.6) and lines[2].residual == pytest.approx(0.1)
-
-
-def test_tables_are_written_as_text_csv_and_a_picture(tmp_path: Path) -> None:
-    lines = [
-        Line("exact", "a state", "GiB", 45.5, 45.5),
-        Line("ratio", "one / two", "x", 1.25, 1.3, 1.0),
-        Line("a stack", "a row", "s", 2.0, 2.0, fitted=True),
-        Line("a stack", "another", "s", 4.0, 5.0),
-        Line("shown", "no aim", "s", 4.0, 9.0),
-    ]
-    said = papers.text(lines).splitlines()
-    assert said[1].split() == ["a", "state", "45.5", "45.5", "exact", "GiB"]
-    assert said[2].split() == ["one", "/", "two", "1.25", "1.3", "+4.0", "%", "1.000", "x"]
-    assert "fitted" in said[3] and "+25.0 %" in said[4]
-    papers.save(lines, tmp_path / "new")
-    with open(tmp_path / "new" / "papers.csv", encoding="utf-8") as file:
-        rows = list(csv.reader(file))
-    assert rows[2] == ["ratio", "one / two", "x", "1.25", "1.3", "0.0400", "1.0"] and len(rows) == 6
-    svg = (tmp_path / "new" / "papers.svg").read_text(encoding="utf-8")
-    assert "one / two" in svg and "+25.0 %" in svg and "fitted" in svg
-    assert "a state" not in svg and "no aim" not in svg
 
 
 def test_every_stack_is_fitted_on_a_row_of_its_own() -> None:

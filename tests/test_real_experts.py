@@ -35,19 +35,9 @@ from tools import papers, published
 EXPERT_PARALLEL = program("p27_expert_parallel", "expert_parallel")
 near = lambda seconds: pytest.approx(seconds, rel=1e-6, abs=3e-9)  # noqa: E731
 TINY = Transformer(
-    4,
-    1024,
-    8,
-    512,
-    8192,
-    kv_heads=4,
-    gated=True,
-    attention="flash",
-    experts=8,
-    chosen=2,
-    expert_hidden=512,
+    4, 1024, 8, 512, 8192, kv_heads=4, gated=True, attention="flash", experts=8, chosen=2, expert_hidden=512,
     name="tiny",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

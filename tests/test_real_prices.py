@@ -103,8 +103,7 @@ def test_halves_of_a_backward_share_its_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "node_size", "bandwidth"),
-    [(8, 8, 300e9), (16, 8, 200e9), (4, 1, 25e9), (8, 2, 50e9), (4, 4, 300e9)],
+    ("ranks", "node_size", "bandwidth"), [(8, 8, 300e9), (16, 8, 200e9), (4, 1, 25e9), (8, 2, 50e9), (4, 4, 300e9)]
 )
 def test_a_ring_is_as_fast_as_its_slowest_link_and_has_a_card_for_each_rank(
     ranks: int, node_size: int, bandwidth: float

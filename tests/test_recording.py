@@ -538,11 +538,7 @@ NO_LAYERS = ["\x1b[2J\x1b[32mPASS \x00 \ud800", "x" * 10_000, None, 0.5, float("
 @pytest.mark.parametrize("verb", ["forward", "backward", "update", "meet", "fake_grad", "set_final_weight"])
 def test_a_layer_that_is_no_number_is_a_mistake_that_can_be_shown(verb: str, layer: Any) -> None:
     replay = office()
-    for call in (
-        ["load_weights", 0, None, 0, 0, 1],
-        ["get_activation", 0, None, [0]],
-        ["fake_grad", 0, None, 0, []],
-    ):
+    for call in (["load_weights", 0, None, 0, 0, 1], ["get_activation", 0, None, [0]], ["fake_grad", 0, None, 0, []]):
         replay.carry_out(call)
     weight, state, inp, grad = range(4)
     message = {

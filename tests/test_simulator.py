@@ -221,10 +221,7 @@ def test_what_is_cut_joined_or_added_is_the_ranks_own_and_alive() -> None:
     simulator, ranks = opened()
     zero, other = (simulator.fake_grad(rank, 0, frozenset()) for rank in ranks[2:])
     piece, missing = (simulator.load_weights(rank, 0, place, 2)[0] for place, rank in enumerate(ranks[2:]))
-    for ask, operation in (
-        (lambda: zero.add(other), "+"),
-        (lambda: piece.combine(missing), "combine"),
-    ):
+    for ask, operation in ((lambda: zero.add(other), "+"), (lambda: piece.combine(missing), "combine")):
         with pytest.raises(PuzzleError, match="belongs to rank 3") as raised:
             ask()
         assert (raised.value.place.rank, raised.value.place.operation) == (2, operation)

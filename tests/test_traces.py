@@ -137,8 +137,8 @@ def test_one_of_several_steps(tmp_path: Path) -> None:
             file.kernel(1000 * step, 1000 * step + 100 * step)
         file.save(tmp_path)
     pattern = str(tmp_path / "rank*.json.gz")
-    assert (trace(pattern).step, trace(pattern).time) == (5, 0.5)
-    assert (trace(pattern, step=4).step, trace(pattern, step=4).time) == (4, 0.4)
+    assert (trace(pattern).step, trace(pattern).time) == (5, 1)  # from one begin to the next
+    assert (trace(pattern, step=4).step, trace(pattern, step=4).time) == (4, 1)
     with pytest.raises(PuzzleError, match=r"rank1.json.gz has no step 6\n  expected: +one of its steps: 4, 5, 7"):
         trace(pattern, step=6)
 
@@ -169,16 +169,6 @@ def test_clocks_that_drift_are_named(tmp_path: Path) -> None:
         second.call("allreduce", 1200 * at, 1200 * at + 100)  # it runs faster
     [_, said] = trace(saved([first, second], tmp_path)).notes
     assert said == "clocks drift: times contradict each other by up to 0.9 ms"
-
-
-def test_streams_in_one_row_do_not_overlap(tmp_path: Path) -> None:
-    file = GpuFile(0, 1)
-    file.span("forward layer 0", -15, 15)
-    file.kernel(0, 100)
-    file.kernel(50, 150, "copy")
-    file.kernel(101, 120)
-    profile = trace(file.save(tmp_path))
-    assert spans(profile, 0) == [("forward", 0, 0, 0.1), ("compute", 0.1, 0.1, 0.15)]
 
 
 # -- what does not fit together --------------------------------------------------------------
@@ -379,20 +369,6 @@ def test_a_file_with_a_wrong_value_is_read_or_refused(tmp_path: Path, seed: int)
             except PuzzleError:
                 continue
             assert str(profile) and profile.time >= 0
-
-
-def test_a_file_with_a_number_of_5000_digits_anywhere_is_read_or_refused(tmp_path: Path) -> None:
-    """Python does not turn so many digits into a number."""
-    refused = 0
-    for kind in map(json.dumps, of_each_kind()):
-        for found in re.finditer(r"\d+", kind):
-            path = written(tmp_path / "rank0.json", kind[: found.start()] + "7" * 5000 + kind[found.end() :])
-            try:
-                assert str(trace(path))
-            except PuzzleError as error:
-                assert error.problem.startswith("rank0.json ") and len(error.problem) < 400
-                refused += 1
-    assert refused > 50
 
 
 FLOODS = {

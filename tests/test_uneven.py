@@ -66,8 +66,7 @@ def test_real_prices_may_be_uneven() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["Uneven()", "Uneven(slow={0: 1.1, 3: 2})", "Uneven(links={(0, 1): 2.5}, jitter=0.05, seed=3)"],
+    "text", ["Uneven()", "Uneven(slow={0: 1.1, 3: 2})", "Uneven(links={(0, 1): 2.5}, jitter=0.05, seed=3)"]
 )
 def test_it_is_shown_as_it_is_written(text: str) -> None:
     """What a grade says of a puzzle's prices can be pasted into a call of ``run``."""

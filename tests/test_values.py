@@ -64,10 +64,7 @@ def hybrid(
                 grad = await model.allreduce(model.grad_weights[layer], layer, reduce_axis)
             model.grad_weights[layer] = grad.shard((replica + piece) % 2, 2)
             weight, model.opt_states[layer] = model.update(
-                layer,
-                model.grad_weights[layer],
-                model.weights[layer].shard(replica, 2),
-                model.opt_states[layer],
+                layer, model.grad_weights[layer], model.weights[layer].shard(replica, 2), model.opt_states[layer]
             )
             model.weights[layer] = await model.allgather(weight, layer, "replica")
             model.set_final_weight(layer, model.weights[layer])

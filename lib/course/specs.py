@@ -217,13 +217,7 @@ _LONG_CONTEXT = RingCost(  # half of a forward is attention, as in Llama 3 8B at
     latency=0.01,
     bandwidth=655_360,
 )
-_EXPERTS = ExpertRingCost(
-    backward=2,
-    loads=(4, 2, 2, 2, 2, 2, 1, 1),
-    chosen=2,
-    latency=0.02,
-    bandwidth=1_310_720,
-)
+_EXPERTS = ExpertRingCost(backward=2, loads=(4, 2, 2, 2, 2, 2, 1, 1), chosen=2, latency=0.02, bandwidth=1_310_720)
 COSTS: Mapping[str, Cost] = {
     "default": Cost(),
     "ring": RingCost(),

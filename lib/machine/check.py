@@ -25,9 +25,7 @@ TRAINED = ("weights", "adapters")
 
 
 def check_finals(
-    states: Sequence[FinalState],
-    train: str = TRAINED[0],
-    everyone: Callable[[], Finals] | None = None,
+    states: Sequence[FinalState], train: str = TRAINED[0], everyone: Callable[[], Finals] | None = None
 ) -> bool:
     """Check every layer's final weights: of step 1, together complete, and right in value; or where ``train`` says
     "adapters" its final adapters, and that weights have stayed as they were. Return whether any of them is made up

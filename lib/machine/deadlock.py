@@ -24,10 +24,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def report(
-    links: Mapping[int, RankLinks],
-    mailboxes: Mapping[int, Mailboxes],
-    lines: Mapping[int, str],
-    ended: frozenset[int],
+    links: Mapping[int, RankLinks], mailboxes: Mapping[int, Mailboxes], lines: Mapping[int, str], ended: frozenset[int]
 ) -> Deadlock:
     """Return the error of a machine in which nobody can go on. ``mailboxes``: the messages that no receive has taken,
     by receiver; ``lines``: where each rank stands; ``ended``: the ranks that have finished."""

@@ -31,13 +31,7 @@ class Log(Sequence[Event]):
     ``peak``: the largest memory sample, in elements."""
 
     def __init__(
-        self,
-        rank: int,
-        entries: Sequence[Entry],
-        fetched: array[int],
-        samples: Samples,
-        pieces: Pieces,
-        per_tick: int,
+        self, rank: int, entries: Sequence[Entry], fetched: array[int], samples: Samples, pieces: Pieces, per_tick: int
     ) -> None:
         self._rank, self._entries, self._count = rank, entries, len(entries)
         self._fetched, self._samples, self._pieces, self._per_tick = fetched, samples, pieces, per_tick
@@ -100,7 +94,7 @@ def events_of(
             events.append(
                 make_event((
                     rank, kind, layer, batches, start, start, ticks(end), held,
-                    None, (), None, 0, words, (), before, pieces.get(place, ()), None, None,
+                    None, (), None, 0, words, (), before, pieces.get(place, ()), None, None
                 ))
             )  # fmt: skip
         else:

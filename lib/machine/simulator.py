@@ -215,12 +215,7 @@ class LocalSimulator:
         return self.network.meet(self.network.links[rank.rank], row, layer, axis, operand)
 
     def meet_list(
-        self,
-        rank: RankState,
-        kind: str,
-        operands: Sequence[TensorState | None],
-        layers: Sequence[int],
-        axis: Axis,
+        self, rank: RankState, kind: str, operands: Sequence[TensorState | None], layers: Sequence[int], axis: Axis
     ) -> InFlight:
         row = collective(kind)
         if rank.is_host:

@@ -12,17 +12,7 @@ from traceback import walk_tb
 from typing import Any
 
 from ..basics.asyncio_private import default_executor, failed_unasked, gathered, host_aside, waited_for
-from ..basics.errors import (
-    NOWHERE,
-    Deadlock,
-    OutOfTime,
-    Place,
-    PuzzleError,
-    Spot,
-    is_learners,
-    show_line,
-    witnessed,
-)
+from ..basics.errors import NOWHERE, Deadlock, OutOfTime, Place, PuzzleError, Spot, is_learners, show_line, witnessed
 from ..learner.model import Model
 from ..record.table import meant
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, unchain, waiting

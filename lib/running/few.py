@@ -138,13 +138,7 @@ def timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings:
 class OfFew:
     """A function that few ranks run for all."""
 
-    def __init__(
-        self,
-        fn: Callable[[Model], object],
-        shape: Shape,
-        work: Workload,
-        settings: Settings,
-    ) -> None:
+    def __init__(self, fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings) -> None:
         self.fn, self.shape, self.work, self.settings = fn, shape, work, settings
 
     def train(self, axes: Sequence[str]) -> None:

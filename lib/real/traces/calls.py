@@ -59,6 +59,13 @@ class Rank:
     """The number of its process groups of different ranks, as far as the file says."""
     work: Sequence[Work] = ()
     calls: list[Call] = field(default_factory=list)
+    others: list[Call] = field(default_factory=list)
+    """Calls of other steps, beside which this one runs, as ``work`` is that of all steps."""
+    begins: float | None = None
+    """When the step begins, where the file has steps; ``ends``: when its own work ends; ``next``: when the next one
+    begins, if there is one."""
+    ends: float | None = None
+    next: float | None = None
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     """What cannot be true in its file, in sentences."""

@@ -12,10 +12,9 @@ from ...basics.errors import PuzzleError
 from .calls import Rank
 from .kineto import Raw
 from .meetings import Whole
-from .pickles import plain_pickle
 from .profile import Profile
 from .recorder import is_dump, rank_of
-from .streams import ENTRIES, damaged, entries_of, opened, values_of
+from .streams import ENTRIES, WRITTEN, damaged, entries_of, opened, plain_pickle, values_of
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 HOW = 'trace("rank*.json.gz"), of files that export_chrome_trace has written, one for each rank'
@@ -122,8 +121,7 @@ def _read(path: Path) -> Raw | Rank:
     if is_dump(raw.about):
         return rank_of(path, raw.about)
     if not events:
-        expected = 'the file that export_chrome_trace("rank0.json.gz") has written'
-        raise damaged(path, f"is no trace: it has no list of {ENTRIES}", expected)
+        raise damaged(path, f"is no trace: it has no list of {ENTRIES}", WRITTEN)
     return raw
 
 
@@ -149,17 +147,17 @@ def _one_each(ranks: Sequence[tuple[int, str]]) -> None:
 
 def _step(raws: Sequence[Raw], wanted: int | None) -> int | None:
     """Return the step to take: the wanted one, or the last that all files have. None if none of them has steps."""
-    having = [raw for raw in raws if raw.steps]
+    having = [raw for raw in raws if raw.begun]
     if wanted is not None:
-        without = next((raw for raw in raws if wanted not in raw.steps), None)
+        without = next((raw for raw in raws if wanted not in raw.begun), None)
         if without is not None:
-            known = ", ".join(map(str, sorted(without.steps))) or "none: call step() of the profiler after each"
-            problem = f"{without.path.name} has no step {wanted}"
+            known = ", ".join(map(str, sorted(without.begun))) or "none: call step() of the profiler after each"
+            problem = f"{without.path.name} has no {'work in ' * (wanted in without.steps)}step {wanted}"
             raise PuzzleError(problem, where="trace", expected=f"one of its steps: {known}", line="")
         return wanted
     if not having:
         return None
-    common = set.intersection(*(set(raw.steps) for raw in raws))
+    common = set.intersection(*(set(raw.begun) for raw in raws))
     if not common:
         steps = ", ".join(f"{raw.path.name} {_steps(raw)}" for raw in raws[:4])
         expected = "files of the same step of all ranks: the same schedule(wait=, warmup=, active=) on each"
@@ -168,7 +166,7 @@ def _step(raws: Sequence[Raw], wanted: int | None) -> int | None:
 
 
 def _steps(raw: Raw) -> str:
-    known = sorted(raw.steps)
+    known = sorted(raw.begun)
     return f"has step{'s' * (len(known) > 1)} {', '.join(map(str, known[:6]))}" if known else "has none"
 
 

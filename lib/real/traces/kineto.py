@@ -10,7 +10,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from functools import cached_property
+from itertools import accumulate, pairwise
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +19,7 @@ from typing import Any, NamedTuple
 from ...record.table import SEND
 from ...record.training import BACKWARD, FORWARD
 from .calls import NOBODY, Call, Rank, Work, natural
-from .labels import MESSAGES, STEP, WORK, Label, bytes_of, call_of, is_kernel_of_network, label_of
-from .launched import Inside, Launches
+from .labels import EXCHANGE, MESSAGES, STEP, WORK, Label, bytes_of, call_of, is_kernel_of_network, label_of
 from .streams import ENTRIES, damaged
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
@@ -30,6 +30,8 @@ UNREAD = re.compile(
     "cuda_sync|cuda_event|cuda_profiler_range|gpu_pm_counter|ac2g|async_cpu_to_gpu|fwdbwd"
 )
 """Kinds of events that say nothing of what is read here."""
+CALLING = ("c10d::", "_c10d_functional::", "c10d_functional::", "nccl:")
+"""How the names of spans begin in which a CPU calls the network."""
 LAUNCHING = re.compile("launch|memcpy|memset", re.IGNORECASE)
 """What the names of launches have in them: most calls of a GPU's driver launch nothing."""
 GPU_JOIN, CPU_JOIN = 2.0, 100.0
@@ -37,19 +39,22 @@ GPU_JOIN, CPU_JOIN = 2.0, 100.0
 on a CPU, where Python works in between."""
 MOST = 1 << 20
 """Ranks of a group at most."""
+NODE, NETWORK, COMPUTES = range(3)
+"""Operators of a CPU: those that others are inside of, and in which Python may wait, as nodes of the backward pass;
+the network's; and those that compute as long as they take, whatever is inside of them."""
 _LATE = 1.0
 """Microseconds by which spans of a file may stick out of those around them, since its times are rounded."""
 Times = tuple[float, float]
 
 
 class Span(NamedTuple):
-    """A span of time. ``thread``: of the CPU."""
+    """A span of time. ``thread``: of the CPU; ``label``: what it says."""
 
     start: float
     end: float
     thread: object
     name: str = ""
-    label: Label | None = None
+    label: Any = None
 
 
 class Kernel(NamedTuple):
@@ -58,8 +63,19 @@ class Kernel(NamedTuple):
     start: float
     end: float
     launched: int
+    stream: object
     call: int = -1
     """Its place among the calls of the network, or -1."""
+
+
+class Done(NamedTuple):
+    """What a device has done: the moment of its launch, and for how long it ``computes``."""
+
+    moment: float
+    start: float
+    end: float
+    stream: object = None
+    computes: float = 0.0
 
 
 class Raw:
@@ -73,14 +89,14 @@ class Raw:
         self.kernels: list[Kernel] = []
         self.launches: dict[int, tuple[float, object]] = {}
         self.operators: dict[object, tuple[array[float], array[float], array[int]]] = {}
-        """By thread: starts, ends, and whether it is the network's."""
+        """By thread: starts, ends, and what each is: ``NODE``, ``NETWORK`` or ``COMPUTES``."""
         self.calls: list[Call] = []
         self.of_gloo: list[tuple[Call, object, bool]] = []
         self.sent: list[tuple[Span, str, Any]] = []
         self.described: dict[int, dict[str, Any]] = {}
         """What the CPU's side of a call of NCCL says, by the number that it shares with its kernels."""
-        self.comms: list[Inside] = []
-        """When it says so."""
+        self.comms: list[Span] = []
+        """When it says so, each beside that."""
         self.unknown = Counter[str]()
         """How many events there are of each kind that is not known here."""
 
@@ -119,38 +135,36 @@ class Raw:
             call = len(self.calls)
             named = args if "Collective name" in args else self.described.get(int(args.get("External id", -1)), args)
             self.calls.append(self._call(span, named))
-        self.kernels.append(Kernel(span.start, span.end, int(args.get("correlation", -1)), call))
+        self.kernels.append(Kernel(span.start, span.end, int(args.get("correlation", -1)), span.thread, call))
 
     def _operator(self, span: Span, args: dict[str, Any], kind: str) -> None:
         if found := STEP.match(span.name):
             self.steps[int(found[1])] = span
         elif span.name == "record_param_comms":
             self.described[int(args.get("External id", -1))] = args
-            self.comms.append(Inside(span.thread, span.start, span.end, args))
+            self.comms.append(span._replace(label=args))
         elif span.name.startswith("gloo:"):
             self._gloo(span, args)
         else:
             label = label_of(span.name)
             if label is not None:
                 self.labels.append(span._replace(label=label, name="" if kind == "cpu_op" else span.name))
-            network = span.name.startswith("c10d::")
+            network = span.name.startswith(CALLING)
             if network:
                 self.sent.append((span, span.name, args.get("Concrete Inputs")))
-            if kind in ("cpu_op", "operator"):
+            if kind in ("cpu_op", "operator") and span.end > span.start:
                 if span.thread not in self.operators:
                     self.operators[span.thread] = array("d"), array("d"), array("b")
-                starts, ends, networks = self.operators[span.thread]
+                starts, ends, whats = self.operators[span.thread]
                 starts.append(span.start)
                 ends.append(span.end)
-                networks.append(network)
+                node = "::" not in span.name or "autograd::" in span.name
+                whats.append(NETWORK if network else NODE if node else COMPUTES)
 
     def _gloo(self, span: Span, args: dict[str, Any]) -> None:
         """Take a call of gloo, which says neither group nor peer; with record_shapes=True it says its sizes."""
-        counts = [
-            prod(size if isinstance(size, int) else 0 for size in one)
-            for one in args.get("Input Dims") or ()
-            if isinstance(one, list)
-        ]
+        known = [one for one in args.get("Input Dims") or () if isinstance(one, list)]
+        counts = [prod(size if isinstance(size, int) else 0 for size in one) for one in known]
         kinds = args.get("Input type") or [""]
         call = Call(call_of(span.name), span.start, span.end)
         call.size = sum(bytes_of(count, kind) for count, kind in zip(counts, kinds, strict=False))
@@ -192,101 +206,142 @@ class Raw:
         config = self.distributed.get("pg_config") or ()
         return groups_of((one.get("pg_name"), one) for one in config if isinstance(one, dict))
 
+    @cached_property
+    def begun(self) -> dict[int, float]:
+        """When each step begins that has any work, by number: on a GPU with its first kernel on the stream on which it
+        computes longest, or on any, once what was launched before it is over. An input that is fetched beside the work
+        of the step before does not begin it."""
+        begun, did = {}, self._did
+        moments, over = [one.moment for one in did], [*accumulate((one.end for one in did), max)]
+        for number, step in self.steps.items():
+            first, last = (bisect_left(moments, moment) for moment in (step.start, step.end))
+            busy = Counter[object]()
+            for one in did[first:last]:
+                busy[one.stream] += one.computes  # type: ignore[assignment]
+            before = over[first - 1] if first else float("-inf")
+            longest = max(busy, key=busy.__getitem__, default=None)
+            if own := [one.start for one in did[first:last] if one.stream == longest or one.start >= before]:
+                begun[number] = min(own)
+        return begun
+
+    @cached_property
+    def _did(self) -> list[Done]:
+        """What the device did, in the order in which it was launched; on a CPU, all of it is one stream."""
+        found = []
+        for kernel in self.kernels:
+            moment, thread = self._launched(kernel)
+            if thread is not None or not self.launches:
+                computes = kernel.end - kernel.start if kernel.call < 0 else 0.0
+                found.append(Done(moment, kernel.start, kernel.end, kernel.stream, computes))
+        if not self.kernels:
+            spans = [both for starts, ends, _ in self.operators.values() for both in zip(starts, ends, strict=True)]
+            spans += [(call.start, call.end or call.start) for call in self.calls]
+            spans += [(span.start, span.end) for span in self.labels if span.label is not None and span.label.whole]
+            found = [Done(start, start, end) for start, end in spans]
+        return sorted(found, key=lambda one: one.moment)
+
+    def _launched(self, kernel: Kernel) -> tuple[float, object]:
+        """Return when a kernel was launched, and on which thread: None if the file does not say so."""
+        return self.launches.get(kernel.launched, (kernel.start, None))
+
     def step(self, rank: int, wanted: int | None) -> Rank:
         """Return one step of a rank, or all of the file where it has no steps."""
-        distributed, groups = self.distributed, self.groups()
+        distributed, groups, labels = self.distributed, self.groups(), _Labels(self.labels)
         world = natural(distributed.get("world_size"))
-        step = self.steps.get(wanted) if wanted is not None else None
+        step = self.steps[wanted] if wanted is not None else Span(float("-inf"), float("inf"), None)
         base = self.about.get("baseTimeNanoseconds")
         backend, count = str(distributed.get("backend", "")), len(set(groups.values())) or 1
-        found = Rank(rank, self.path.name, natural(base, 1 << 63) or 0, world, backend, self._device(), count)
+        device = str((self.about.get("deviceProperties") or [{}])[0].get("name", ""))
+        found = Rank(rank, self.path.name, natural(base, 1 << 63) or 0, world, backend, device, count)
         for call in self.calls:
             if call.group is None:
                 call.group = groups.get(call.group_name)
-        begins, ends = (step.start, step.end) if step else (float("-inf"), float("inf"))
-        labels = _Labels(self.labels)
         if world is not None and rank >= world:
             found.problems.append(f"{self.path.name}: it is of rank {rank}, and there are {world} ranks, it says")
         found.unknown = self.unknown
         self._join_messages(rank, found.world)
+        calls = [(call.start, call) for call in (self.calls if not self.kernels else [one[0] for one in self.of_gloo])]
         if self.kernels:
-            found.work, found.calls = self._of_gpu(labels, begins, ends)
-            found.calls += [call for call, *_ in self.of_gloo if begins <= call.start < ends]
-            unknown = sum(begins <= one.start < ends and one.launched not in self.launches for one in self.kernels)
+            found.work, of_gpu = self._of_gpu(labels)
+            calls = [*of_gpu, *calls]
+            unknown = sum(step.start <= one.start < step.end and self._launched(one)[1] is None for one in self.kernels)
             if unknown and self.launches:
                 found.notes.append(f"{self.path.name}: kernels without a launch, so what for is not known: {unknown}")
         else:
-            found.calls = [call for call in self.calls if begins <= call.start < ends]
-            found.work = self._of_cpu(labels, begins, ends)
+            found.work = self._of_cpu(labels)
+        for moment, call in calls:
+            (found.calls if step.start <= moment < step.end else found.others).append(call)
+        if wanted is not None:
+            found.begins = self.begun[wanted]
+            found.next = min((at for number, at in self.begun.items() if number > wanted), default=None)
+            found.ends = max(one.end for one in self._did if step.start <= one.moment < step.end)
         return found
 
-    def _device(self) -> str:
-        devices = self.about.get("deviceProperties") or [{}]
-        return str(devices[0].get("name", ""))
-
-    def _of_gpu(self, labels: "_Labels", begins: float, ends: float) -> tuple[list[Work], list[Call]]:
-        pieces, calls = [], []
-        called, described = self._launches()
-        with_kernels, copies = set[Inside](), defaultdict[Inside, list[tuple[float, float]]](list)
-        for start, end, launched, call in self.kernels:
-            moment, thread = self.launches.get(launched, (start, None))
-            if not begins <= moment < ends:
-                continue
-            about = described.at(thread, moment)
-            if call >= 0:
-                calls.append(self.calls[call])
-                with_kernels |= {about} if about else set()
+    def _of_gpu(self, labels: "_Labels") -> tuple[list[Work], list[tuple[float, Call]]]:
+        """Return the work of a GPU, and its calls, each beside the moment in which it was launched. Calls may launch
+        copies as well: to the host and back for gloo, and on the GPU itself where NCCL needs no more. These belong to
+        the call, and are no work."""
+        pieces, calls = [], list[tuple[float, Call]]()
+        named = [span._replace(label=span.name) for span, *_ in self.sent]
+        named += [
+            Span(one.start, one.end or 0.0, thread, "gloo", "gloo") for one, thread, far in self.of_gloo if not far
+        ]
+        called, described = _by_thread(named), _by_thread(self.comms)
+        copies = defaultdict[int, list[Kernel]](list)  # by what the CPU's side of their call says
+        with_kernels = set[int]()
+        for kernel in self.kernels:
+            moment, thread = self._launched(kernel)
+            about, inside = (_open(known.get(thread, NOTHING), moment) for known in (described, called))
+            if kernel.call >= 0:
+                call = self.calls[kernel.call]
+                if call.kind == EXCHANGE and inside:
+                    call.kind = call_of(inside) or EXCHANGE  # all-to-alls are sends and receives there
+                calls.append((moment, call))
+                with_kernels.add(id(about))
             elif about:
-                copies[about].append((start, end))
-            elif not called.at(thread, moment):
-                pieces.append((start, end, labels.at(thread, moment)))
-        for about, spans in copies.items():
-            if about not in with_kernels and about.about and about.about.get("Collective name"):
-                span = Span(min(start for start, _ in spans), max(end for _, end in spans), about.thread)
-                calls.append(self._call(span, about.about))
-                calls[-1].group = calls[-1].group or self.groups().get(calls[-1].group_name)
+                copies[id(about)].append(kernel)
+            elif not inside:
+                pieces.append((kernel.start, kernel.end, labels.at(thread, moment)))
+        for span in self.comms:
+            own = copies[id(span.label)] if id(span.label) not in with_kernels else []
+            if own and span.label.get("Collective name"):
+                call = self._call(Span(min(one.start for one in own), max(one.end for one in own), None), span.label)
+                call.group = call.group or self.groups().get(call.group_name)
+                calls.append((span.start, call))
         return joined(pieces, GPU_JOIN), calls
 
-    def _launches(self) -> tuple[Launches, Launches]:
-        """Return when calls of the network launch something, and when they also say what is called."""
-        called = [Inside(span.thread, span.start, span.end) for span, *_ in self.sent]
-        called += [Inside(thread, call.start, call.end or 0.0) for call, thread, message in self.of_gloo if not message]
-        return Launches(called), Launches(self.comms)
-
-    def _of_cpu(self, labels: "_Labels", begins: float, ends: float) -> list[Work]:
+    def _of_cpu(self, labels: "_Labels") -> list[Work]:
         pieces = []
         busy = united((call.start, call.end) for call in self.calls if call.end is not None)
-        for thread, (starts, stops, network) in self.operators.items():
+        for thread, (starts, stops, whats) in self.operators.items():
             order = sorted(range(len(starts)), key=lambda at: (starts[at], -stops[at]))
             waits = self._waits(thread, order, busy)
             over = float("-inf")
             for at in order:
-                if starts[at] < over - _LATE or not begins <= starts[at] < ends:
-                    continue  # inside of one that was taken, or in another step
+                if starts[at] < over - _LATE:
+                    continue  # inside of one that was taken
                 over = stops[at]
-                if not network[at]:
+                if whats[at] != NETWORK:
                     label = labels.at(thread, starts[at])
                     pieces += [(start, end, label) for start, end in without((starts[at], over), waits)]
-        for span in self.labels:
-            if span.label is not None and span.label.whole and begins <= span.start < ends:
-                pieces.append((span.start, span.end, span.label))
+        pieces += [(span.start, span.end, span.label) for span in self.labels if span.label and span.label.whole]
         return joined(pieces, CPU_JOIN)
 
     def _waits(self, thread: object, order: Sequence[int], busy: Sequence[Times]) -> list[Times]:
         """Return when a thread waits for the network inside of an operator, as in a node of the backward pass in which
         FSDP waits for weights: when no operator that is inside of it works, and a call is under way, or is made there.
         ``order``: of its operators; ``busy``: when calls of the network are under way."""
-        starts, stops, network = self.operators[thread]
+        starts, stops, whats = self.operators[thread]
         calls, work = list[Times](), list[Times]()
         over = float("-inf")  # until when a call of the network is open: whatever is inside of it is its own
         for at, after in zip(order, [*order[1:], None], strict=True):
             if starts[at] < over:
                 continue
-            if network[at]:
+            if whats[at] == NETWORK:
                 calls.append((starts[at], stops[at]))
                 over = stops[at]
-            elif after is None or starts[after] >= stops[at] - _LATE:  # no operator is inside of it
-                work.append((starts[at], stops[at]))
+            elif whats[at] == COMPUTES or after is None or starts[after] >= stops[at] - _LATE:
+                work.append((starts[at], stops[at]))  # or else it waits, maybe, between those inside of it
         worked = [(float("-inf"), float("-inf")), *united(work), (float("inf"), float("inf"))]
         for (_, since), (until, _) in pairwise(worked):
             if until - since > CPU_JOIN:
@@ -358,10 +413,7 @@ class _Labels:
     pass was begun."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
-        by_thread = defaultdict[object, list[Span]](list)
-        for span in spans:
-            by_thread[span.thread].append(span)
-        self.known = {thread: _changes(own) for thread, own in by_thread.items()}
+        self.known = _by_thread(spans)
         named = [span for span in spans if span.name and span.label and span.label.kind.startswith(BACKWARD.kind)]
         self.backward = _changes(named)
         kinds = {span.label.kind for span in spans if span.label is not None}
@@ -371,21 +423,32 @@ class _Labels:
 
     def at(self, thread: object, moment: float) -> Label:
         """Return the label for what happens on a thread at a moment."""
-        found = _open(self.known.get(thread, ((), ())), moment)
+        found = _open(self.known.get(thread, NOTHING), moment)
         if found is not None and found.kind == BACKWARD.kind and found[1:3] == (None, NOBODY):
             found = _open(self.backward, moment) or found
         return found or self.other
 
 
-def _open(changes: tuple[Sequence[float], Sequence[Label | None]], moment: float) -> Label | None:
+Changes = tuple[Sequence[float], Sequence[Any]]
+NOTHING: Changes = ((), ())
+
+
+def _open(changes: Changes, moment: float) -> Any:
     at = bisect_right(changes[0], moment) - 1
     return changes[1][at] if at >= 0 else None
 
 
-def _changes(spans: list[Span]) -> tuple[list[float], list[Label | None]]:
+def _by_thread(spans: Iterable[Span]) -> dict[object, Changes]:
+    by_thread = defaultdict[object, list[Span]](list)
+    for span in spans:
+        by_thread[span.thread].append(span)
+    return {thread: _changes(own) for thread, own in by_thread.items()}
+
+
+def _changes(spans: list[Span]) -> Changes:
     """Return the moments at which the label of a thread changes, and the label from then on."""
     moments: list[float] = []
-    labels: list[Label | None] = []
+    labels: list[Any] = []
     open_: list[Span] = []
 
     def close(until: float) -> None:

@@ -12,11 +12,11 @@ from ...machine.failure import Failure, Wait
 from ...record.events import Event
 from ...record.figures.breakdown import in_words, time_parts
 from ...record.figures.chain import Chain
+from ...record.figures.measured import MeasuredWaiting, measured_chain
 from ...record.figures.score import makespan, part_of_time
 from ...record.table import row_of
 from ...record.training import FORWARD
 from .calls import Call, Rank
-from .causes import MeasuredWaiting, measured_chain
 from .clocks import clocks_of
 from .meetings import Meeting, Whole, meetings_of
 
@@ -30,11 +30,11 @@ class Profile:
     """One step of a real run, read from the files of its ranks. It shows itself as a picture in a notebook.
 
     ``events``: the records, rank by rank, times in ms from the beginning of the step; ``by_rank``: the same by rank;
-    ``time``: the end of the last, in ms; ``step``: the number of the step, if the files have any; ``sources``: the
-    names of the files; ``problems``: calls that do not fit together, such as a collective to which a rank did not come;
-    ``notes``: what to know when reading its figures; ``failure``: where it hangs, in the dump of a flight recorder;
-    ``parts``: where the time goes; ``gaps(rank)`` and ``waits``: when a rank waits, and for whom; ``chain``: the
-    longest chain; ``tick``: the ms of a forward, if labels say what is one.
+    ``time``: the ms from one begin of a step to the next, or to the end of the last record; ``step``: the number of the
+    step, if the files have any; ``sources``: the names of the files; ``problems``: calls that do not fit together, such
+    as a collective to which a rank did not come; ``notes``: what to know when reading its figures; ``failure``: where
+    it hangs, in the dump of a flight recorder; ``parts``: where the time goes; ``gaps(rank)`` and ``waits``: when a
+    rank waits, and for whom; ``chain``: the longest chain; ``tick``: the ms of a forward, if labels say what is one.
     """
 
     unit, size_unit = MS, BYTES
@@ -59,35 +59,50 @@ class Profile:
         if self.world > len(ranks):
             self.notes.append(f"{len(ranks)} of {self.world} ranks")
         shifts = {rank: clocks.shifts[rank] + base for rank, base in bases.items()}
-        begins = [shifts[rank.rank] + one.start for rank in ranks for one in rank.work]
-        begins += [shifts[rank.rank] + one.start for rank in ranks for one in rank.calls]
-        if not begins:
+        if not any([*rank.work, *rank.calls] for rank in ranks):
             problem = "there is neither work nor a call of the network in these files"
             expected = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) around a step of training"
             if not whole.begins and whole.ends:  # of a flight recorder
                 expected = "TORCH_FR_BUFFER_SIZE=2000 before training, on more than one GPU: one alone calls nobody"
             raise PuzzleError(problem, where="trace", expected=expected, line="")
-        self._zero, self._shifts = min(begins), shifts
+        self._shifts = shifts
+        self._zero, self._until = self._span(ranks)
         self.by_rank = {rank.rank: self._events(rank, met.found) for rank in ranks}
-        self.time = makespan(self.events)
+        self.time = makespan(self.events) if self._until == float("inf") else self._ms(ranks[0].rank, float("inf"))
         self.failure = self._failure(met.found)
 
     # -- records ----------------------------------------------------------------------------
 
+    def _span(self, ranks: Sequence[Rank]) -> tuple[float, float]:
+        """Return when the step begins on the first rank, and when the next one does: or, where there is none, or some
+        have not begun by then, when the last rank is done."""
+
+        def of(name: str) -> list[float]:
+            return [self._shifts[one.rank] + getattr(one, name) for one in ranks if getattr(one, name) is not None]
+
+        if not (begins := of("begins")):
+            starts = [self._shifts[rank.rank] + one.start for rank in ranks for one in rank.work]
+            starts += [self._shifts[rank.rank] + one.start for rank in ranks for one in rank.calls]
+            return min(starts), float("inf")
+        until = min(of("next"), default=max(of("ends")))
+        return min(begins), until if until > max(begins) else max(of("ends"))
+
     def _ms(self, rank: int, moment: float) -> float:
-        """Return a moment of a rank, in ms from the beginning of the step."""
-        ms: float = round((moment + self._shifts[rank] - self._zero) / 1e3, NANO)
+        """Return a moment of a rank, in ms from the beginning of the step: of what is outside, the nearer end."""
+        clipped = min(max(moment + self._shifts[rank], self._zero), self._until)
+        ms: float = round((clipped - self._zero) / 1e3, NANO)
         return ms
 
     def _events(self, rank: Rank, meetings: Sequence[Meeting]) -> tuple[Event, ...]:
         own = rank.rank
         events = []
         for kind, start, end, layer, batches in rank.work:
-            begin = self._ms(own, start)
-            events.append(Event(own, kind, layer, batches, begin, begin, self._ms(own, end), ()))
+            begin, over = self._ms(own, start), self._ms(own, end)
+            if over > begin:
+                events.append(Event(own, kind, layer, batches, begin, begin, over, ()))
         found = {id(one.members[own]): (at, one) for at, one in enumerate(meetings) if own in one.members}
-        for at, call in enumerate(rank.calls):
-            if call.end is not None:
+        for at, call in enumerate([*rank.calls, *rank.others]):
+            if call.end is not None and self._ms(own, call.end) > self._ms(own, call.start):
                 events.append(self._record(own, call, *found.get(id(call), (-1 - at, None))))
         return tuple(sorted(events, key=lambda event: (event.issued, event.end)))
 

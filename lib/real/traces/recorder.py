@@ -69,15 +69,9 @@ def _call(entry: dict[str, Any], base: int, rank: int, groups: dict[str, tuple[i
     else:
         number = entry.get("collective_seq_id", entry.get("seq_id"))
         call.number = natural(number, 1 << 62)
-    sizes = [
-        sum(
-            bytes_of(prod(map(int, size)), kind)
-            for size, kind in zip(entry.get(f"{way}_sizes") or (), kinds, strict=False)
-        )
-        for way in ("input", "output")
-        if (kinds := entry.get(f"{way}_dtypes") or ())
-    ]
-    call.size = max(sizes, default=0)
+    for way in ("input", "output"):
+        both = zip(entry.get(f"{way}_sizes") or (), entry.get(f"{way}_dtypes") or (), strict=False)
+        call.size = max(call.size, sum(bytes_of(prod(map(int, size)), kind) for size, kind in both))
     return call
 
 

@@ -1,6 +1,8 @@
-"""A file of JSON as a stream of its entries: a file of any size takes as much memory as its largest entry."""
+"""A file of JSON as a stream of its entries: a file of any size takes as much memory as its largest entry. And a pickle
+that may only have plain data in it: to load any other one would run whatever its author has put there."""
 
 import gzip
+import pickle
 import re
 import zlib
 from codecs import getincrementaldecoder
@@ -9,7 +11,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from ...basics.errors import PuzzleError
 
@@ -19,6 +21,7 @@ PIECE = 1 << 20
 """So many bytes are read at once."""
 LARGEST = 1 << 26
 """Letters of one entry at most: a file with a longer one is damaged."""
+WRITTEN = 'the file that export_chrome_trace("rank0.json.gz") has written'
 GZIP = b"\x1f\x8b"
 MOST_TIMES = 200
 """Times of its own size that a packed file may unpack to, beyond what one entry may have: profiles take 10 to 20."""
@@ -51,7 +54,9 @@ def values_of(path: Path) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         problem = f"has a value that cannot be read: {type(error).__name__}: {str(error)[:120]}"
-        raise damaged(path, problem) from None
+        raise damaged(
+            path, problem, "values as profilers write them: take it out of the file, or write that anew"
+        ) from None
 
 
 def entries_of(path: Path) -> Iterator[tuple[str, Any]]:
@@ -70,7 +75,7 @@ class _Text:
         self.failed: Exception | None = None
         self.text, self.at, self.before, self.over = "", 0, 0, False
         self.decoded = getincrementaldecoder("utf-8")("replace").decode
-        self.value = JSONDecoder().raw_decode
+        self.value = JSONDecoder(strict=False).raw_decode  # names of kernels may have control characters
         self.most = LARGEST + MOST_TIMES * path.stat().st_size
 
     def read(self, size: int) -> bytes:
@@ -96,7 +101,7 @@ class _Text:
         self.over = not piece
         self.before += self.at
         if self.before > self.most:
-            raise damaged(self.path, f"unpacks to more than {MOST_TIMES} times its size, as no profile does")
+            raise damaged(self.path, f"unpacks to more than {MOST_TIMES} times its size, as no profile does", WRITTEN)
         self.text, self.at = self.text[self.at :] + self.decoded(piece, self.over), 0
         return not self.over
 
@@ -136,6 +141,9 @@ class _Text:
             except (JSONDecodeError, RecursionError):
                 end = len(self.text)
                 value = None
+            except ValueError:  # a number of more digits than Python takes
+                self.value = JSONDecoder(strict=False, parse_int=float).raw_decode
+                continue
             if end < len(self.text):  # or else a number may go on
                 self.at = end
                 return value
@@ -164,8 +172,7 @@ class _Text:
             return
         if start != "{":
             problem = "is empty" if not start else f"is no JSON: it begins with {self.text[self.at : self.at + 24]!r}"
-            expected = 'the file that export_chrome_trace("rank0.json.gz") has written'
-            raise damaged(self.path, problem, expected)
+            raise damaged(self.path, problem, WRITTEN)
         self.at += 1
         if self.peek() == "}":
             return
@@ -192,3 +199,27 @@ class _Text:
             yield name, self.next()
             if self.take(",]", "a comma or the end of the list") == "]":
                 return
+
+
+class _NotPlain(Exception):
+    """Raised at the name of something that would be loaded."""
+
+
+class _Plain(pickle.Unpickler):
+    """An unpickler that makes numbers, texts, lists, tuples, sets and dicts, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise _NotPlain(f"{module}.{name}")
+
+
+def plain_pickle(path: Path) -> Any:
+    """Return the data of a pickle. Raise PuzzleError if it is damaged, or has more than plain data in it."""
+    with opened(path) as file:
+        try:
+            return _Plain(file).load()
+        except _NotPlain as error:
+            expected = "a dump as PyTorch has written it; a pickle that names code may run anything, and is not loaded"
+            raise damaged(path, f"is a pickle of more than plain data: it names {error}", expected) from None
+        except Exception as error:  # a damaged pickle may raise anything
+            problem = "is cut off" if isinstance(error, EOFError) else f"is damaged: {error}"
+            raise damaged(path, problem) from None

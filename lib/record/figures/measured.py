@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
 
-from ...record.events import Event
-from ...record.figures.chain import Chain, Link, word_of
-from ...record.figures.waiting import NEARLY, Waiting
+from ..events import Event
+from .chain import Chain, Link, word_of
+from .waiting import NEARLY, Waiting
 
 BETWEEN = "between operations"
 """What is called so in a chain: time in which its rank does nothing that was recorded."""
