@@ -251,11 +251,11 @@ PRICES: list[dict[str, Any]] = [
 SLOTS = ("x", "y", "z")
 
 
-def program_of(chance: random.Random) -> Program:
+def program_of(chance: random.Random, linked: bool = True) -> Program:
     """A program in which every rank does its share of some collectives and messages, and fills in what it likes."""
     ranks, mesh = chance.choice(MESHES)
     own, trained, lost = chance.randint(1, 3), chance.random() < 0.6, chance.random() < 0.1
-    links = chance.choice(("eager", "eager", "rendezvous", "ordered"))
+    links = chance.choice(("eager", "eager", "rendezvous", "ordered")) if linked else "eager"
     layers = 1 if trained else chance.choice((1, 2, 3, 3))
     branches = [chance.randint(1, 3) for _ in range(ranks)]
     everything: list[dict[int, list[Step]]] = [{place: [] for place in range(count)} for count in branches]
@@ -323,7 +323,7 @@ def program_of(chance: random.Random) -> Program:
             of = chance.choice((None, *SLOTS, "text"))
             if of != "text" and chance.random() < 0.8:
                 add(sender, place, ("take", chance.randint(1, own), of))
-            back = chance.random() < 0.3  # the other rank sends something back in the same call
+            back = linked and chance.random() < 0.3  # the other rank sends something back in the same call
             alone = ("send", receiver, of, call)
             add(sender, place, ("exchange", ((receiver, of),), (receiver,) * back, call) if back and of else alone)
             if of in SLOTS and chance.random() < 0.5:

@@ -53,7 +53,7 @@ def played(fn: Callable[[Model], Any], spec: dict[str, Any], cost: Cost | None =
 def random_runs(seeds: Sequence[int] = SEEDS) -> Iterator[tuple[Callable[[Model], Any], dict[str, Any], Run]]:
     """Random programs that come to their end, with several coroutines in a rank."""
     for seed in seeds:
-        program = program_of(random.Random(seed))
+        program = program_of(random.Random(seed), linked=False)
         try:
             yield perform(program), program.size, run(perform(program), **program.size)
         except PuzzleError:

@@ -198,7 +198,7 @@ def test_a_random_program_that_is_replayed_is_the_same(seed: int) -> None:
     program = plain_programs.program_of(random.Random(seed))
     size, fn = program.size, plain_programs.perform(program)
     cost = size.pop("cost")
-    shape = Shape.of(size["ranks"], size["mesh"], size["node_size"], cost)
+    shape = Shape.of(size["ranks"], size["mesh"], size["node_size"], cost, links=size["links"])
     recorder = recorder_for(shape)
     dist = Dist.of(shape, recorder.as_simulator)
     models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.everyone)]
