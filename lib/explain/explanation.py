@@ -248,6 +248,6 @@ class Explaining:
             if call is not None and wait is not None and (call.line.number not in seen or rank in knot[:2]):
                 seen.add(call.line.number)
                 others = () if call.peer is not None else tuple(one for one in wait.others if one != rank)
-                yield say("waits", rank=rank, call=call, ranks=others)
+                yield say("waits", rank=rank, call=call, ranks=others, unposted=wait.unposted)
         if self.notes.finished:
             yield say("returned", ranks=tuple(sorted(self.notes.finished)))

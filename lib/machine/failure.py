@@ -24,6 +24,11 @@ class Wait(NamedTuple):
     first: bool = False  # whether sends wait for their receives, and it is what the others in the queue wait for
 
     @property
+    def unposted(self) -> int | None:
+        """The rank that has not posted the receive which this send waits for, if that is why it waits."""
+        return self.others[0] if self.first and self.kind == SEND.kind else None
+
+    @property
     def fact(self) -> str:
         """Of the first call of a rank, what it waits for."""
         who = numbered("rank", self.others) if self.others else "any rank"
