@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
+from typing import Any
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
@@ -24,7 +25,7 @@ from .layout import PAD, Row, rows_of
 from .legend import TALL, Entry, draw_legend, patch
 from .legend import WIDE as SAMPLE
 from .links import arrows
-from .marks import Diagram, Rect, Titled, box, boxes, first_fit, in_lines, label, lines, style, tile, vcat
+from .marks import Classed, Diagram, Rect, Titled, box, boxes, first_fit, in_lines, label, lines, style, tile, vcat
 from .operations import words_of
 from .picture import card
 from .texts import brief_size, capitalized, full_ranks
@@ -39,6 +40,8 @@ NAMES, EDGE, APART = 24.0, 6.0, 5.0
 """In pixels: the width of the names of rows, the room at the edges of a card, and that between its columns."""
 ROW, LEAST, ROOM = 14.0, 3.0, 260.0
 """In pixels: the height of a row, its least one, and the height that all rows of a card share if they are many."""
+PAGE, PART = MANY * (WIDE + BETWEEN) + 2 * PAD - 8, "part"
+"""The width of what a player shows, in pixels, and the class of what it shows only at times."""
 THIN = 4.0
 """Cells that are narrower, in pixels, have no outline."""
 LOOKS = {STORED: (None, theme.MUTE, 0.5), PASSING: (0.4, theme.MUTE, 0.5), TRAVELS: (0.4, theme.TALK, 1)}
@@ -200,11 +203,11 @@ def framed(
     contents: Contents, rank: int, parts: Iterable[Diagram], head: Iterable[Diagram] = (), foot: Iterable[Diagram] = ()
 ) -> Diagram:
     """Return the card of a rank: its name and more in its head, rows with what is in them, and what is below these."""
-    high, tall = HEAD + contents.tall + FOOT, contents.row
+    high, tall = HEAD + contents.tall + (FOOT if foot else EDGE), contents.row
     lanes = [contents.lane(layer, kind) for kind in contents.columns for layer in contents.layers]
     names = {-1: "input", contents.trace.layers: "loss"}
     named = [
-        label(NAMES - 3, (at + 0.5) * tall, names.get(layer, str(layer)), 8.5, style(theme.MUTE), "end")
+        label(NAMES - 3, (at + 0.5) * tall, names.get(layer, str(layer)), 9.0, style(theme.MUTE), "end")
         for at, layer in enumerate(contents.layers)
         if at % max(1, round(9 / tall)) == 0
     ]
@@ -269,6 +272,31 @@ def _drawn(contents: Contents, moments: Sequence[float], many: int, static: bool
         y += 24 + -(-len(ranks) // many) * (HEAD + FOOT + 10 + contents.tall)
         words.append(f"{capitalized(said)}: {_in_words(contents, tick)}.")
     return card(parts, wide, y + 16, " ".join(words), static, title)
+
+
+def moving(contents: Contents) -> tuple[Figure, list[list[list[float]]]]:
+    """Return all that is ever held and travels in one picture, for a player, which shows what is there at a time. Each
+    part of it has the class PART, and two lists: when it comes, and when it goes."""
+    trace, cards, times = contents.trace, list[Diagram](), list[list[list[float]]]()
+    for rank, own in contents.pieces.items():
+        log, parts = trace.by_rank[rank], list[Diagram]()
+        moments = [*map(attrgetter("issued"), log), *[2 * trace.until + 1] * 2]
+        spans = defaultdict[tuple[Any, ...], list[tuple[float, float]]](list)
+        for piece in own:
+            end = min(piece.stop, len(log))
+            spans[piece._replace(start=0, stop=0)].append((moments[piece.start], moments[end]))
+        for event in log:
+            for way in ways_of(event):
+                spans[way].append((event.start, event.end))
+        for what, when in spans.items():
+            drawn = [strip(contents, what)] if isinstance(what, Piece) else travel(contents, *what)
+            parts.append(Classed(PART, drawn))
+            times.append([sorted(round(time, 6) for time in side) for side in zip(*when, strict=True)])
+        cards.append(framed(contents, rank, parts))
+    legend, y = draw_legend([meaning(contents, travels=True)], PAGE, 6)
+    high = -(-len(cards) // MANY) * (HEAD + EDGE + 10 + contents.tall)
+    words = "What each GPU holds at the moment that this page shows."
+    return card([*legend, in_lines(cards, MANY).translate(PAD + 4, y + 8)], PAGE, y + high + 8, words), times
 
 
 def _in_words(contents: Contents, tick: float) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.basics.units import MS, Elements
+from lib.basics.units import Elements
 from lib.course.layouts import mesh_of
-from lib.course.outlines import Outline, outline
+from lib.course.outlines import Outline, beside, outline
 from lib.course.outlines import half_schedule as sketch_of
-from lib.course.specs import Puzzle, cost_named, cost_source, find
+from lib.course.specs import Puzzle, find
 from lib.record.codes import below_devices
 from lib.record.events import END, Event
 from lib.record.table import SEND
@@ -86,7 +85,10 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     another. Raises PuzzleError for an unknown puzzle, for a run whose size or prices are not the puzzle's own, for
     ``star=True`` where a puzzle has no star or what is secret is not here, and for anything that is not a run.
     """
-    spec = _puzzle_of(source, puzzle)
+    if not isinstance(source, Run):
+        expected = "beside_target(run(fsdp, ranks=4, ...))"
+        raise PuzzleError("beside_target takes a run", expected=expected, got=describe(source))
+    spec = beside(source, puzzle, "beside_target")
     if star and not spec.star:
         raise PuzzleError(f"{spec.name} has no star", where="beside_target", expected="no star=True")
     goal = "star" if star else "target"
@@ -135,26 +137,6 @@ def _busy(rank: int, aim: Outline) -> Iterator[Event]:
         edges = [start, *(edge for span in inside for edge in span), end]
         talks = zip(edges[::2], edges[1::2], strict=True)
         yield from (_event(rank, SEND.kind, first, last) for first, last in talks if last > first)
-
-
-def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
-    """Return the puzzle whose target a run can be drawn beside, or raise PuzzleError."""
-    if not isinstance(source, Run):
-        expected = "beside_target(run(fsdp, ranks=4, ...))"
-        raise PuzzleError("beside_target takes a run", expected=expected, got=describe(source))
-    spec, error = find(source.name if puzzle is None else puzzle), partial(PuzzleError, where="beside_target")
-    prices = f"cost={cost_source(spec.cost)}"
-    if source.unit is not spec.unit:
-        measured = "beside_target(run), not beside_target(run.measured)"
-        expected = measured if source.unit is MS else f"a run at the puzzle's own prices, {prices}"
-        raise error(f"the target is in {spec.unit.name}, and this run is in {source.unit.name}", expected=expected)
-    sizes = spec.size, source.size
-    if sizes[0] != sizes[1]:
-        expected, got = (", ".join(f"{name}={value!r}" for name, value in size.items()) for size in sizes)
-        raise error(f"the target of {spec.name} is for another size", expected=expected, got=got)
-    if source.simulated[0].dist.cost != cost_named(spec.cost):
-        raise error(f"the target of {spec.name} is for other prices", expected=prices)
-    return spec
 
 
 def _silhouette(layout: Layout) -> Iterator[Diagram]:

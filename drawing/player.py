@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,17 @@ from lib.basics.units import Elements
 
 from .figure import Figure, write
 from .figure import page as page_of
+from .holds import contents_of, moving
 from .layout import Row, rows_of
 from .picture import LARGEST, draw, picture_for_player, small_enough
 from .playback import failed_ranks, places, playback
-from .svg import escape
+from .svg import escape, inside, without_hover
 from .texts import ranges
 from .trace import Trace, trace_of
 
 TEMPLATE = Path(__file__).with_name("player.html")
-OPERATIONS = 20_000
-"""The largest number of operations that a page can play."""
+OPERATIONS, PARTS = 20_000, 1_500
+"""The largest number of operations that a page can play, and of what it can show of what GPUs hold."""
 STRIP, HEIGHT = 48.0, 688
 """In pixels: the height of the memory of the chosen rank, and of the page until the page itself says how high it is."""
 STILL, ROOM = 250_000, 40_000
@@ -81,7 +83,8 @@ def play(
 ) -> Player:
     """A page that plays the schedule of a Run, or of models. You can watch it, step through it, or drag along the time.
 
-    It shows the line of code that each rank is at, and what it has in memory. The run of a failed program, an error's
+    It shows the line of code that each rank is at, and what it has in memory; of up to 16 ranks layer by layer, for
+    which the function is run once more (see ``holds``). The run of a failed program, an error's
     ``run``, begins at its end, and you go back from there. ``ranks``: those to play, where there are too many
     operations for all; without a wish some are chosen from all over the machine, and the page says which. Raises
     PuzzleError for anything that is not a run, for ranks that it has not, and for too many operations.
@@ -96,13 +99,16 @@ def play(
         nothing = draw(trace)
         return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), lambda: nothing, plays=False)
     rows, left_out = _to_play(trace, ranks)
-    data = playback(trace, rows, left_out)
+    data, space = playback(trace, rows, left_out), ""
+    with suppress(PuzzleError):  # of many runs nobody can say what their ranks hold
+        shown, data["parts"] = moving(contents_of(source))
+        space = without_hover(inside(shown._body, shown.size)) if len(data["parts"]) <= PARTS else ""
     # A page whose data alone are too much for a notebook has its picture as fine as in a file.
-    room = LARGEST - STILL - len(escape(_page(trace, "", "", data))) - 20 * len(rows) - 200
+    room = LARGEST - STILL - len(escape(_page(trace, "", "", space, data))) - 20 * len(rows) - 200
     most = room if room > ROOM else LARGEST
     drawn = partial(picture_for_player, trace)
     figure = small_enough(lambda rough: drawn(rough, STRIP), most, lambda figure: len(escape("".join(_drawn(figure)))))
-    page = _page(trace, *_drawn(figure), data | {"box": places(figure, rows)})
+    page = _page(trace, *_drawn(figure), space, data | {"box": places(figure, rows)})
     return Player(trace.title, page, lambda: small_enough(drawn, STILL))
 
 
@@ -112,12 +118,12 @@ def _drawn(figure: Figure) -> tuple[str, str]:
     return figure.svg(shrinks=False), figure.legend.svg(shrinks=False)
 
 
-def _page(trace: Trace, picture: str, legend: str, data: dict[str, Any]) -> str:
+def _page(trace: Trace, picture: str, legend: str, space: str, data: dict[str, Any]) -> str:
     script = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag in it can end the script
-    # The template has braces and dollars of its own: only these four are ours.
-    parts = {"title": escape(trace.title), "picture": picture, "legend": legend, "data": script}
+    # The template has braces and dollars of its own: only these five are ours.
+    parts = {"title": escape(trace.title), "picture": picture, "legend": legend, "space": space, "data": script}
     return re.sub(
-        r"\$(title|picture|legend|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8")
+        r"\$(title|picture|legend|space|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8")
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any, NamedTuple
 
 from lib.basics.arguments import describe
@@ -23,8 +23,8 @@ from .operations import operation
 from .picture import card, check_choice
 from .tensors import TALL, WIDE, icon, in_words
 
-MOST = 16
-"""Ranks at most: more have no room beside each other."""
+MOST, FEW = 16, 2
+"""Ranks at most: more have no room beside each other. In a narrow place, so many are beside each other."""
 SIGN = 34.0, 24.0
 """Width and height of the sign of an operation, in pixels."""
 LEFT, HEAD, TOP, BETWEEN, APART = 52.0, 20.0, 60.0, 64.0, 10.0
@@ -59,32 +59,27 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activatio
         raise PuzzleError("no such machine", where="draw_primitive", expected=expected, got=describe(ranks))
     activations = activations and kind != SEND.kind and collective(kind).of_activations is not None
     exchange = _exchange(kind, 2 if stream_of(kind) == "message" else ranks, activations)
-    figure = _drawn(exchange, True, static)
+    figure = _drawn(exchange, len(exchange.before), static)
     if figure.size[0] > PHONE:
-        figure.narrow = Narrow(above=_drawn(exchange, False, static))
+        figure.narrow = Narrow(above=_drawn(exchange, FEW, static))
     return figure
 
 
-def _drawn(exchange: Exchange, down: bool, static: bool) -> Figure:
-    """Return the picture with the ranks beside each other and time going ``down``, or the other way round."""
-    along, across = (vcat, hcat) if down else (hcat, vcat)
-    ranks, rooms = [*exchange.before], (HEAD, TALL, BETWEEN, TALL) if down else (LEFT, WIDE, BETWEEN, WIDE)
-    side, names = (WIDE + APART, LEFT) if down else (TALL + APART, HEAD)
-
-    def line(width: float, cells: Iterable[Iterable[Diagram]]) -> Diagram:
-        sizes = [(width, room) if down else (room, width) for room in rooms]
-        return along([tile(*size, parts) for size, parts in zip(sizes, cells, strict=True)])
-
-    words = [_name(word, not down, theme.MUTE, 400) for word in ("", "before", "", "after")]
-    rows = [line(names, words)]
-    for rank in ranks:
-        held, name = (exchange.before[rank], exchange.after[rank]), _name(f"rank {rank}", down, theme.INK, 600)
-        rows.append(line(side, [name, _holding(held[0]), _operation(exchange, rank, down), _holding(held[1])]))
-    whole = sum(rooms), names + side * len(ranks) - APART
-    wide, tall = whole[::-1] if down else whole
-    parts = [*_head(exchange), across(rows).translate(PAD, TOP)]
-    size = wide + 2 * PAD, TOP + tall + PAD
-    return card(parts, *size, _in_words(exchange), static, theme.name_of(exchange.kind))
+def _drawn(exchange: Exchange, many: int, static: bool) -> Figure:
+    """Return the picture with so many ranks beside each other."""
+    rooms, words = (HEAD, TALL, BETWEEN, TALL + APART), ("", "before", "", "after")
+    said = [label(0, TALL / 2, word, 11, style(theme.MUTE), "start") for word in words]
+    names = vcat([tile(LEFT, room, [one]) for room, one in zip(rooms, said, strict=True)])
+    columns = []
+    for rank in exchange.before:
+        name = label(WIDE / 2, HEAD / 2, f"rank {rank}", 11, style(theme.INK), weight=600)
+        before, after = _holding(exchange.before[rank]), _holding(exchange.after[rank])
+        cells = [name], before, _operation(exchange, rank), after
+        columns.append(vcat([tile(WIDE + APART, room, cell) for room, cell in zip(rooms, cells, strict=True)]))
+    rows = [hcat([names, *columns[at : at + many]]) for at in range(0, len(columns), many)]
+    wide, tall = 2 * PAD + LEFT + many * (WIDE + APART) - APART, TOP + len(rows) * sum(rooms) + PAD - APART
+    parts = [*_head(exchange), vcat(rows).translate(PAD, TOP)]
+    return card(parts, wide, tall, _in_words(exchange), static, theme.name_of(exchange.kind))
 
 
 def _exchange(kind: str, ranks: int, activations: bool) -> Exchange:
@@ -128,12 +123,6 @@ def _head(exchange: Exchange) -> list[Diagram]:
     ]
 
 
-def _name(text: str, above: bool, color: str, weight: int) -> list[Diagram]:
-    """Return the name of a column above its first tensor, or of a row at its left."""
-    x, y, anchor = (WIDE / 2, HEAD / 2, "middle") if above else (0.0, TALL / 2, "start")
-    return [label(x, y, text, 11, style(color), anchor, weight)]
-
-
 def _holding(tensor: Tensor | None) -> Iterator[Diagram]:
     yield box(0, 0, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4)
     if tensor is None:
@@ -142,21 +131,15 @@ def _holding(tensor: Tensor | None) -> Iterator[Diagram]:
         yield icon(tensor, 0, 0)
 
 
-def _operation(exchange: Exchange, rank: int, down: bool) -> list[Diagram]:
+def _operation(exchange: Exchange, rank: int) -> list[Diagram]:
     """Return the sign of a rank's operation, joined to what goes in, what comes out, and to the ranks beside it."""
-    (wide, tall), color = SIGN, theme.kind_color(exchange.kind)
-    x, y = (WIDE / 2, BETWEEN / 2) if down else (BETWEEN / 2, TALL / 2)
-    middle, edge, end = (x, x - wide / 2, WIDE + APART) if down else (y, y - tall / 2, TALL + APART)
-    half = (tall if down else wide) / 2
-    other = (0.0 if rank else middle), (end if rank < len(exchange.before) - 1 else middle)
-    if exchange.kind == SEND.kind and rank:
-        other = 0.0, edge
-    across = (other[0], y, other[1], y) if down else (x, other[0], x, other[1])
-    arrives = exchange.kind == SEND.kind and rank > 0
-    joined = arrows([across], color, 1.6, 7) if arrives else [lines([across], style(None, color, 1.6))]
-    reach = [(3.0, BETWEEN / 2 - half - 2)] * (exchange.before[rank] is not None)
-    reach += [(BETWEEN / 2 + half + 2, BETWEEN - 3)] * (exchange.after[rank] is not None)
-    ways = [(x, first, x, last) if down else (first, y, last, y) for first, last in reach]
+    (wide, tall), color, x, y = SIGN, theme.kind_color(exchange.kind), WIDE / 2, BETWEEN / 2
+    sends, last = exchange.kind == SEND.kind, len(exchange.before) - 1
+    ends = (0.0 if rank else x), (WIDE + APART if rank < last else x - wide / 2 * sends)
+    across = (ends[0], y, ends[1], y)
+    joined = arrows([across], color, 1.6, 7) if sends and rank else [lines([across], style(None, color, 1.6))]
+    ways = [(x, 3.0, x, y - tall / 2 - 2)] * (exchange.before[rank] is not None)
+    ways += [(x, y + tall / 2 + 2, x, BETWEEN - 3)] * (exchange.after[rank] is not None)
     sign = operation(exchange.events[rank].kind, (x - wide / 2, y - tall / 2, wide, tall), theme.layer_color(0, 1))
     return [*joined, *arrows(ways, theme.MUTE, 1.2, 6), sign]
 

@@ -107,6 +107,13 @@ grade(ddp)
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. Most stars of this course need the idea of the next
 # section: the network can work while the GPU computes.
 #
+# ### What each GPU holds
+#
+# Here is a program that passes, at the moment when memory is highest. All four GPUs hold the same weights and the same
+# optimizer states. Only the micro-batches differ, and so do the gradients until they are summed.
+#
+# ![Each of four GPUs holds all weights and all optimizer states, and the activations of its own micro-batch](picture:four_copies)
+#
 # ### Optional: start now, fetch later
 #
 # A call such as `model.allreduce(grad, layer)` is on its way as soon as you make it. `await` only says when you want
@@ -169,6 +176,19 @@ play(run(ddp, ranks=4, layers=2, batches=4))
 # At about {{PER_SECOND / 1e14:.0f}} x 10¹⁴ operations a second, the GPU needs {{step / 60:.1f}} minutes for it. Half a
 # million such steps, enough for {{steps * tokens / 1e12:.0f}} trillion tokens, take
 # {{round(steps * step / YEAR):word}} years. Split over {{many}} GPUs, they take {{steps * step / many / DAY:.1f}} days.
+
+# %% [markdown] tags=["solution"]
+# ### The picture of what each GPU holds
+
+
+# %% tags=["solution"]
+from drawing import Figure, holds
+
+
+def four_copies(static: bool = False) -> Figure:
+    """What each GPU holds when memory is highest."""
+    return holds(run(ddp, ranks=4, layers=2, batches=4), static=static)
+
 
 # %% [markdown] tags=["solution"]
 # ### Faster: sum while computing

@@ -113,6 +113,13 @@ grade(wsdp)
 play(run(wsdp, ranks=4, layers=6, batches=4))
 
 # %% [markdown]
+# ### What each GPU holds
+#
+# Here is a program that passes: in the forward of layer 1, while layer 2 is gathered, and in the forward of layer 2. A
+# GPU stores a quarter of each layer. A whole layer (pale) is there for one operation, and then it is gone.
+#
+# ![Four GPUs store a quarter of each weight; for one operation each has a whole layer](picture:around_a_gather)
+#
 # ### Why it matters
 #
 # {{GPUS}} GPUs of {{CARD}} GB have {{GPUS * CARD / 1000:.1f}} TB of memory between them. Yet with data parallel they
@@ -127,6 +134,19 @@ play(run(wsdp, ranks=4, layers=6, batches=4))
 #
 # `update` needs the same shard of the weight and of the state. The gradient may cover more than this shard. Here it is
 # whole.
+
+# %% [markdown] tags=["solution"]
+# ### The picture of what each GPU holds
+
+
+# %% tags=["solution"]
+from drawing import Figure, holds
+
+
+def around_a_gather(static: bool = False) -> Figure:
+    """The forward of layer 1, the gather of layer 2, and its forward."""
+    return holds(run(wsdp, ranks=4, layers=6, batches=4), 2.5, 2.75, 3.4, static=static)
+
 
 # %% [markdown] tags=["solution"]
 # ### Faster: gather ahead

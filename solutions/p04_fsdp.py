@@ -112,6 +112,13 @@ grade(fsdp)
 play(run(fsdp, ranks=4, layers=6, batches=4))
 
 # %% [markdown]
+# ### What each GPU holds
+#
+# Here is a program that passes: in the backward of layer 3, while its gradient is summed, and while layer 2 is
+# gathered. The whole gradient (pale) goes into the sum, and a quarter of the sum stays.
+#
+# ![Four GPUs: a whole gradient goes into a reduce-scatter, and a quarter of the sum stays](picture:around_a_sum)
+#
 # ### Where it pays
 #
 # With one micro-batch for each rank, a gradient is used as soon as it is summed. Then it hardly matters whether it is
@@ -203,14 +210,19 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # %% [markdown] tags=["solution"]
 # ### Two micro-batches a rank
 #
-# The two programs in the pictures, in one: `reduce` is the name of the collective that sums the gradients.
+# The picture of what each GPU holds, and the two programs in the others, in one: `reduce` is the name of the collective that sums the gradients.
 
 
 # %% tags=["solution"]
 from functools import partial
 
-from drawing import Figure, compare
+from drawing import Figure, compare, holds
 from lib import Cost, Run, WeightGrad
+
+
+def around_a_sum(static: bool = False) -> Figure:
+    """The backward of layer 3, the sum of its gradient, and the next gather."""
+    return holds(run(fsdp, ranks=4, layers=6, batches=4), 12, 12.45, 12.75, static=static)
 
 
 async def two_each(model: Model, reduce: str) -> Model:

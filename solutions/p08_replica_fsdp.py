@@ -149,6 +149,13 @@ play(
 )
 
 # %% [markdown]
+# ### What each GPU holds
+#
+# Here is a program that passes, at the moment when memory is highest. The four GPUs of a node (0 to 3, 4 to 7) have all
+# weights between them, a quarter each. Of the optimizer states each GPU has an eighth.
+#
+# ![Eight GPUs of two nodes: a quarter of each weight, and an eighth of each optimizer state](picture:two_nodes)
+#
 # ### Plain FSDP on the same machine
 #
 # Here is puzzle 4 over all 8 ranks, with two micro-batches for each, one after the other. It takes {{flat.time}} ticks
@@ -398,11 +405,16 @@ hybrid_in_7_7 = partial(hybrid_overlapped, gathers="s")
 hybrid_in_53_3 = partial(hybrid_overlapped, gathers="ssb")
 
 # %% [markdown] tags=["solution"]
-# ### The picture of plain FSDP
+# ### The pictures of what each GPU holds, and of plain FSDP
 
 
 # %% tags=["solution"]
-from drawing import Figure
+from drawing import Figure, holds
+
+
+def two_nodes(static: bool = False) -> Figure:
+    """What each GPU holds when memory is highest."""
+    return holds(run(replica_fsdp, ranks=8, layers=6, batches=16, **nodes), static=static)
 
 
 def all_across(static: bool = False) -> Figure:

@@ -129,7 +129,10 @@ play(run(zero1, ranks=4, layers=6, batches=8, cost=prices))
 #
 # ![ZeRO-1](picture:with_sharded_states)
 #
-# Both take {{ours.time}} ticks. Data parallel holds {{plain.memory}} elements, and this holds {{ours.memory}}.
+# Both take {{ours.time}} ticks. Data parallel holds {{plain.memory}} elements, and this holds {{ours.memory}}: all
+# weights and gradients, and a quarter of the states.
+#
+# ![Four GPUs hold all weights and gradients, and a quarter of the optimizer states each](picture:quarters_of_states)
 #
 # Nothing was given in exchange. In data parallel all ranks make the same update of the same weight: three of the four
 # do work that the first has done already. Let each rank update a quarter. The all-gather, which used to be the second
@@ -145,14 +148,14 @@ play(run(zero1, ranks=4, layers=6, batches=8, cost=prices))
 # GPUs, every GPU keeps the same {{states}} GB.
 
 # %% [markdown] tags=["solution"]
-# ### Data parallel with whole states, and the two pictures
+# ### Data parallel with whole states, and the pictures
 
 
 # %% tags=["solution"]
 from collections.abc import Callable
 from typing import Any
 
-from drawing import Figure, compare
+from drawing import Figure, compare, holds
 from lib import Run
 
 
@@ -204,6 +207,11 @@ def with_sharded_states(static: bool = False) -> Figure:
     """Every rank updates its quarter."""
     first = at_these_prices(zero1).models[0]
     return draw(first, title="ZeRO-1", memory_target=4_587_520, static=static)
+
+
+def quarters_of_states(static: bool = False) -> Figure:
+    """What each GPU holds when memory is highest."""
+    return holds(at_these_prices(zero1), static=static)
 
 
 compare(at_these_prices(ddp_twice), at_these_prices(zero1))

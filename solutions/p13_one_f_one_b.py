@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Puzzle 13: 1F1B
 #
-# More micro-batches make the bubble smaller. With 4 stages, 4 micro-batches leave {{empty[4]:percent}} of the time
-# idle, 8 leave {{empty[8]:percent}}, and {{more}} leave {{empty[16]:percent}}. But GPipe keeps the activations of all
-# of them until its backwards begin: {{hill[0].memory}} elements for 4 micro-batches, {{hill[1].memory}} for 8, and
-# {{hill[2].memory}} for {{more}}.
+# More micro-batches make the bubble smaller. With 4 stages it is {{empty[4]:percent}} of the time for 4 micro-batches,
+# {{empty[8]:percent}} for 8, and {{empty[16]:percent}} for {{more}}. But GPipe keeps the activations of all of them until
+# its backwards begin: {{hill[0].memory}} elements for 4 micro-batches, {{hill[1].memory}} for 8, and {{hill[2].memory}}
+# for {{more}}.
 #
 # ![GPipe with eight micro-batches](picture:the_hill)
 #

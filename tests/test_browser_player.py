@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from drawing import play, theme
+from drawing.holds import contents_of, moving
 from drawing.player import Player
 from lib import Run
 from lib.record.events import MARKS
@@ -177,6 +178,20 @@ def test_the_memory_of_the_chosen_rank_is_below_the_schedule_on_the_same_axis(br
     assert seen[3]["heads"][1] == pytest.approx(seen[3]["strip"][1], abs=1.5)
     peak = max(event.memory for event in made.events if event.rank == 1)
     assert seen[1]["memory"][3] == f"{peak / 1e6:.3g}M"
+
+
+def test_what_each_gpu_holds_is_seen_at_the_moment_of_the_cursor(browser: Browser, tmp_path: Path) -> None:
+    made = sharded_run(4)
+    _, times = moving(contents_of(made))
+
+    def work(page: Page) -> list[int]:
+        count = "[...document.querySelectorAll('#cards .part')].filter(part => part.style.display !== 'none').length"
+        return [page.evaluate(f"() => {{ go({tick}); return {count}; }}") for tick in (0, 1.7, made.time)]
+
+    seen = watch(browser, play(made), tmp_path, work)
+    assert seen == [sum(sum(at <= tick for at in came) > sum(at <= tick for at in went) for came, went in times)
+                    for tick in (0, 1.7, made.time)]  # fmt: skip
+    assert min(seen) > 0 and max(seen) < len(times)
 
 
 def test_a_click_into_a_row_chooses_its_rank_and_moment(browser: Browser, tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import combinations
 from random import Random
 from typing import Any
 
 import pytest
 
-from drawing import holds
-from drawing.holds import Contents, contents_of, strip, ways_of
+from drawing import holds, play
+from drawing.holds import PART, Contents, contents_of, moving, strip, ways_of
 from drawing.marks import leaves
 from lib import Model, PuzzleError, Run, run
 from lib.machine.pieces import PASSING, STORED, TRAVELS
@@ -135,3 +136,23 @@ def test_what_cannot_be_shown_is_refused_with_the_reason(problem: str) -> None:
 def test_a_tick_is_a_moment_of_the_run(tick: Any) -> None:
     with pytest.raises(PuzzleError, match="no moment of this run"):
         holds(run(fsdp, **FSDP), tick)
+
+
+@pytest.mark.parametrize("name", ["fsdp", "gpipe", "offload"])
+def test_a_player_shows_at_each_moment_what_is_held_then_and_travels(name: str) -> None:
+    contents, chance = contents_of(solved(name)), Random(name)
+    figure, times = moving(contents)
+    assert outside(figure) == [] and figure.svg().count(f'class="{PART}"') == len(times)
+    for tick in (0.0, *(chance.uniform(0, contents.trace.time) for _ in range(40)), contents.trace.time):
+        expected = 0
+        for rank, log in contents.trace.by_rank.items():
+            at = max(at for at, event in enumerate(log) if event.issued <= tick)
+            held = {one._replace(start=0, stop=0) for one in contents.pieces[rank] if one.start <= at < one.stop}
+            expected += len(held) + len({way for event in contents.now(rank, tick) for way in ways_of(event)})
+        assert sum(bisect_right(came, tick) > bisect_right(went, tick) for came, went in times) == expected
+
+
+def test_a_player_of_a_run_without_notes_is_as_ever() -> None:
+    assert f'class="{PART}"' in play(run(fsdp, **FSDP)).page
+    for other in (failed(), run(fsdp, **FSDP, represent=True), differs()):
+        assert f'class="{PART}"' not in play(other).page

@@ -7,13 +7,15 @@ Whatever else is secret belongs into its folder.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError
-from ..basics.units import Elements
+from ..basics.units import MS, Elements
 from ..record.events import Event
+from ..running.run import Run
 from .layouts import Size, mesh_of
-from .specs import Puzzle, kept
+from .specs import Puzzle, cost_named, cost_source, find, kept
 
 OUTLINES, PROGRAMS = "outlines.json", "secret/programs.json"
 """The two tables, in lib."""
@@ -110,3 +112,21 @@ def outline(puzzle: Puzzle, goal: str = "target") -> Outline:
 def silhouette(puzzle: Puzzle) -> list[str]:
     """Return a text of CELLS letters for each rank of a puzzle's solution: what fills most of each cell of time."""
     return list(kept(OUTLINES)[puzzle.name]["silhouette"])
+
+
+def beside(source: Run, name: str | None, where: str) -> Puzzle:
+    """Return the puzzle beside whose target a run can stand: that of its function, or the one of this name. Raise
+    PuzzleError, for the function ``where`` this is asked, if the run has another size, unit, or other prices."""
+    spec, error = find(source.name if name is None else name), partial(PuzzleError, where=where)
+    prices = f"cost={cost_source(spec.cost)}"
+    if source.unit is not spec.unit:
+        measured = f"{where}(run), not {where}(run.measured)"
+        expected = measured if source.unit is MS else f"a run at the puzzle's own prices, {prices}"
+        raise error(f"the target is in {spec.unit.name}, and this run is in {source.unit.name}", expected=expected)
+    sizes = spec.size, source.size
+    if sizes[0] != sizes[1]:
+        expected, got = (", ".join(f"{name}={value!r}" for name, value in size.items()) for size in sizes)
+        raise error(f"the target of {spec.name} is for another size", expected=expected, got=got)
+    if source.cost != cost_named(spec.cost):
+        raise error(f"the target of {spec.name} is for other prices", expected=prices)
+    return spec

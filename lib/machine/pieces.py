@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     layer: int
     memory: str  # of what kind it is, one of MEMORY_KINDS: in flight, it is of the kind that it has
     line: int  # among those of its layer and kind that have a cell in common at the same time: 0 is the first
-    cells: Sequence[Span]  # which shards it is or, of an activation, which micro-batches: places in the whole layer
+    cells: tuple[Span, ...]  # which shards it is or, of an activation, which micro-batches: places in the whole layer
     how: str  # STORED, PASSING or TRAVELS
     elements: Elements
     what: str  # what it is, in words
@@ -42,7 +42,7 @@ def pieces_of(stays: Iterable[Stay], batches: int) -> Iterator[Piece]:
         finest[memory_of(stay)] = max(finest[memory_of(stay)], stay.labels.total if stay.labels else 1)
     for stay in sorted(stays, key=lambda stay: (stay.start, not stay.stored, -stay.stop)):
         memory, travels = memory_of(stay), stay.memory in (MEMORY_KINDS[IN_FLIGHT], MEMORY_KINDS[INBOX])
-        cells, row = cells_of(stay, batches, finest[memory]), rows[stay.layer, memory]
+        cells, row = tuple(cells_of(stay, batches, finest[memory])), rows[stay.layer, memory]
         taken = {one.line for one in row if one.start < stay.stop and stay.start < one.stop and _meet(one.cells, cells)}
         line = next(line for line in count() if line not in taken)
         how = STORED if stay.stored or stay.labels is None else TRAVELS if travels else PASSING
