@@ -10,23 +10,16 @@ from typing import Any
 import pytest
 
 from drawing import holds, play
-from drawing.holds import PART, Contents, contents_of, moving, strip, ways_of
+from drawing.holds import PART, contents_of, moving, strip, ways_of
 from drawing.marks import leaves
 from lib import Model, PuzzleError, Run, run
 from lib.machine.pieces import PASSING, STORED, TRAVELS
 from lib.record.kinds import MEMORY_KINDS
 from solutions.p04_fsdp import fsdp
-from tests.drawing_events import outside, texts, titles
+from tests.drawing_events import outside, titles
 from tests.programs import COURSE, solved
 
 FSDP: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4}
-WEIGHT = 512 * 512
-
-
-def cells(contents: Contents, rank: int, tick: float, layer: int, kind: str) -> list[tuple[int, str]]:
-    """How many cells of a layer's tensors a card has, and how each of these is held."""
-    held = [one for one in contents.held(rank, tick) if (one.layer, one.memory) == (layer, kind)]
-    return [(len(one.cells), one.how) for one in held]
 
 
 @pytest.mark.parametrize("name", COURSE)
@@ -40,10 +33,10 @@ def test_cells_add_up_to_each_sample_of_memory(name: str) -> None:
         assert contents.trace.by_rank[rank][contents.sample(rank, highest.issued)].held == highest.held
         for tick in [0.0, highest.issued, done.time, *(chance.uniform(0, done.time) for _ in range(12))]:
             sample, held = log[contents.sample(rank, tick)], contents.held(rank, tick)
-            known = {kind: sum(one.elements for one in held if one.memory == kind and one.how != TRAVELS)
-                     for kind in MEMORY_KINDS}  # fmt: skip
+            stays = [one for one in held if one.how != TRAVELS]
+            known = [sum(one.elements for one in stays if one.memory == kind) for kind in MEMORY_KINDS]
             travels = sum(one.elements for one in held if one.how == TRAVELS)
-            assert (*known.values(),)[:-2] == sample.held[:-2] and travels == sum(sample.held[-2:])
+            assert (*known[:-2],) == sample.held[:-2] and travels == sum(sample.held[-2:])
             drawn = [leaf.shape.items for one in held for leaf in leaves([strip(contents, one)])]
             assert [len(boxes) for boxes in drawn] == [len(one.cells) for one in held]
             apart = [(x, y, x + wide, y + tall) for boxes in drawn for x, y, wide, tall in boxes]
@@ -54,33 +47,18 @@ def test_cells_add_up_to_each_sample_of_memory(name: str) -> None:
 def test_the_picture_shows_all_of_it_and_keeps_inside() -> None:
     done = run(fsdp, **FSDP)
     for figure in (holds(done), holds(done, 0, 2.7, 12.45), holds(run(fsdp, ranks=16, layers=30, batches=16), 9)):
-        assert outside(figure) == [] and figure.narrow is not None
-        assert figure.narrow.above is not None and outside(figure.narrow.above) == []
-    peak = max(done.events, key=lambda event: event.memory)
+        assert outside(figure) == [] and figure.narrow and figure.narrow.above and outside(figure.narrow.above) == []
     sizes = [int(title.rsplit(": ", 1)[1].split()[0].replace(",", "")) for title in titles(holds(done))]
-    assert sum(sizes) == 4 * done.memory and "max" not in texts(holds(done))
-    assert f"tick {peak.issued:g}" in texts(holds(done))
+    assert sum(sizes) == 4 * done.memory
 
 
 def test_for_one_operation_a_layer_is_whole() -> None:
     contents = contents_of(run(fsdp, **FSDP))
     [gather] = contents.now(1, 2.7)
     assert (gather.kind, gather.layer) == ("allgather", 2) and [*ways_of(gather)] == [(2, "right", "left")]
-    assert cells(contents, 1, 2.7, 2, "weights") == [(1, STORED)]
-    assert cells(contents, 1, 3.4, 2, "weights") == [(1, STORED), (4, PASSING)]
-    assert cells(contents, 1, 4.2, 2, "weights") == [(1, STORED)]
-    assert cells(contents, 1, 12.45, 3, "weight_grads") == [(4, PASSING)]
-    assert "ranks 0-3: all-gather layer 2; in memory weights 393,216" in holds(run(fsdp, **FSDP), 2.7).summary
-
-
-def test_a_message_leaves_on_the_side_of_its_receiver() -> None:
-    contents = contents_of(solved("gpipe"))
-    sent = [event for rank in range(4) for event in contents.trace.by_rank[rank] if event.stream == "message"]
-    ways = {(event.rank < max(event.group), event.kind, *way[1:]) for event in sent for way in ways_of(event)}
-    assert ways == {
-        (True, "pass_to", "right", ""), (False, "receive", "", "left"),
-        (False, "pass_to", "left", ""), (True, "receive", "", "right"),
-    }  # fmt: skip
+    for tick, cells in {2.7: [(1, STORED)], 3.4: [(1, STORED), (4, PASSING)], 4.2: [(1, STORED)]}.items():
+        held = [one for one in contents.held(1, tick) if (one.layer, one.memory) == (2, "weights")]
+        assert [(len(one.cells), one.how) for one in held] == cells
 
 
 def test_notes_are_taken_when_somebody_asks_and_printing_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,18 +82,7 @@ def failed() -> Run:
     return caught.value.run
 
 
-WRONG: dict[str, Any] = {
-    "holds takes a run": lambda: holds([]),
-    "there is no room for so many": lambda: holds(run(fsdp, ranks=17, layers=2, batches=17)),
-    "it has failed": lambda: holds(failed()),
-    "some of its ranks stand for others": lambda: holds(run(fsdp, **FSDP, represent=True)),
-    "something else each time": lambda: holds(differs()),
-    "no moment of this run": lambda: holds(run(fsdp, **FSDP), 20.5),
-}
-
-
 def differs() -> Run:
-    """A run of a program that loads one more layer each time."""
     loaded: list[int] = []
 
     def program(model: Model) -> None:
@@ -126,16 +93,22 @@ def differs() -> Run:
     return run(program, layers=4)
 
 
+WRONG: dict[str, Any] = {
+    "holds takes a run": lambda: holds([]),
+    "there is no room for so many": lambda: holds(run(fsdp, ranks=17, layers=2, batches=17)),
+    "it has failed": lambda: holds(failed()),
+    "some of its ranks stand for others": lambda: holds(run(fsdp, **FSDP, represent=True)),
+    "something else each time": lambda: holds(differs()),
+    "no moment of this run": lambda: holds(run(fsdp, **FSDP), 20.5),
+    "moment of this run": lambda: holds(run(fsdp, **FSDP), True),
+}
+
+
 @pytest.mark.parametrize("problem", WRONG)
 def test_what_cannot_be_shown_is_refused_with_the_reason(problem: str) -> None:
     with pytest.raises(PuzzleError, match=problem):
         WRONG[problem]()
-
-
-@pytest.mark.parametrize("tick", [-1, float("nan"), True, "4"])
-def test_a_tick_is_a_moment_of_the_run(tick: Any) -> None:
-    with pytest.raises(PuzzleError, match="no moment of this run"):
-        holds(run(fsdp, **FSDP), tick)
+    assert PART in play(run(fsdp, **FSDP)).page and f'class="{PART}"' not in play(failed()).page
 
 
 @pytest.mark.parametrize("name", ["fsdp", "gpipe", "offload"])
@@ -150,9 +123,3 @@ def test_a_player_shows_at_each_moment_what_is_held_then_and_travels(name: str) 
             held = {one._replace(start=0, stop=0) for one in contents.pieces[rank] if one.start <= at < one.stop}
             expected += len(held) + len({way for event in contents.now(rank, tick) for way in ways_of(event)})
         assert sum(bisect_right(came, tick) > bisect_right(went, tick) for came, went in times) == expected
-
-
-def test_a_player_of_a_run_without_notes_is_as_ever() -> None:
-    assert f'class="{PART}"' in play(run(fsdp, **FSDP)).page
-    for other in (failed(), run(fsdp, **FSDP, represent=True), differs()):
-        assert f'class="{PART}"' not in play(other).page

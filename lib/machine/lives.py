@@ -107,6 +107,11 @@ class Stay(NamedTuple):
         """What it is, if it is a tensor."""
         return None if self.life is None else self.life.tensor.labels
 
+    @property
+    def kind(self) -> str:
+        """Of what kind it is: that of what is in flight, too."""
+        return MEMORY_KINDS[INNER] if self.labels is None else KINDS[self.labels.kind].memory
+
     def held(self, at: int, newest: Mapping[tuple[object, ...], int]) -> Held:
         """Return what is known of it as a part of the sample at this place, as ``Life.held`` does."""
         if self.life is not None:
@@ -263,7 +268,9 @@ class WatchedSimulator(LocalSimulator):
             if rank.rank == self.watched and log:
                 at = max(range(len(log)), key=lambda place: log[place].memory)
                 held = [stay for stay in self.stays[rank.rank] if stay.start <= at < stay.stop]
-                newest = _newest(cast(WatchedRank, rank))
+                newest = dict[tuple[object, ...], int]()  # the last step of each weight and state that it has had
+                for which, step in (life.version for life in cast(WatchedRank, rank).lives):
+                    newest[which] = max(step, newest.get(which, 0))
                 self.peak = Peak(self.watched, at, tuple([stay.held(at, newest) for stay in held]))
         return logs
 
@@ -271,15 +278,6 @@ class WatchedSimulator(LocalSimulator):
     def as_simulator(self) -> AnySimulator:
         """This, for a learner's side that looks into no handle."""
         return cast(AnySimulator, self)
-
-
-def _newest(rank: WatchedRank) -> dict[tuple[object, ...], int]:
-    """Return the last step of each weight and state that the rank has had."""
-    newest: dict[tuple[object, ...], int] = {}
-    for life in rank.lives:
-        which, step = life.version
-        newest[which] = max(step, newest.get(which, 0))
-    return newest
 
 
 def _stays(rank: WatchedRank, links: RankLinks) -> Iterator[Stay]:

@@ -8,14 +8,12 @@ from itertools import count
 from typing import NamedTuple
 
 from ..basics.units import Elements
-from ..record.kinds import IN_FLIGHT, INBOX, INNER, KINDS, MEMORY_KINDS
+from ..record.kinds import IN_FLIGHT, INBOX, KINDS, MEMORY_KINDS
 from ..record.shards import refined
 from .lives import Stay
 
 STORED, PASSING, TRAVELS = "stored", "passing", "travels"
 """How something is held: in a dictionary, for an operation only, or by a call that has not been awaited yet."""
-CELLS = 32
-"""Cells of a tensor that are told apart; of more, those beside each other are one."""
 Span = tuple[float, float]
 """From where to where, in parts of the whole."""
 
@@ -39,25 +37,20 @@ def pieces_of(stays: Iterable[Stay], batches: int) -> Iterator[Piece]:
     stays, rows = [*stays], defaultdict[tuple[int, str], list[Piece]](list)
     finest = defaultdict[str, int](int)  # of how many shards the smallest one is, by kind
     for stay in stays:
-        finest[memory_of(stay)] = max(finest[memory_of(stay)], stay.labels.total if stay.labels else 1)
+        finest[stay.kind] = max(finest[stay.kind], stay.labels.total if stay.labels else 1)
     for stay in sorted(stays, key=lambda stay: (stay.start, not stay.stored, -stay.stop)):
-        memory, travels = memory_of(stay), stay.memory in (MEMORY_KINDS[IN_FLIGHT], MEMORY_KINDS[INBOX])
-        cells, row = tuple(cells_of(stay, batches, finest[memory])), rows[stay.layer, memory]
+        travels = stay.memory in (MEMORY_KINDS[IN_FLIGHT], MEMORY_KINDS[INBOX])
+        cells, row = cells_of(stay, batches, finest[stay.kind]), rows[stay.layer, stay.kind]
         taken = {one.line for one in row if one.start < stay.stop and stay.start < one.stop and _meet(one.cells, cells)}
         line = next(line for line in count() if line not in taken)
         how = STORED if stay.stored or stay.labels is None else TRAVELS if travels else PASSING
         what = stay.held(stay.start, {}).what
-        row.append(Piece(stay.layer, memory, line, cells, how, stay.elements, what, stay.start, stay.stop))
+        row.append(Piece(stay.layer, stay.kind, line, cells, how, stay.elements, what, stay.start, stay.stop))
     for row in rows.values():
         yield from row
 
 
-def memory_of(stay: Stay) -> str:
-    """Return of what kind something is: that of what is in flight, too."""
-    return MEMORY_KINDS[INNER] if stay.labels is None else KINDS[stay.labels.kind].memory
-
-
-def cells_of(stay: Stay, batches: int, finest: int) -> list[Span]:
+def cells_of(stay: Stay, batches: int, finest: int) -> tuple[Span, ...]:
     """Return the cells of a tensor: its shards, where the smallest is one of ``finest``, or of an activation its
     micro-batches, and its slices of each."""
     labels, own, of = stay.labels, sorted(stay.batches), batches
@@ -66,13 +59,7 @@ def cells_of(stay: Stay, batches: int, finest: int) -> list[Span]:
         own, of = [0], 1
         shards, total = (refined(shards, total, finest), finest) if finest % total == 0 else (shards, total)
     places = [batch * total + shard for batch in own for shard in sorted(shards)]
-    cells = [(at / (of * total), (at + 1) / (of * total)) for at in places]
-    if len(cells) <= CELLS:
-        return cells
-    joined: list[Span] = []
-    for start, end in cells:
-        joined[-1:] = [(joined[-1][0], end)] if joined and joined[-1][1] == start else [*joined[-1:], (start, end)]
-    return joined
+    return tuple([(at / (of * total), (at + 1) / (of * total)) for at in places])
 
 
 def _meet(some: Sequence[Span], others: Sequence[Span]) -> bool:

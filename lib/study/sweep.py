@@ -114,9 +114,8 @@ class Sweep:
         """Return all trials as an HTML table, scrolled in its own box, with a column for each size that is given."""
         sizes = [name for name in SIZES if any(trial.size.get(name) is not None for trial in self.trials)]
         heads = ["program", *sizes, self.unit.name, self.size_unit.name, "bubble", ""]
-        texts = 1  # columns at the left that are texts; the last one is, too
         head = "".join(
-            f'<th scope="col" style="{CELL};text-align:{"left" if at < texts else "right"};position:sticky;top:0">'
+            f'<th scope="col" style="{CELL};text-align:{"right" if at else "left"};position:sticky;top:0">'
             f"{escape(name)}</th>"
             for at, name in enumerate(heads)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import reduce
 from math import lcm
@@ -38,7 +38,9 @@ class Own(NamedTuple):
     @property
     def share(self) -> Fraction:
         """The share of all pairs of a query and a key that it sees, in each head, which one of these ranks has."""
-        shares = (share(block.queries, block.keys) * _part(block.heads) for block in self.blocks)
+        shares = (
+            share(block.queries, block.keys) * Fraction(len(block.heads[0]), block.heads[1]) for block in self.blocks
+        )
         return sum(shares, Fraction(0))
 
     @property
@@ -106,17 +108,8 @@ def attention_of(events: Iterable[Event]) -> list[Own]:
     blocks = {rank: _first_time(own) for rank, own in sorted(by_rank.items())}
     for rank, own in blocks.items():
         alike[tuple((block.queries, block.keys) for block in own)].append(rank)
-    return [Own(ranks, blocks[ranks[0]], _together(blocks, ranks)) for ranks in alike.values()]
-
-
-def _together(blocks: Mapping[int, Sequence[Block]], ranks: Sequence[int]) -> Slices:
-    """Return which heads some ranks have together: those of the first block of each."""
-    return reduce(both, [blocks[rank][0].heads for rank in ranks])
-
-
-def _part(heads: Slices) -> Fraction:
-    """Return which share of all heads these are."""
-    return Fraction(len(heads[0]), heads[1])
+    heads = [reduce(both, [blocks[rank][0].heads for rank in ranks]) for ranks in alike.values()]
+    return [Own(ranks, blocks[ranks[0]], own) for ranks, own in zip(alike.values(), heads, strict=True)]
 
 
 def _first_time(events: Sequence[Event]) -> list[Block]:
