@@ -287,10 +287,10 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
         {},
         "the Activation is a slice of the sequence expected: whole micro-batches",
     ),
-    "one micro-batch for all": (
-        "list(range(model.rank, model.BATCHES, model.RANKS)) -> [0]",
+    "one micro-batch for two": (
+        "list(range(model.rank, model.BATCHES, model.RANKS)) -> [max(model.rank, 1)]",
         {},
-        "micro-batch 0 would be counted more than once",
+        r"^alltoall\(layer 1\), of all ranks: micro-batch 1 would be counted more than once",
     ),
     "the layer of the way out on the way home": (
         "layer + 1, home, acts -> layer, home, acts",

@@ -312,22 +312,21 @@ def test_no_line_of_a_learners_code_runs_again() -> None:
     [
         ("async def g(model): ...\nasync def f(model):\n    g(model)", "line 3 calls g without `await`"),
         ("async def f(model):\n    model.pass_to(1, 2)", "line 2 calls pass_to without `await`"),
-        ("def f(model):\n    for rank in range(4): pass",
-         "line 2 has 4 written out, as at the puzzle's own size; at this one model.RANKS is 2 and model.BATCHES is 8"),
+        ("def f(model):\n    for rank in range(3): pass",
+         "line 2 has 3 written out, as at the puzzle's own size; at this one model.RANKS is 2 and model.BATCHES is 8"),
     ],
 )  # fmt: skip
 def test_what_the_text_of_a_program_shows(text: str, told: str) -> None:
-    own = {"ranks": 4, "layers": 6, "batches": 4}
+    own = {"ranks": 3, "layers": 6, "batches": 3}
     assert [sentence(one) for one in spelled(text, {**own, "ranks": 2, "batches": 8}, own)][:1] == [told]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["def f(model:", "async def f(model):\n    await model.pass_to(1, 2)", "def f(model):\n    return len(model)"],
+    ["def f(model:", "async def f(model):\n    await model.pass_to(1, 2)", "def f(model):\n    return len(model) + 2"],
 )  # fmt: skip
 def test_nothing_is_said_of_a_text_that_shows_nothing(text: str) -> None:
-    size = {"ranks": 4, "layers": 6, "batches": 4}
-    assert not [*spelled(text, size, size)]
+    assert not [*spelled(text, {"ranks": 4, "layers": 6, "batches": 4}, {"ranks": 2, "layers": 6, "batches": 4})]
 
 
 # -- mechanisms: a mistake, and what is said of it -----------------------------------------------------------------

@@ -4,7 +4,7 @@
                             [--tests tests/test_network.py ...]
 
 Each mutant is a copy of the project, elsewhere, with one change. Its tests run until the first that fails: files that
-know the changed module first, then those that are quick and notice much. What no test notices is listed as a
+are quick first, and of those as quick the ones that know the changed module. What no test notices is listed as a
 difference. Mutants that change nothing that anybody can see are kept, with the reason, in equivalent_mutants.json, and
 counted apart. All files of tests run once without a change, and what takes many times as long with one hangs: that is
 noticed, too. Generated tests try the same examples each time, and look for no smaller ones. It forks, which Windows
@@ -40,7 +40,7 @@ from typing import IO, NamedTuple
 import pytest
 
 DECIDE = {
-    "lib.record.labels": ("labels", "by_hand", "partial"),
+    "lib.record.labels": ("labels", "by_hand", "partial", "slices"),
     "lib.record.shards": ("labels", "by_hand"),
     "lib.record.rules.operands": ("errors", "operations", "slices"),
     "lib.record.rules.passes": ("errors", "operations", "slices"),
@@ -60,7 +60,7 @@ DECIDE = {
     "lib.machine.waiting": ("links", "plain_machine"),
     "lib.machine.deferred_memory": ("lives", "network", "plain_machine"),
     "lib.machine.deadlock": ("network",),
-    "lib.machine.simulator": ("simulator", "errors", "operations"),
+    "lib.machine.simulator": ("simulator", "errors", "operations", "adapters"),
     "lib.machine.check": ("adapters",),
     "lib.represent.coordinate": ("represent",),
     "lib.represent.values": ("represent",),
@@ -78,12 +78,15 @@ DECIDE = {
     "lib.recording.verbs": ("recording", "lists"),
     "lib.recording.replay": ("recording", "lists"),
     "lib.recording.diary": ("explain",),
-    "lib.explain.notes": ("explain",),
+    "lib.explain.notes": ("explain", "peak"),
     "lib.explain.lineage": ("explain",),
     "lib.explain.compare": ("explain",),
     "lib.explain.costs": ("explain",),
     "lib.explain.spelling": ("explain",),
     "lib.explain.explanation": ("explain",),
+    "lib.explain.reference": ("explain",),
+    "lib.explain.statement": ("explain",),
+    "lib.record.figures.score": ("figures", "hosts", "peak", "breakdown"),
     "lib.course.layouts": ("grading", "figures", "repairs", "corpus"),
     "lib.course.sizes": ("sizes",),
     "lib.course.ideas": ("ideas", "whole_gradient", "grading", "corpus"),
@@ -97,13 +100,18 @@ DECIDE = {
     "lib.grading.hints": ("hints", "grading"),
 }
 """The modules that decide, and the files of tests that know each best. A new module is a row here."""
-CHOSEN = "SIZES"
-"""A table of sizes that were chosen: others would do as well, as long as they are of the kinds that tests ask for."""
-TESTS = [  # those that are quick and notice much first
+CHOSEN = "SIZES", "lru_cache"
+"""A table of sizes that were chosen, and of caches: others would do as well, as long as they are of the kinds that
+tests ask for."""
+TESTS = [
     *("simulator", "values", "figures", "network", "lives", "by_hand", "errors", "labels", "repairs", "grading"),
     *("codes", "prints", "cost", "plain_machine", "operations", "failed_run", "corpus", "drawing_primitives"),
-    *("recording", "fuzz", "whole_gradient", "passes"),
+    *("recording", "fuzz", "whole_gradient", "passes", "adapters", "lists", "axes", "experts", "slices", "hosts"),
+    *("inputs", "partial", "tiers", "uneven", "ideas", "sizes", "verdict_fields"),
 ]
+"""What is tried after those that know a module."""
+KNOWS = 8
+"""A file that knows a module goes before others that take as much as an eighth of its time: the quickest are first."""
 PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not process and not browser"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is in LOADED
 PYTEST += ["--deselect=tests/test_corpus.py::test_what_never_ends_is_ended_in_a_notebook"]  # seconds of busy loops
@@ -229,7 +237,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
             if field in ("annotation", "returns", "decorator_list"):
                 continue
             for child in value if isinstance(value, list) else [value]:
-                chosen = isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == CHOSEN
+                chosen = getattr(getattr(node, "target", getattr(node, "func", None)), "id", "") in CHOSEN
                 if isinstance(child, ast.AST) and not isinstance(child, (ast.Raise, ast.JoinedStr)) and not chosen:
                     yield from walk(child, inside)
 
@@ -353,6 +361,13 @@ def unchanged(tests: Sequence[str], trees: Sequence[Path]) -> Iterator[tuple[str
         yield test, seconds
 
 
+def quickest(tests: Sequence[str], path: Path, taken: Mapping[str, float]) -> dict[str, float]:
+    """The files of tests for a module, the quickest first, with the processor time that each may take."""
+    near = order(path, near=True)
+    first = sorted(tests, key=lambda test: taken[test] / (KNOWS if test in near else 1))
+    return {test: START + HANGS * taken[test] for test in first}
+
+
 def main() -> int:
     """Print the share that is noticed, by whom, and what is not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -388,8 +403,7 @@ def main() -> int:
         took = time.monotonic() - start
         print(f"{len(found)} mutants in {len(paths)} modules; the tests take {took:.0f} s", flush=True)
         verdicts = {}
-        limits = {test: START + HANGS * seconds for test, seconds in taken.items()}
-        todo = [(mutant, {test: limits[test] for test in tests[mutant.path]}) for mutant in chosen]
+        todo = [(mutant, quickest(tests[mutant.path], mutant.path, taken)) for mutant in chosen]
         for mutant, _, by, _ in trials(todo, trees, WAITS * (START + took)):
             assert mutant is not None
             verdicts[mutant] = by

@@ -98,8 +98,8 @@ def _surplus(own: list[Kept], right: list[Kept]) -> list[Kept]:
     left, more = Counter((_sort(one), one.tensor.labels.layer) for one in right), []
     for one in own:
         sort = _sort(one), one.tensor.labels.layer
-        more += [] if left[sort] else [one]
-        left[sort] -= left[sort] > 0
+        more += [one] if left[sort] <= 0 else []
+        left[sort] -= 1
     return more
 
 

@@ -163,8 +163,9 @@ class InFlight:
 
     def __str__(self) -> str:
         """Return what a rank that waits for this call waits for."""
-        if self.group is not None:
-            missing = self.missing()
+        if self.group is not None and self.meeting is not None:
+            calls = zip(self.group.position, self.meeting.calls, strict=True)
+            missing = [rank for rank, call in calls if call is None]
             late = f"; missing: {numbered('rank', missing)}" if missing else ""
             return f"{show_call(*self.what)} of {self.group}, since {self._since}{late}"
         if self.sends:
@@ -177,12 +178,6 @@ class InFlight:
     def _since(self) -> str:
         unit = self.rank.cost.time_unit
         return unit.at(unit.show(self.tick))
-
-    def missing(self) -> list[int]:
-        """Return the ranks of the group that have not come to this collective yet."""
-        if self.group is None or self.meeting is None:
-            return []
-        return [rank for rank, call in zip(self.group.position, self.meeting.calls, strict=True) if call is None]
 
 
 class Member(InFlight):

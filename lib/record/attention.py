@@ -164,9 +164,8 @@ def _attended_back(rank: Rank, layer: int, labels: Sequence[Labels], more: More)
 def _both_gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     grad = labels[1].coarse()
     of_weight = of_batches("WeightGrad", layer, rank.layers, grad.batches, rank.batches)
-    if grad.total != 1:
-        of_weight = of_weight.changed(extra=ExtraLabels(grad.shards, grad.total))
-    return [of_weight, grad.changed(layer=layer - 1, extra=NO_EXTRA)]
+    of_slices = of_weight.changed(extra=ExtraLabels(grad.shards, grad.total))
+    return [of_slices, grad.changed(layer=layer - 1, extra=NO_EXTRA)]
 
 
 def _of(verb: str) -> Callable[[Values, Sequence[Value], More], Sequence[Value]]:

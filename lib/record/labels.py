@@ -328,8 +328,7 @@ def _sum_over_slices(parts: Sequence[Labels], where: str, strict: bool) -> Label
         got = ", ".join(f"micro-batch {batch}: {show_slices(part)}" for batch, part in sorted(slices.items())[:4])
         raise not_addable("gradients of different slices of the sequence", where, "the same slices of each", got)
     summed, of = next(iter(slices.values()))
-    extra = first.extra._replace(parts=summed, of=of)
-    return first.changed(batches=frozenset(slices), extra=NO_EXTRA if extra == NO_EXTRA else extra)
+    return first.changed(batches=frozenset(slices), extra=first.extra._replace(parts=summed, of=of))
 
 
 def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
@@ -368,7 +367,7 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
     if strict and not disjoint:
         got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])
         raise PuzzleError("counted_twice", where=where, expected="each partial sum once", got=got, what="a partial sum")
-    return first.changed(extra=ExtraLabels(partial_sums, of) if of > 1 else NO_EXTRA)
+    return first.changed(extra=ExtraLabels(partial_sums, of))
 
 
 TOTALS: Mapping[str, Callable[[Sequence[Labels], str, bool], Labels]] = {
