@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise, product
 
 from lib.basics.units import show_ticks
 from lib.course.bounds import bounds_of
@@ -13,22 +14,7 @@ from lib.grading.progress import Point, Progress
 
 from . import theme
 from .figure import Figure
-from .marks import (
-    Diagram,
-    Label,
-    Rect,
-    Titled,
-    box,
-    first_fit,
-    label,
-    lines,
-    overlap,
-    place_of,
-    poly,
-    star,
-    style,
-    together,
-)
+from .marks import Diagram, Label, Rect, Titled, box, label, lines, overlap, place_of, poly, star, style, together
 from .texts import capitalized, plural, si, size_of
 from .time_memory import BOTTOM, LEFT, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
 
@@ -98,12 +84,18 @@ def _vertical_line(x: float, top: float, bottom: float) -> Diagram:
     return lines([(x, top, x, bottom)], style(None, theme.INK, 1.2, dash=(1.5, 3)))
 
 
+def _frontier(puzzle: Puzzle, chart: Chart) -> list[tuple[float, float]]:
+    """Return the best known figures as points, with the two ends of their stairs."""
+    points = [chart.at(point) for point in _landmarks(puzzle)["best known"]]
+    return [(points[0][0], TOP), *points, (chart.x.end, points[-1][1])]
+
+
 def _known(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
     """Yield the area within the target, and the marks of star, best known and solution."""
     landmarks = _landmarks(puzzle)
-    [target], frontier = landmarks["target"], [chart.at(point) for point in landmarks["best known"]]
+    [target] = landmarks["target"]
     yield Titled(_title(target, puzzle, trail), together(target_area(chart, target, "within the target")))
-    yield stairs([(frontier[0][0], TOP), *frontier, (chart.x.end, frontier[-1][1])], 1.4)
+    yield stairs(_frontier(puzzle, chart), 1.4)
     for name in ("solution", "star", "best known"):
         for point in landmarks.get(name, []):
             yield Titled(_title(point, puzzle, trail), _mark(name, *chart.at(point)))
@@ -123,17 +115,20 @@ def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Dia
 
 
 def _beyond(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
-    """Yield the figures of attempts beyond the edge, of the newest first; others have them where there is room."""
+    """Yield the figures of attempts beyond the edge, of the newest first, where there is room beside the stairs."""
     taken: list[Rect] = []
+    for (x0, y0), (x1, y1) in pairwise(_frontier(puzzle, chart)):
+        taken += [(x0, y0, x1 - x0, 0.0), (x1, y0, 0.0, y1 - y0)]
     for point in [point for point in reversed(trail) if not chart.has(point)]:
         x, y = chart.at(point)
         room, side, anchor = max((x - LEFT - 10, -10, "end"), (chart.x.end - x - 10, 10, "start"))
-        full = f"{_figures(point, puzzle, si)}, {BEYOND}"
-        said, size = first_fit([full, BEYOND], [10], room) or (BEYOND, 10)
-        place = place_of(Label(said, size, anchor), x + side, y - 9)
-        if not any(overlap(place, other) for other in taken):
-            taken.append(place)
-            yield label(x + side, y - 9, said, size, style(theme.MUTE), anchor, passive=True)
+        texts = [f"{_figures(point, puzzle, si)}, {BEYOND}", BEYOND]
+        for said, at in product(texts, (y - 9, y + 13)):  # above the point, or below it
+            place = place_of(Label(said, 10, anchor), x + side, at)
+            if place[2] <= room and not any(overlap(place, other) for other in taken):
+                taken.append(place)
+                yield label(x + side, at, said, 10, style(theme.MUTE), anchor, passive=True)
+                break
 
 
 def _legend(puzzle: Puzzle, trail: Sequence[Point], x: float, y: float) -> tuple[list[Diagram], float]:

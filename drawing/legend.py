@@ -115,7 +115,8 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         tie = lines([(middle, 0, middle, TALL)], style(None, color, TIE))
         yield Entry(together([ends, tie]), WIDE, "joins the ranks of a collective")
     if any(links_of(layout, links).arrows for layout in layouts):
-        yield Entry(together(arrows([(1.0, 2.0, WIDE - 1, TALL - 2)])), WIDE, "from send to receive")
+        late = "a late " * (links == "auto")
+        yield Entry(together(arrows([(1.0, 2.0, WIDE - 1, TALL - 2)])), WIDE, f"from send to {late}receive")
     if any(layout.trace.idle > 1e-9 for layout in layouts):
         measured = any(layout.trace.unit is MS for layout in layouts)
         said = f"bubble: waits, or is {'between operations' if measured else 'done'}"

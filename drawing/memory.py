@@ -74,9 +74,10 @@ def _strips(
     """Return a strip for each profile, or for some, below a title, and the y where the last one ends. All have one
     scale, so that ranks can be compared."""
     shown = _chosen(profiles, peak.rank)
-    title += "" if len(shown) == len(profiles) else f" ({len(shown)} of {len(profiles)} different profiles)"
     top = y + 20
     first, *others = sorted(shown, key=lambda profile: peak.rank not in profile.ranks)
+    title += ", the highest first" * (first is not shown[0])
+    title += f" ({len(shown)} of {len(profiles)} different profiles)" * (len(shown) < len(profiles))
     height = next(height for most, height in HEIGHTS.items() if len(shown) <= most)
     highest = Strip(layout, first, peak, target, top, (height, LABELED))
     note = PeakNote(highest)

@@ -52,7 +52,7 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train all layers on the whole batch. The beginning and the end are given.
+# Train all layers on the whole batch. Beginning and end are given; change them freely.
 #
 # - Write `model.LAYERS`, not 2: the grader tries other sizes, too.
 # - When nothing reads a tensor again, take it out of memory: `model.activations.pop(layer)`.
@@ -92,6 +92,7 @@ def basic(model: Model) -> Model:
 
 
 # %%
+# The number in a block is the layer here. (In the tour it was the micro-batch.)
 draw(run(basic, ranks=1, layers=2, batches=4))
 
 # %%

@@ -6,13 +6,14 @@
 #
 # ![before and after an all-reduce](picture:allreduce)
 #
-# An **all-reduce** is a *collective*: all ranks call it together. It sums their gradients, and every rank gets the sum.
-# It takes {{cost.collective}} ticks. `await` waits for the result, in an `async def`:
+# An **all-reduce** is a *collective*: all ranks call it together, and each gets the sum of their gradients.
+# Nothing is divided: a gradient here is a sum over micro-batches, while PyTorch takes the average. It takes
+# {{cost.collective}} ticks. `await` waits for the result, in an `async def`:
 #
 # ```python
-# # before: grad comes from this rank's micro-batch only
+# # before: of this rank's micro-batch only
 # grad = await model.allreduce(grad, layer)
-# # after: grad is the sum over all micro-batches, and nothing is divided
+# # after: the sum over all
 # ```
 
 # %%
@@ -56,10 +57,10 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train one step on `model.RANKS` ranks, each with its own `model.rank`. The beginning and the end are given.
+# Train one step on `model.RANKS` ranks; yours is `model.rank`. Beginning and end are given.
 #
 # - {{ideas}}
-# - Other sizes are tried, too, always with as many micro-batches as ranks.
+# - Other sizes have as many micro-batches as ranks, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
@@ -403,35 +404,27 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # | `DataParallel`, ticks | {{of[4].time}} | {{of[8].time}} | {{of[16].time}} |
 # | `ddp`, ticks | {{ours.time}} | {{ours.time}} | {{ours.time}} |
 #
-# (On our machine a collective takes {{cost.collective}} ticks, whatever its size. A message with a weight takes
-# {{cost.collective}} ticks times the number of ranks, so that messages are never cheaper than collectives. With prices
-# by size, `RingCost`, {{sixteen}} ranks take {{by_size[0].time:.1f}} ticks with `DataParallel` and
-# {{by_size[1].time:.1f}} with `ddp`.)
+# (On our machine a collective has the same price at any size. With prices by size, `RingCost`, {{sixteen}} ranks take
+# {{by_size[0].time:.1f}} ticks with `DataParallel` and {{by_size[1].time:.1f}} with `ddp`.)
 #
 # Rank 0 also runs out of memory first, because everything that the others send piles up there: {{of[4].memory}}
-# elements on 4 ranks, and {{of[16].memory}} on {{sixteen}}. With a `ddp` that waits for each sum, no rank holds more
-# than {{ours.memory}} in either case. In DDP no rank is special. Weights and outputs never travel, and the all-reduce
-# spreads the adding over all ranks.
-#
-# (PyTorch sends the weights in one broadcast, not one message after the other. It also drives all GPUs from one Python
-# process, where only one thread runs at a time. Its documentation recommends DDP even for a single machine.)
+# elements on 4 ranks, and {{of[16].memory}} on {{sixteen}}. With our `ddp` no rank holds more than {{ours.memory}} in
+# either case: no rank is special, and weights and outputs never travel.
 #
 # ### Where real systems do this
 #
 # Your `ddp` is PyTorch's `DistributedDataParallel`. While it sums one layer's gradient, it already runs the backward of
-# the layer below. That takes less time than waiting for each sum, and more memory. You can solve this puzzle in
-# {{ours.memory}} elements or in {{overlap.time}} ticks, but no program does both. The star asks for time, and so you
-# also have to update while a sum is on its way.
+# the layer below. That saves time and takes memory: you can solve this puzzle in {{overlap.time}} ticks or in
+# {{ours.memory}} elements, but no program does both.
 #
 # DDP sums in *buckets* of about {{bucket:.0f}} MB, not layer by layer, because every call has a latency and many small
 # tensors would mean many calls. The first bucket is {{first_bucket:.0f}} MB, so that the sums start early.
 #
 # We have recorded which calls PyTorch {{TORCH}} starts, and in which order (`tests/torch_truth/TABLE.md`). Each layer
-# of {{bucket:.0f}} MB or more is a bucket of its own. In PyTorch's order this puzzle takes {{pytorch.time}} ticks and
-# {{pytorch.memory}} elements, since DDP keeps all gradients until the last is summed, and then updates. If you wait for
-# each sum and update at once, it takes {{ours.time}} ticks and {{ours.memory}} elements. Forty layers of
-# {{first_bucket:.0f}} MB are summed in {{len(forty):word}} buckets, of {{forty[0]}}, {{forty[1]}} and {{forty[2]}}
-# layers. `llm-training-puzzles run my_ddp.py:ddp --like torch` shows your program beside PyTorch's order.
+# of {{bucket:.0f}} MB or more is a bucket of its own; forty layers of {{first_bucket:.0f}} MB make
+# {{len(forty):word}}, of {{forty[0]}}, {{forty[1]}} and {{forty[2]}} layers. In PyTorch's order this puzzle takes
+# {{pytorch.time}} ticks and {{pytorch.memory}} elements, since DDP keeps all gradients until the last is summed, and
+# then updates. `llm-training-puzzles run my_ddp.py:ddp --like torch` shows your program beside that order.
 #
 # On real links the price of an all-reduce depends on how much is sent. Usually the ranks form a ring, and each passes
 # pieces of the gradient on to its neighbor. In all, each of n ranks sends 2(n - 1)/n times the gradient: less than
@@ -443,10 +436,9 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 #
 # ### On real GPUs
 #
-# The machine can also count the seconds and bytes of a real model on a real cluster. The function stays as it is. From
-# here on every puzzle ends with the time and memory of its solution on a real cluster. Here the backward pass computes
-# the inner activations of a layer again instead of keeping them (puzzle 11). So memory holds little else than weights,
-# gradients and states.
+# The machine can also count the seconds and bytes of a real model on a real cluster, and from here on every puzzle ends
+# with those of its solution. Here the backward pass computes the inner activations of a layer again instead of keeping
+# them (puzzle 11). So memory holds little else than weights, gradients and states.
 #
 # ![What a step takes](picture:priced)
 #

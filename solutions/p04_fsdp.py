@@ -121,10 +121,10 @@ play(run(fsdp, ranks=4, layers=6, batches=4))
 #
 # ### Where it pays
 #
-# With one micro-batch for each rank, a gradient is used as soon as it is summed. Then it hardly matters whether it is
-# whole or a quarter. Now give every rank **two** micro-batches, one after the other. The sums of the first have to wait
-# for those of the second, in all six layers. Here are two programs that differ in one word. The first says `allreduce`,
-# and six whole gradients wait. (The pictures show rank 0. The others do the same.)
+# With one micro-batch for each rank, a gradient is used as soon as it is summed, so it hardly matters whether it is
+# whole or a quarter. With **two** micro-batches for each rank, the sums of the first wait for those of the second, in
+# all six layers. Here are two programs that differ in one word. The first says `allreduce`, and six whole gradients
+# wait. (The pictures show rank 0. The others do the same.)
 #
 # ![All-reduce, two micro-batches a rank](picture:with_all_reduce)
 #
@@ -135,11 +135,10 @@ play(run(fsdp, ranks=4, layers=6, batches=4))
 # Compare the weight gradients in the two memory charts, from tick {{half}} on. The peaks are {{whole.memory}} and
 # {{pieces.memory}} elements. The second is exactly this puzzle's target, now with twice as many micro-batches.
 #
-# Both take the same time, but only because every collective on our machine has the same price. An all-reduce leaves the
-# whole sum on every rank. A reduce-scatter leaves a piece of it on each, and an all-gather joins the pieces. So **an
-# all-reduce is a reduce-scatter followed by an all-gather**. On real links the price depends on how much is sent, and
-# an all-reduce costs as much as the two together. With `RingCost` the price depends on size on our machine, too. Here
-# four ranks sum a gradient both ways:
+# Both take the same time, but only because every collective on our machine has the same price. A reduce-scatter leaves
+# a piece of the sum on each rank, and an all-gather joins the pieces. So **an all-reduce is a reduce-scatter followed
+# by an all-gather**. On real links, and here with `RingCost`, the price depends on how much is sent, and an all-reduce
+# costs as much as the two together:
 
 
 # %%
@@ -174,13 +173,9 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # ### How much to gather at once
 #
 # You gathered one layer at a time. PyTorch calls layers that are gathered together a *unit*: one call brings all their
-# weights, and after their backward one call sums all their gradients. We ran this puzzle with 1, 2, {{some[2]}} and 6
-# layers in a unit. The weights of the last unit stay whole from the forward to the backward pass, because they are
-# needed again at once.
-#
-# We did each run twice. The first time, every layer in a call takes {{cost.collective}} ticks, as usual, so sharing a
-# call saves nothing. The second time, each *call* takes another {{latency}} ticks for its latency, as happens with
-# small layers.
+# weights, and one call sums all their gradients. We ran this puzzle with 1, 2, {{some[2]}} and 6 layers in a unit, each
+# twice: at the usual {{cost.collective}} ticks for every layer in a call, and with another {{latency}} ticks for the
+# latency of each *call*, which is what counts with small layers.
 #
 # | layers in a unit | calls | peak memory | ticks | ticks, with latency |
 # |---|---|---|---|---|
@@ -192,8 +187,8 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # ![Units of one to six layers as points of time and memory, without latency and with it](picture:units)
 #
 # The line on the left is without latency, the one on the right with it. Large units save calls and pay in memory: all
-# their weights are whole at the same time, and so are their gradients. Without latency, large units save only one
-# thing: the last unit is not gathered a second time. With latency, going from one layer to two saves
+# their weights are whole at the same time, and so are their gradients. Without latency they save one thing only: the
+# last unit is needed again at once, and not gathered twice. With latency, going from one layer to two saves
 # {{late[0].time - late[1].time}} ticks for {{late[1].memory - late[0].memory}} elements. Going from three to six saves
 # only {{late[2].time - late[3].time}} ticks, for
 # {{Fraction(late[3].memory - late[2].memory, late[1].memory - late[0].memory):word}} times as many elements as that.
@@ -202,10 +197,9 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with {{LLAMA / BILLION}} billion
 # parameters is {{WEIGHT * LAYER / BILLION:.2f}} GB. NVLink, the fast link in a *node* (one machine, mostly with eight
 # GPUs), carries {{IN_NODE}} GB/s and gathers it in {{WEIGHT * LAYER / IN_NODE / MILLION:.1f}} ms, so the latency of a
-# call hardly matters. And two such blocks fit into memory, as they must if the next one is to be gathered ahead. For
-# many small layers, `size_based_auto_wrap_policy` groups layers until a unit has {{auto / MILLION}} million parameters.
-# If you forget to make each block a unit (to *wrap* it), the whole model is a single unit, as in the last row. Then all
-# {{LLAMA * WEIGHT / BILLION}} GB of its weights are on each GPU at once.
+# call hardly matters. For many small layers, `size_based_auto_wrap_policy` groups layers until a unit has
+# {{auto / MILLION}} million parameters. If you forget to make each block a unit (to *wrap* it), the whole model is a
+# single unit, as in the last row. Then all {{LLAMA * WEIGHT / BILLION}} GB of its weights are on each GPU at once.
 
 # %% [markdown] tags=["solution"]
 # ### Two micro-batches a rank
@@ -472,9 +466,8 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # forward. Then there are {{recorded(unwrapped, "all-gathers")}} gathers, and all weights are whole at once. (The
 # recordings are in `tests/torch_truth/TABLE.md`.)
 #
-# PyTorch's `SHARD_GRAD_OP` is often called ZeRO-2, which is not quite right. It keeps the weights whole from the
-# forward pass to the backward pass, and gathers them once for each micro-batch instead of twice. Between steps it keeps
-# only its shard. ZeRO-2 keeps whole weights between steps, too, and gathers just once a *step*, after the update.
+# PyTorch's `SHARD_GRAD_OP` is not quite ZeRO-2. It keeps weights whole from the forward to the backward pass, and so
+# gathers once for each micro-batch. ZeRO-2 keeps them whole between steps, too, and gathers once a *step*.
 #
 # The price is communication. On n ranks, each rank sends {{sends}}(n - 1)/n times the size of the model *for every
 # micro-batch*: two gathers and a reduce-scatter. Data parallel sends 2(n - 1)/n times its size, *once a step*. So

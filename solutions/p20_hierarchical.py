@@ -3,8 +3,8 @@
 #
 # Sum {{small / MILLION}} MB of gradients over {{gpus}} GPUs, in {{node}} nodes of {{node}}. One ring through all of
 # them has {{2 * (gpus - 1)}} hops, and goes at the pace of its slowest link: {{one_card(small):.1f}} ms. Meanwhile
-# the fast links inside the nodes are idle nine tenths of the time, and of the {{node}} network cards of each node
-# only one works.
+# fast links inside the nodes are idle nine tenths of the time, and of the {{node}} network cards of each node only one
+# works. (NCCL has several rings: see below.)
 #
 # The sum of {{gpus}} gradients is the sum of {{node}} sums of {{node}}. Can you use that?
 #

@@ -17,11 +17,11 @@
 # Gradients go back the same way. At the turn of the V the last rank has both stages, and nothing is sent. So a
 # neighbor sends activations of one stage and gradients of the other:
 #
-# - `receive(src=r)` brings the messages of `r` in the order in which they were sent.
-# - `isinstance(tensor, Activation)` tells their kind; `tensor.layer` and `tensor.batches` say whose it is.
+# - `receive(src=r)` brings what `r` has sent, in that order.
+# - `isinstance(tensor, Activation)` tells their kind, `tensor.batches` the micro-batches, and `tensor.layer` the layer
+#   whose `forward` (of a gradient, whose `backward`) reads it.
 # - Not the one that you need? Store it, and receive again.
-# - A send never waits for its receiver: await it at once, if you like.
-# - Await every send before your function ends.
+# - A send never waits for its receiver. Await each, at once or before your function ends.
 
 # %%
 from drawing import beside_target, draw, play
@@ -71,11 +71,11 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train with the stages of the table above. A rank begins and ends with weights and optimizer states of its stages.
+# Train with these stages. A rank begins and ends with their weights and optimizer states.
 #
 # - {{ideas}}
 # - `backward_input` and `backward_weight` are allowed: {{F}} tick each, like a forward. Messages take none.
-# - Other sizes: layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
+# - Other sizes have a multiple of `2 * RANKS` layers and of `RANKS` micro-batches.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 

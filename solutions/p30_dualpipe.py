@@ -2,7 +2,7 @@
 # # Puzzle 30: DualPipe
 #
 # In a pipeline the last ranks wait at the beginning, and the first ones at the end. DeepSeek-V3 filled its pipeline
-# from both ends at once. **How much of 1F1B's bubble is left then?**
+# from both ends at once. **How much of 1F1B's bubble is left?**
 #
 # ![1F1B on this model](picture:from_one_end)
 #
@@ -70,12 +70,12 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Each rank begins and ends with weights and optimizer states of its two stages.
+# Each rank begins and ends with weights and states of its two stages.
 #
 # - {{ideas}}
 # - `model.allreduce(grad, layer, axis="half")` sums what the two ranks of a layer have.
 # - A forward, `backward_input` and `backward_weight` take {{cost.forward}} tick each, messages none.
-# - Other sizes: layers are a multiple of the ranks, and micro-batches are even, and at least twice the ranks.
+# - Other sizes: layers are a multiple of the ranks; micro-batches are even, at least twice the ranks.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 

@@ -38,8 +38,8 @@ draw(run(step, ranks=1, layers=1, batches=4))
 # %% [markdown]
 # Time runs to the right, in *ticks*: {{cost.forward}} for each micro-batch that goes forward, {{cost.backward}} for
 # each that comes back, {{cost.update}} for the update. The memory is drawn below, in *elements*: the numbers in a
-# tensor. Its highest point, the *peak*, is what you pay for. (The *bubble* in the title is the part of the time in
-# which a rank waits.)
+# tensor. Its highest point, the *peak*, is what you pay for. (The *bubble*, at the right end of a rank's row, is the
+# part of the time in which this rank waits.)
 #
 # **Change a line.** Nothing reads `activations[1]` after the loss. So write
 # `model.loss(model.activations.pop(1))`, which takes it out of memory, and run the cell again. What has become of the

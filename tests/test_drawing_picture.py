@@ -142,10 +142,10 @@ def test_the_legend_names_what_occurs_and_nothing_else() -> None:
     shown = texts(draw(sharded_run()))
     for name in ("forward (number: layer)", "loss", "backward", "update", "all-gather", "reduce-scatter"):
         assert shown.count(name) == 1, name
-    for name in ("all-reduce", "send", "receive", "bubble: waits, or is done", "inbox", "target"):
+    for name in ("all-reduce", "send", "receive", "bubble: waits, or is done", "inbox (not received)", "target"):
         assert shown.count(name) == 0, name
     staged = texts(draw(staged_run()))
-    assert {"send", "receive", "inbox", "bubble: waits, or is done"} <= set(staged)
+    assert {"send", "receive", "inbox (not received)", "bubble: waits, or is done"} <= set(staged)
 
 
 def test_micro_batches_are_written_into_the_boxes() -> None:
@@ -205,7 +205,7 @@ def test_at_most_eight_profiles_are_shown_among_them_the_peak() -> None:
     ranks = [[event(rank, "forward", 0, 1, held=(rank, 0, 0, 0, 0, 0, 0))] for rank in range(1, 30)]
     ranks[17] = [event(17, "forward", 0, 1, held=(99, 0, 0, 0, 0, 0, 0))]
     figure = draw(trace(*ranks))
-    assert "Memory (8 of 29 different profiles)" in texts(figure)
+    assert "Memory, the highest first (8 of 29 different profiles)" in texts(figure)
     assert any(title.startswith("peak: 99 elements on rank 17 ") for title in titles(figure))
     assert sum(text.startswith("max ") for text in texts(figure)) == 8
 

@@ -379,6 +379,16 @@ def test_numbers_that_do_not_divide_have_neighbors_that_do() -> None:
         plan(SMALL, replace(EIGHT, gpus=7), 16, sharded=prefetch)
 
 
+async def lazy(model: Any) -> Any:
+    return model
+
+
+async def half_done(model: Any) -> Any:
+    weight, _ = model.load_weights(0)
+    model.forward(0, model.get_activation([model.rank]), weight)
+    return model
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -397,6 +407,8 @@ def test_numbers_that_do_not_divide_have_neighbors_that_do() -> None:
             r"holds small with a batch of 2,048\n +expected: +at most 8.28 GB on a GPU\n +got: +.* GB at the least",
         ),
         (lambda: plan(SMALL, EIGHT, 1, pipeline=one_f_one_b), "no mesh into which layers and batch can be divided"),
+        *[(lambda of=of: plan(SMALL, EIGHT, 16, **{of: lazy}), "lazy is not attempted yet") for of in YOURS],
+        *[(lambda of=of: plan(SMALL, EIGHT, 16, **{of: half_done}), "no rank has set a final weight") for of in YOURS],
         (lambda: plan(GPT_175B, EIGHT, 16), "GPT-3 175B fits nowhere on A100 80 GB"),
     ],
 )

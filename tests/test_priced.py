@@ -78,7 +78,7 @@ def test_a_line_names_model_machine_and_batch() -> None:
 def test_adapters_have_no_part_of_the_peak() -> None:
     cost = A100_MEGATRON.cost(GPT_2_XL, adapter_rank=8)
     said = priced.line(run(lora, ranks=2, layers=48, batches=2, cost=cost, train="adapters"))
-    assert "MFU" not in said and said.endswith(" of 85.9 GB.")
+    assert "MFU" not in said and said.endswith(" of 85.9 GB (1 GB is 10⁹ bytes; a card is sold by 2³⁰).")
 
 
 SOURCE = "from lib import Model, run\n\ndef idle(model):\n    return model\n"

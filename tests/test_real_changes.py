@@ -52,7 +52,7 @@ def test_each_change_is_what_comes_out_if_it_is_made(program: str, prices: str) 
 def test_a_report_says_what_would_help_and_what_would_not_fit() -> None:
     cost = replace(H100_DGX, memory=7.7e9).cost(LLAMA, micro_batch=2, recompute="full")
     said = report(run(**SIZES["sharded"], cost=cost)).splitlines()
-    lines = said[said.index("what would change with") + 1 :]
+    lines = said[said.index("what would change with (this run has recompute='full')") + 1 :]
     assert lines == sorted(lines, key=lambda line: line.endswith("does not fit"))
     [none] = [line for line in lines if line.startswith("  nothing computed again: ")]
     assert "% faster" in none and "GB more" in none and none.endswith(": does not fit")

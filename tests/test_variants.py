@@ -16,7 +16,7 @@ from lib.course.outlines import OUTLINES, PROGRAMS
 from lib.course.specs import Puzzle, cost_named, cost_source, find, puzzles
 from lib.course.variants import use_variants
 from lib.grading.judge import judge
-from lib.grading.verdict import FAIL, PASS
+from lib.grading.verdict import FAIL, PASS, Verdict
 from lib.machine.cost import Cost, RingCost
 from lib.referee import shell
 from lib.running.run import run
@@ -101,25 +101,24 @@ def test_a_variant_is_another_machine_with_figures_that_were_run(name: str, used
     course = Course([*OWN.values()])
     for point in puzzle.frontier:
         verdict = judged(puzzle, course.program(puzzle, point["by"]))
-        assert verdict[0] == PASS and verdict[1] == 1
-    status, score = judged(puzzle, course.solution(puzzle))
-    assert status == PASS and 0.5 < score <= 1
+        assert verdict.status == PASS and verdict.score == 1 and "among the best known" in verdict.message
+    verdict = judged(puzzle, course.solution(puzzle))
+    assert verdict.status == PASS and 0.5 < verdict.score <= 1
+    assert "Better" not in verdict.message, "a part of an element or of a tick beats nothing"
     check_order(Path(name), puzzle._asdict())
 
 
-def judged(puzzle: Puzzle, program: object) -> tuple[str, float]:
-    """The status and the score of a program."""
+def judged(puzzle: Puzzle, program: object) -> Verdict:
     cost = cost_named(puzzle.cost)
-    verdict = judge(puzzle, lambda size: run(program, **size, cost=cost))  # type: ignore[arg-type]
-    return verdict.status, verdict.score
+    return judge(puzzle, lambda size: run(program, **size, cost=cost))  # type: ignore[arg-type]
 
 
 def test_wrong_programs_stay_wrong(used: Path) -> None:
     for text in (WRONG, "LAYERS = 4\n" + SIX, "from lib import Model\nasync def fsdp(model): return model"):
         names: dict[str, object] = {}
         exec(text, names)
-        status, score = judged(find("fsdp"), names["fsdp"])
-        assert status != PASS and score == 0
+        verdict = judged(find("fsdp"), names["fsdp"])
+        assert verdict.status != PASS and verdict.score == 0
 
 
 # -- how they are used ---------------------------------------------------------------------------------------------

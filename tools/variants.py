@@ -156,14 +156,8 @@ def _taken(puzzle: Puzzle, names: Sequence[str]) -> dict[str, Json]:
         except PuzzleError:
             continue
         time, memory = puzzle.scored(done.time, done.memory)
-        found[name] = {"time": _ceiling(time), "memory": math.ceil(memory)}
+        found[name] = {"time": time, "memory": math.ceil(memory)}
     return found
-
-
-def _ceiling(time: float) -> float:
-    """Return a time with six digits that is not less."""
-    rounded = round(time, 6)
-    return rounded if rounded >= time else round(rounded + 1e-6, 6)
 
 
 def _loosened(figures: Json, limits: Json, program: Json) -> Json:

@@ -65,7 +65,8 @@ class Puzzle(NamedTuple):
         return cost_named(self.cost).size_unit
 
     def scored(self, time: float, memory: Elements | float) -> tuple[float, Any]:
-        """Return time and memory as they count: exactly in ticks and elements, with two digits in seconds and bytes."""
+        """Return time and memory as they count: in millionths of a tick and whole elements, or with two digits in
+        seconds and bytes."""
         return self.unit.scored(time), self.size_unit.scored(memory)
 
     def describe(self, time: float, memory: Elements | float) -> tuple[str, str]:

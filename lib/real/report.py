@@ -34,8 +34,7 @@ def report(run: Outcome) -> str:
         return f"{run.name}: not attempted yet"
     gpus = run.ranks * cost.gpus
     head = f"{run.name}, {cost}, {run.batches} micro-batch{'es' * (run.batches > 1)} on {gpus:,} GPU{'s' * (gpus > 1)}"
-    head += f", {cost.gpus} a rank" if cost.gpus > 1 else ""
-    head += f" ({run.note})" if run.note else ""
+    head += f", {cost.gpus} a rank" * (cost.gpus > 1) + "".join(f" ({said})" for said in (run.note, run.fault) if said)
     return "\n".join([head, *_time(run, cost), *_memory(run, cost), *_volume(run, cost), *_helps(run, cost)])
 
 
@@ -48,7 +47,8 @@ def _helps(run: Outcome, cost: RealCost) -> list[str]:
     whole = not any("partial" in word or "keep" in word for event in typical for word in event.words)
     if not done <= plain or not {FORWARD.kind, BACKWARD.kind} <= done or not whole or run.hosts:
         return []
-    return ["\nwhat would change with", *(f"  {one.line(run)}" for one in changes(run, cost))]
+    head = f"\nwhat would change with (this run has recompute={cost.recomputed!r})"
+    return [head, *(f"  {one.line(run)}" for one in changes(run, cost))]
 
 
 def _time(run: Outcome, cost: RealCost) -> list[str]:

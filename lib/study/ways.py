@@ -201,7 +201,7 @@ class Ways:
             return
         for micro_batch in MICRO_BATCHES:
             batches, left = divmod(each, micro_batch)
-            said = f"{batches} micro-batches on {stages} stages"
+            said = f"{batches} micro-batch{'es' * (batches != 1)} on {stages} stages"
             if left:
                 self.drop("a replica's batch is divided by the micro-batch", f"{each:,} sequences by {micro_batch}")
                 continue

@@ -15,7 +15,7 @@ from .address import links, published
 STUCK = """\
 # Stuck? Remove a # and run this cell: for a hint (again for the next one), or for all calls on one page.
 # hint("{name}")
-# from drawing import reference; reference()"""
+# from drawing import reference; reference("{name}")"""
 """Below each verdict. A comment, since all cells of a notebook are often run at once: that is to spoil nothing, and to
 use up no hint. (No tag keeps a cell from being run everywhere.)"""
 BEGIN = """\

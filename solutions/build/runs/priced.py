@@ -56,6 +56,7 @@ def line(done: Run) -> str:
         f"**{show_bytes(done.bytes)}**"
     )
     memory, room = show_bytes(cost.cluster.memory), show_bytes(cost.cluster.room)
+    memory += " (1 GB is 10⁹ bytes; a card is sold by 2³⁰)"
     if done.fits:
         said += f" of {memory}."
     else:
