@@ -17,7 +17,7 @@ from lib import PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.referee import attempts
-from lib.referee.attempts import LARGEST, MOST_FILES, Student, attempts_in, files_of, read, seems_to_define, submissions
+from lib.referee.attempts import LARGEST, MOST_FILES, Student, attempts_in, files_of, read, submissions
 from lib.referee.defined import defined
 from lib.referee.examiner import Judge
 from lib.referee.loaded import Submission
@@ -178,8 +178,25 @@ def test_looking_takes_a_moment_whatever_is_in_the_file(text: str) -> None:
     begun = time.process_time()
     re.findall(".", text, re.DOTALL)
     read = time.process_time()
-    seems_to_define(text)
+    _ = Submission("x.py", text).functions
     assert (time.process_time() - read) / (read - begun) < 10
+
+
+IN_CELLS = json.dumps({"source": ["import a\n\tdef first(x):\n    pass\ndef second(x): 1", "async def last(x): 1"]})
+SAID = {
+    "": "is empty",
+    " \n": "is empty",
+    "fsdq = 1  # undef it": "defines no function",
+    "async def my_fsdp(model):\n    def inner(): pass\n\ndef other(": "defines my_fsdp, inner, other",
+    "".join(f"def f{n}(): pass\n" for n in range(9)): "defines f0, f1, f2, f3, ...",
+    IN_CELLS: "defines first, second, last",
+}
+
+
+@pytest.mark.parametrize("text", SAID, ids=SAID.values())
+def test_a_file_says_what_it_defines_instead(text: str) -> None:
+    assert str(Submission("x.py", text)) == f"x.py {SAID[text]}"
+    assert len(str(Submission("x.py", f"def {'x' * 9999}(): pass"))) < 300
 
 
 # -- reading ----------------------------------------------------------------------------------------------

@@ -450,10 +450,16 @@ def test_a_worker_that_does_not_hear_its_task_to_the_end_is_not_the_graders_faul
 
 @pytest.mark.process
 def test_no_function_of_that_name() -> None:
-    with pytest.raises(Missing):
-        run(Referee(20.0), Submission("x.py", "x = 1\n"))
+    with pytest.raises(Missing, match=r"there is no function basic: x\.py defines my_basic"):
+        run(Referee(20.0), Submission("x.py", "def my_basic(model): pass\n"))
     with pytest.raises(PuzzleError, match=r"there is no function basic(.|\n)*x.py, line 1: expected"):
         run(Referee(20.0), Submission("x.py", "def basic(model) 1\n"))
+    with pytest.raises(PuzzleError, match=r"line 1: NameError: name 'Model' is not defined: write from lib import"):
+        run(Referee(20.0), Submission("x.py", "def basic(model, of=Model): pass\n"))
+    with pytest.raises(PuzzleError, match=r"name 'RingCost' is not defined: write from lib import RingCost above it\n"):
+        run(Referee(20.0), Submission("x.py", "def basic(model): return RingCost()\n"))
+    with pytest.raises(PuzzleError, match=r"name 'Modul' is not defined\n"):
+        run(Referee(20.0), Submission("x.py", "def basic(model): return Modul\n"))
 
 
 def test_of_the_projects_own_folder_only_scripts_are_seen() -> None:

@@ -135,15 +135,18 @@ def test_the_grader_takes_them_from_its_own_file_only(
         (tmp_path / "class" / name).mkdir(parents=True)
         (tmp_path / "class" / name / "fsdp.py").write_text(text)
         (tmp_path / "class" / name / "variants.json").write_text(json.dumps(easy))
-    asked = ["--each", "class", "fsdp", "--json", "r.json"]
+    asked = ["--each", "class", "--json", "r.json"]
     assert shell.main(["grade", *asked, "--variants", str(folder / "variants.json")]) == 1
-    right, wrong = json.loads(Path("r.json").read_text())["results"]
+    results = json.loads(Path("r.json").read_text())["results"]
+    assert len(results) == 2 * len(CHOSEN), "the puzzles of the file, and no others"
+    assert "fsdp.py" not in next(one["message"] for one in results if one["puzzle"] != "fsdp")
+    right, wrong = [one for one in results if one["puzzle"] == "fsdp"]
     spec = json.loads((folder / "variants.json").read_text())["specs.json"]["fsdp"]
     assert (right["status"], wrong["status"]) == (PASS, FAIL) and right["target"] == spec["target"] != OWN[
         "fsdp"
     ].target
     use_tables({})
-    assert shell.main(["grade", *asked]) == 1
+    assert shell.main(["grade", "fsdp", *asked]) == 1
     assert json.loads(Path("r.json").read_text())["results"][0]["target"] == OWN["fsdp"].target
     capsys.readouterr()
     assert shell.main(["grade", "fsdp", "--variants", "nothing.json"]) == 2

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ..basics.errors import numbered
 from ..course.layouts import mesh_of
 from ..course.outlines import half_schedule
+from ..course.solutions import source_of
 from ..course.specs import Puzzle
 from ..record.codes import code_of, copies, grid, legend
 from ..record.table import OPERATIONS
@@ -49,8 +50,8 @@ class Hint:
         name, hints = self.puzzle.name, self.puzzle.hints
         if self.number == len(hints):
             return f"The question for the star of {name}{self.why}\n\n{self.puzzle.star_hint}"
-        last = f'; that was the last. Still stuck? solution("{name}", sure=True) shows ours'
-        more = "; ask again for the next" if self.number + 1 < len(hints) else last
+        ours = f'. Still stuck? solution("{name}", sure=True) shows ours' * source_of(self.puzzle).exists()
+        more = "; ask again for the next" if self.number + 1 < len(hints) else f"; that was the last{ours}"
         head = f"Hint {self.number + 1} of {len(hints)} for {name}{self.why}{more}"
         return "\n\n".join(filter(None, [head, hints[self.number], self.beyond]))
 

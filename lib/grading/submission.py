@@ -26,13 +26,13 @@ from ..basics.errors import PuzzleError, is_learners_file, shown_files
 from ..basics.folders import PACKAGE
 from ..course.specs import puzzles
 from ..recording.safe import shown
+from ..running.execution import says
 
 EXPERIMENTS = ("run", "sweep", "plan", "grade", "hint", "progress", "solution", "attempt", "start_from", "reset")
 """What a file imports of lib to try its functions. All of drawing is of that kind, too."""
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # their bodies run only when called
 READS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
 """Python's instructions that read a name that is not local."""
-DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 STARTED = "__started__"  # the name of a module that is started, for the conditions of a file
 AWAITS = "'await' outside async function"  # what Python says of an await in a plain function
 LONGEST, MOST_LINES = 300, 3
@@ -212,8 +212,7 @@ def _loaded(
 ) -> Loading:
     """Run the statements of cells with these names. Of a file that is ``imported``, raise what one of them raises."""
     failed, skipped = list[str](), list[tuple[str, set[str]]]()  # what was skipped, with the names that it changes
-    ran: list[CodeType] = []
-    lacking: set[str] = set()  # names that what was skipped would have defined or changed
+    ran, lacking = list[CodeType](), set[str]()  # names that what was skipped would have defined or changed
     compiled = codeop.Compile()  # with the __future__ imports of the file, not of this one
     compiled.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if notebook else 0
     for place, source in cells:
@@ -240,7 +239,7 @@ def _loaded(
                 elif imported:
                     raise
                 else:
-                    failed.append(f"{at}: {type(error).__name__}: {error}")
+                    failed.append(f"{at}: {type(error).__name__}{says(error)}")
                     if isinstance(statement, ast.FunctionDef) and AWAITS in str(error):
                         failed[-1] += f": write async def {statement.name}(...)"
             if why:
@@ -300,6 +299,6 @@ def _changed(statement: ast.stmt) -> set[str]:
             changed.add(_first(node))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             changed.add(_first(node.func))
-        elif isinstance(node, DEFINED):
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             changed.add(node.name)
     return changed

@@ -3,7 +3,6 @@
 import codecs
 import io
 import os
-import re
 import stat
 import tokenize
 from collections.abc import Collection, Iterable, Sequence
@@ -94,21 +93,9 @@ def attempts_in(submission: Submission, found: Found) -> list[Attempt]:
     Where some of its lines could not be taken, it attempts what these seem to define, too: the verdict says what is
     wrong with them.
     """
-    seem = seems_to_define(submission.text) if found.failed or found.incomplete else []
+    seem = submission.functions if found.failed or found.incomplete else []
     names = [name for name in puzzles() if name in found.defines or name in seem]
     return [Attempt(puzzles()[name], submission, f"{name}: {found.failed}" if found.failed else "") for name in names]
-
-
-def seems_to_define(text: str) -> list[str]:
-    """Return the puzzles of which a text has a definition. Nothing of it is parsed or run, so it may be broken."""
-    for escape, meant in IN_JSON:
-        text = text.replace(escape, meant)
-    found = {*re.findall(r"(?<!\w)def[ \t]++(\w++)", text)}
-    return [name for name in puzzles() if name in found]
-
-
-IN_JSON = (("\\r", ""), ("\\n", "\n"), ('"', "\n"))
-"""Replacements that turn the lines of a notebook into lines."""
 
 
 def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:

@@ -7,6 +7,7 @@ from ..course.specs import Puzzle
 from ..grading.page import report_text
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from .attempts import Student, files_of
+from .loaded import MOST_NAMES
 from .session import MOST_TRIES, Allowance, Examiners, Turn, progress_bar
 
 
@@ -61,7 +62,6 @@ def class_text(reports: Sequence[Report], color: bool, why: bool) -> str:
 
 def _counted(turn: Turn, chosen: Collection[Puzzle], named: bool) -> list[Verdict]:
     """Return the best verdict on each puzzle that counts, of a student's files; with the trouble if none passes."""
-    found = [verdict.puzzle for verdict in turn.verdicts]
     files: dict[str, list[str]] = {}  # that were not graded, by the reason
     for submission, attempts, looked in turn.found:
         if not attempts and (why := looked.failed or looked.incomplete):
@@ -71,11 +71,12 @@ def _counted(turn: Turn, chosen: Collection[Puzzle], named: bool) -> list[Verdic
         again = "more files that define the same puzzles were not graded"
         reasons.append(f"{turn.left_out} {again}: {MOST_TRIES} are, at most")
     trouble = "; ".join(filter(None, reasons))
-    verdicts = []
+    others = [str(submission) for submission, attempts, looked in turn.found if not (attempts or looked.defines)]
+    verdicts, missing = [], "; ".join(["not attempted yet: no file defines it", *others[:MOST_NAMES]])
     for puzzle in chosen:
-        if named or puzzle in found or not puzzle.repair:
-            nothing = Verdict(puzzle, TODO, "not attempted yet: no file defines it")
-            tries = [*(verdict for verdict in turn.verdicts if verdict.puzzle == puzzle), nothing]
+        tries = [verdict for verdict in turn.verdicts if verdict.puzzle == puzzle]
+        if named or tries or not puzzle.repair:
+            tries.append(Verdict(puzzle, TODO, missing))
             best = min(tries, key=lambda one: ((PASS, FAIL, ERROR, TODO).index(one.status), not one.starred))
             verdicts.append(best if best.status == PASS else replace(best, note=trouble))
     return verdicts

@@ -62,8 +62,7 @@ def as_gradescope(report: Report) -> str:
     """Return Gradescope's results.json: points for each puzzle (1 unless given), and a leaderboard (less is better)."""
     tests, board = [], []
     for verdict in report.verdicts:
-        puzzle = verdict.puzzle
-        passed = verdict.status == PASS
+        puzzle, passed = verdict.puzzle, verdict.status == PASS
         tests.append({
             "name": f"Puzzle {puzzle.number}: {puzzle.title}", "number": str(puzzle.number),
             "score": float(passed) if verdict.points is None else verdict.points,

@@ -1,6 +1,7 @@
 """A learner's file in a worker: loaded once, run as often as one likes, and only a replay of its calls is believed."""
 
 import math
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from .known import Recorded
 from .referee import Referee
 from .sandbox import PATIENCE, Worker
 
+MOST_NAMES, LONGEST_NAMES = 4, 200  # of functions and puzzles that a message lists, and their characters
 AGAIN = 3
 """How much longer than in a notebook a run on a large machine may take: it is recorded, and replayed."""
 GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late, and that a replay has
@@ -39,6 +41,18 @@ class Submission:
     file: str
     text: str
     folder: str | None = None
+
+    @property
+    def functions(self) -> list[str]:
+        """The names of the functions that it seems to define, as lines or in the JSON of a notebook. Nothing of it is
+        parsed or run, so it may be broken."""
+        return [*dict.fromkeys(re.findall(r"(?:(?<!\w)|(?<=\\[nrt]))def[ \t]++(\w++)", self.text))]
+
+    def __str__(self) -> str:
+        if not self.text.strip():
+            return f"{self.file} is empty"
+        names = ", ".join(self.functions[:MOST_NAMES]) + ", ..." * (len(self.functions) > MOST_NAMES)
+        return f"{self.file} defines {shown(names, LONGEST_NAMES) or 'no function'}"
 
 
 class Notes(NamedTuple):
@@ -180,7 +194,7 @@ class Loaded:
             expected = f"async def {name}(model): a function that awaits begins so" * (AWAITS in self.notes.failed)
             problem = f"there is no function {name}. {self.notes.about(raised=True)}"
             return PuzzleError(problem, expected=expected, line="")
-        return Missing(f"{self.submission.file} defines no function {name}")
+        return Missing(f"there is no function {name}: {self.submission}")
 
     def _answer(
         self, task: dict[str, Any], name: str, seconds: float, learners: bool = True, longest: int = MOST_BYTES

@@ -56,8 +56,7 @@ def start(options: argparse.Namespace) -> int:
         raise PuzzleError(f"{target} is there already, and stays as it is", expected="another file", line="") from None
     except OSError as error:
         raise PuzzleError(f"{target} cannot be written: {error.strerror}", line="") from None
-    print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {target}. To grade it whenever you save it:")
-    print(f"    {grades}")
+    print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {target}. To grade it whenever you save it:\n    {grades}")
     return 0
 
 

@@ -14,14 +14,13 @@ from ..basics.errors import PuzzleError
 from ..basics.streams import print_to_stderr
 from ..course.specs import puzzles
 from ..grading.verdict import FAIL, PASS, Report, Verdict
-from .attempts import Attempt, Found, attempts_in, seems_to_define
+from .attempts import Attempt, Found, attempts_in
 from .examiner import Examiner
-from .loaded import Submission
+from .loaded import MOST_NAMES, Submission
 
 OFTEN = 0.25  # seconds between two looks whether something takes too long
 MOST_TRIES = 5  # attempts of one student at the same puzzle that are graded, at most
 CHECKING = 4  # times a student's seconds that the grader may take to carry out the calls of these programs again
-MOST_NAMES = 4  # of puzzles that a message lists
 
 
 @dataclass
@@ -92,9 +91,9 @@ class Turn:
         if isinstance(request, Attempt):
             names = [request.puzzle.name]
         else:
-            names = seems_to_define(request.text)
+            names = [name for name in request.functions if name in self.chosen]
             self.found.append((request, [], Found([], why)))
-        self.verdicts += [Verdict(puzzles()[name], FAIL, why) for name in names if name in self.chosen]
+        self.verdicts += [Verdict(puzzles()[name], FAIL, why) for name in names]
 
 
 class Examiners:
@@ -154,10 +153,10 @@ def session(
         for turn in examiners.done(largest_first):
             for submission, attempts, found in turn.found:
                 if not attempts:
-                    several, more = " or ".join([*chosen][:MOST_NAMES]), " ..." * (len(chosen) > MOST_NAMES)
+                    names = " or ".join([*chosen][:MOST_NAMES]) + " ..." * (len(chosen) > MOST_NAMES)
                     problem = f"{submission.file} defines none of the puzzles asked for at its top"
-                    expected, got = f"a function of the name {several}{more}", found.failed or found.incomplete
-                    raise PuzzleError(problem, expected=expected, got=got, line="")
+                    expected, got = f"a function of the name {names}", found.failed or found.incomplete
+                    raise PuzzleError(problem, expected=expected, got=got or str(submission), line="")
             step(turn.verdicts[0].puzzle.name)
     return Report([verdict for turn in turns for verdict in turn.verdicts], examiners.isolation)
 

@@ -136,6 +136,8 @@ def grade(options: argparse.Namespace) -> int:
     options.worths = {} if options.points is None else assignment(options.points)
     if "=" in (options.points or ""):
         options.what += [name for name in options.worths if name not in options.what]
+    if options.variants is not None and not options.what:
+        options.what = [puzzle.name for puzzle in puzzles().values() if puzzle.variant]
     if options.each is not None:
         return _grade_each(options)
     with closing(Examiners(options.timeout)) as examiners:

@@ -283,8 +283,8 @@ def _as_ours(error: BaseException, model: Model) -> BaseException:
         ours = PuzzleError("forgot_await", where=place, line=line, what=what)
     else:
         near = meant(error.name or "", dir(model)) if isinstance(error, AttributeError) and error.obj is model else ""
-        says = _says(error) + f"; did you mean model.{near}?" * bool(near)
-        ours = PuzzleError("raised", where=place, line=line, error=f"{type(error).__name__}{says}")
+        told = says(error) + f"; did you mean model.{near}?" * bool(near)
+        ours = PuzzleError("raised", where=place, line=line, error=f"{type(error).__name__}{told}")
     ours.__cause__ = error
     return ours
 
@@ -307,11 +307,14 @@ def _cancelled(error: BaseException, model: Model) -> PuzzleError:
     return PuzzleError("cancelled", where=Place(model._rank), line=line)
 
 
-def _says(error: BaseException) -> str:
+def says(error: BaseException) -> str:
+    """Return what an error of Python says, after a colon, and how to import a name of ours that is missing."""
     try:
         text = str(error)
     except Exception:
         return ", which does not say what it is"
+    if type(error) is NameError and error.name in sys.modules[__name__.partition(".")[0]].__all__:
+        text += f": write from lib import {error.name} above it"
     return f": {text}" if text else ""
 
 
