@@ -182,14 +182,13 @@ def test_looking_takes_a_moment_whatever_is_in_the_file(text: str) -> None:
     assert (time.process_time() - read) / (read - begun) < 10
 
 
-IN_CELLS = json.dumps({"source": ["import a\n\tdef first(x):\n    pass\ndef second(x): 1", "async def last(x): 1"]})
 SAID = {
     "": "is empty",
     " \n": "is empty",
     "fsdq = 1  # undef it": "defines no function",
     "async def my_fsdp(model):\n    def inner(): pass\n\ndef other(": "defines my_fsdp, inner, other",
     "".join(f"def f{n}(): pass\n" for n in range(9)): "defines f0, f1, f2, f3, ...",
-    IN_CELLS: "defines first, second, last",
+    json.dumps(["a = 1\n\tdef one(x):\n    pass\ndef two(x): 1", "async def last(x): 1"]): "defines one, two, last",
 }
 
 

@@ -384,8 +384,7 @@ async def lazy(model: Any) -> Any:
 
 
 async def half_done(model: Any) -> Any:
-    weight, _ = model.load_weights(0)
-    model.forward(0, model.get_activation([model.rank]), weight)
+    model.forward(0, model.get_activation([model.rank]), model.load_weights(0)[0])
     return model
 
 

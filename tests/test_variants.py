@@ -139,7 +139,6 @@ def test_the_grader_takes_them_from_its_own_file_only(
     assert shell.main(["grade", *asked, "--variants", str(folder / "variants.json")]) == 1
     results = json.loads(Path("r.json").read_text())["results"]
     assert len(results) == 2 * len(CHOSEN), "the puzzles of the file, and no others"
-    assert "fsdp.py" not in next(one["message"] for one in results if one["puzzle"] != "fsdp")
     right, wrong = [one for one in results if one["puzzle"] == "fsdp"]
     spec = json.loads((folder / "variants.json").read_text())["specs.json"]["fsdp"]
     assert (right["status"], wrong["status"]) == (PASS, FAIL) and right["target"] == spec["target"] != OWN[
