@@ -8,6 +8,8 @@
 #
 # ![GPipe with eight micro-batches](picture:the_hill)
 #
+# (The picture has a little more bubble: by the formula of puzzle 6, messages and updates take no time.)
+#
 # The first micro-batch is through all stages long before the last one begins. Why is it still in memory?
 
 # %%
