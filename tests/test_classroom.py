@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lib.course.outlines import OUTLINES, PROGRAMS
 from lib.course.specs import puzzles
 from solutions.build.sources.files import ROOT, source_of
 from tests.corpus.forgeries import SOLUTION, WRONG
@@ -161,24 +160,6 @@ def test_each_student_of_a_learning_platform_has_one_row(
     assert ("as root" in done.stderr) == (os.geteuid() == 0)
     first = sum(row["basic status"] == "PASS" for row in table)
     assert f"\npuzzle 0  basic: {first} of {len(rows)} pass\n" in done.stdout
-
-
-@pytest.mark.process
-def test_lib_alone_grades_every_puzzle_and_shows_no_solution(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
-    work = tmp_path / "work"
-    work.mkdir()
-    (work / "fsdp.py").write_text(SOLUTION)
-    call = "import sys; sys.path.insert(0, sys.argv.pop(1)); from lib.__main__ import main; sys.exit(main())"
-    graded = [sys.executable, "-I", "-c", call, str(tmp_path), "grade", "fsdp.py", "--json", "-"]
-    told = json.loads(subprocess.run(graded, cwd=work, capture_output=True, text=True, check=True).stdout)
-    assert [one["status"] for one in told["results"]] == ["PASS"]
-    call = "import sys; sys.path.insert(0, sys.argv[1]); from lib import solution; solution('fsdp', sure=True)"
-    shown = subprocess.run([sys.executable, "-I", "-c", call, str(tmp_path)], cwd=work, capture_output=True, text=True)
-    assert shown.returncode == 1 and "the solution of fsdp is not here" in shown.stderr
-    for table in (OUTLINES, PROGRAMS):
-        kept = (tmp_path / "lib" / table).read_text(encoding="utf-8")
-        assert "def " not in kept and "model." not in kept
 
 
 def test_the_assistants_page_names_what_is_there() -> None:

@@ -96,12 +96,8 @@ def log(done: Run, rank: int) -> list[Event]:
 @cache
 def broken_off(name: str, engine: str) -> PuzzleError:
     """The error of a program that fails in the middle."""
-    return failed(function(CUT[name]), timeout=patience(name), engine=engine)  # type: ignore[arg-type]
-
-
-def patience(name: str) -> float:
-    """Seconds in which all ranks come to their mistake, on a busy machine, too."""
-    return 4.0 if "did not end" in SAYS[name] else 30.0
+    patience = 4.0 if "did not end" in SAYS[name] else 30.0  # seconds to come to the mistake, on a busy machine, too
+    return failed(function(CUT[name]), timeout=patience, engine=engine)  # type: ignore[arg-type]
 
 
 @engines

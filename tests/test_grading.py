@@ -690,12 +690,10 @@ def test_every_star_that_is_more_than_its_target_has_a_question() -> None:
         assert puzzle.repair or {*(puzzle.hints_for or {})} == {"slow", "large"}, puzzle.name
 
 
-def test_the_last_hint_offers_what_can_be_had(new_session: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_hint_offers_what_can_be_had(new_session: Callable[[], None]) -> None:
     head = str(hint("fsdp", 3)).partition("\n")[0]
     assert head == ('Hint 3 of 3 for fsdp; that was the last. Still stuck? solution("fsdp", sure=True) shows ours')
     assert "not solved yet" not in str(solution("fsdp", sure=True))
-    monkeypatch.setattr("lib.grading.hints.source_of", lambda puzzle: Path("nowhere"))
-    assert str(hint("fsdp", 3)).partition("\n")[0] == "Hint 3 of 3 for fsdp; that was the last"
 
 
 # -- to begin with what is there, and to go on ---------------------------------------------------------
@@ -800,6 +798,7 @@ def test_where_there_are_no_solutions_it_says_so(tmp_path: Path, monkeypatch: py
         solution("fsdp", sure=True)
     with pytest.raises(PuzzleError, match="did you mean 'fsdp'"):
         solution("fdsp")
+    assert str(hint("fsdp", 3)).partition("\n")[0] == "Hint 3 of 3 for fsdp; that was the last"
 
 
 # -- what a verdict says that beginners asked for ------------------------------------------------

@@ -187,11 +187,6 @@ def test_a_cost_of_ones_own_hears_of_the_sum() -> None:
 # -- memory and lives ---------------------------------------------------------------------------------------------
 
 
-def memory_at(done: Any, rank: int = 0) -> list[float]:
-    """Memory at each record of a rank, in weights."""
-    return [float(one.memory / WEIGHT) for one in done.events if one.rank == rank and one.kind != "load_weights"]
-
-
 def test_a_state_that_is_loaded_after_a_list_with_its_layer_is_late() -> None:
     async def program(model: Model) -> None:
         for layer in range(2):

@@ -43,16 +43,13 @@ def before_the_blank(name: str) -> list[Cell]:
     return cells[: next(at for at, cell in enumerate(cells) if PLACEHOLDER in text(cell))]
 
 
-def most_words(number: int) -> int:
-    return 150 if number <= 8 else 350 if number in NEW_STEPS else 250
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_begins_with_the_task(name: str) -> None:
     above = before_the_blank(name)
     code = [text(cell) for cell in above if cell["cell_type"] == "code"]
     assert code[0] == FIRST_CELL and len(code) == 2, "the first line and the imports, nothing else to run"
-    assert words(above) <= most_words(int(name[1:3])), words(above)
+    number = int(name[1:3])
+    assert words(above) <= (150 if number <= 8 else 350 if number in NEW_STEPS else 250), words(above)
     task = text(above[-1])
     assert task.startswith("## Your task\n")
     assert 1 <= len(re.findall(r"^- ", task, re.MULTILINE)) <= 6

@@ -3,7 +3,7 @@ again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -109,17 +109,12 @@ def test_a_weight_is_cut_into_no_other_number_of_pieces(pieces: int) -> None:
         simulator.load_weights(ranks[0], 0, 0, pieces)
 
 
-def primes() -> Iterator[int]:
-    """All but 2."""
-    return (n for n in count(3) if all(n % other for other in range(2, int(n**0.5) + 1)))
-
-
 @pytest.mark.parametrize("way", ["load_weights", "shard"])
 def test_numbers_of_pieces_that_do_not_go_together_are_refused_before_sizes_grow_without_end(way: str) -> None:
     """Of a weight in thirds, one in fifths and so on, the sum of sizes is a fraction: of 256 binary digits at most."""
     simulator, ranks = opened()
     whole, _ = simulator.load_weights(ranks[0], 0, 0, 1)
-    common, chosen = 1, primes()
+    common, chosen = 1, (n for n in count(3) if all(n % other for other in range(2, int(n**0.5) + 1)))  # primes
 
     def cut(pieces: int) -> None:
         if way == "shard":
