@@ -265,7 +265,7 @@ class Message(InFlight):
         self.taker: Message | None = None
         self.posted: TimeUnits | None = None
         self.ready: TimeUnits | None = None
-        self.within, self.slot = None, None
+        self.within = self.slot = None
 
 
 class Exchange:

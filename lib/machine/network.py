@@ -108,7 +108,10 @@ class Network:
         meeting.calls[membership.place] = call
         if membership.group.across:
             call.link = links.network[-1]
-        self._enqueue(call)
+        queue = call.link.queue
+        queue.append(call)
+        if len(queue) == 1:
+            self._advance([call])
         return call
 
     def _join(self, rank: int, axis: Axis) -> Membership:
@@ -294,8 +297,8 @@ class Network:
 
     def _post(self, call: Message) -> None:
         """Let a receive that was issued wait for its message."""
-        self._transmit(call, call.issued, heads := Heads())
-        self._advance(heads)
+        call.posted = call.issued
+        self._match(call.rank.rank)
 
     def group(self, rank: RankState, begins: bool) -> None:
         """Begin an exchange of a rank, or end it: what it has sent and received in between is one call."""
@@ -419,8 +422,9 @@ class Network:
         if rank.several:
             assert call.end is not None
             heappush(self.waits, (call.end, rank.rank, call.index, call))
-        else:
-            self._wake(call)
+        elif call.waiter is not None:
+            waiter, call.waiter = call.waiter, None
+            waiter()
 
     def _wake(self, call: InFlight) -> None:
         """Let what waits for a call go on, once."""

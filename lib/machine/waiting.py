@@ -4,8 +4,6 @@ A send is *offered* when it is first on its link, and starts when the receive th
 first receive, in the order of issue, that accepts it and that nothing offered before takes. Under "rendezvous" a
 receive is posted when it is issued. Under "ordered" it stands in its rank's queue with collectives and sends, is posted
 when it is first there, and the next call starts when it is over. A copy between a device and its host waits for nobody.
-
-What a receive from anyone takes is decided when every coroutine waits: nothing can be offered any more before it.
 """
 
 from __future__ import annotations
@@ -37,7 +35,8 @@ class WaitingNetwork(Network):
     def _post(self, call: Message) -> None:
         """Let a receive that was issued stand in its rank's queue, or wait for its message."""
         if not self.ordered or call.with_host:
-            super()._post(call)
+            self._transmit(call, call.issued, heads := Heads())
+            self._advance(heads)
             return
         if call.peer is None:
             raise PuzzleError("on these links a receive says from whom", where=call.rank.place(RECEIVE.kind))
