@@ -604,8 +604,8 @@ def test_the_page_can_be_read_from_the_top_and_typed() -> None:
         if "search(" not in source:  # its result is on the page, and compared in test_schedule_search.py
             source = source.replace("\n\ngrade(", "\n\nverdict = grade(")
             exec(compile(source, "docs/schedules.md", "exec"), names)
-    assert len(code) == 7
+    assert len(code) == 10
     assert str(names["verdict"]).startswith("PASS  puzzle 13"), "rows for a model of any size"
-    assert (names["held_up"].time, names["freed"].time) == (26, 17)
+    assert [names[name].time for name in ("held_up", "freed", "late", "turns")] == [26, 17, 18, 21]
     assert "takes 26 ticks where" in " ".join(PAGE.split()) and "and 17 where" in " ".join(PAGE.split())
     assert names["rows"].split() == BLOCKING.split()
