@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from lib.basics.arguments import describe
@@ -74,7 +74,7 @@ def _drawn(exchange: Exchange, many: int, static: bool) -> Figure:
     for rank in exchange.before:
         name = label(WIDE / 2, HEAD / 2, f"rank {rank}", 11, style(theme.INK), weight=600)
         before, after = _holding(exchange.before[rank]), _holding(exchange.after[rank])
-        cells = [name], before, _operation(exchange, rank), after
+        cells: list[Iterable[Diagram]] = [[name], before, _operation(exchange, rank), after]
         columns.append(vcat([tile(WIDE + APART, room, cell) for room, cell in zip(rooms, cells, strict=True)]))
     rows = [hcat([names, *columns[at : at + many]]) for at in range(0, len(columns), many)]
     wide, tall = 2 * PAD + LEFT + many * (WIDE + APART) - APART, TOP + len(rows) * sum(rooms) + PAD - APART
