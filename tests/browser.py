@@ -206,7 +206,8 @@ def _look(chromium: Chromium, html: str, script: str, scheme: Scheme, width: int
         violations, passed = axe(page)
         # last, since the image that is decoded there would count as a request
         wanted = list(requests)
-        return Sight(png, _distinct(page, png), measured, violations, passed, wanted)
+        colors = int(page.evaluate(COLORS, base64.b64encode(png).decode()))  # the browser can read an image anyway
+        return Sight(png, colors, measured, violations, passed, wanted)
     finally:
         page.close()
 
@@ -221,11 +222,6 @@ def axe(page: Page, part: str = "html") -> tuple[dict[str, list[str]], set[str]]
         for rule in found["violations"]
     }
     return violations, {rule["id"] for rule in found["passes"]}
-
-
-def _distinct(page: Page, png: bytes) -> int:
-    """How many colors the content has on a screenshot: counted by the browser, which can read it anyway."""
-    return int(page.evaluate(COLORS, base64.b64encode(png).decode()))
 
 
 def keep(png: bytes, name: str, folder: Path) -> None:

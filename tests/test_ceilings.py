@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROW = re.compile(r"^\| `([\w/]+)` \| ([\d,]+) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `([\w/]+)`[\w ,]* \| ([\d,]+) \|", re.MULTILINE)
 
 
 def lines_of(path: Path) -> int:
-    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in path.rglob("*.py"))
+    files = path.rglob("*.js" if path.name == "board" else "*.py")
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
 
 
 def ceilings() -> dict[str, int]:
@@ -21,7 +22,7 @@ def ceilings() -> dict[str, int]:
 
 def test_every_package_has_a_ceiling_and_is_below_it() -> None:
     packages = {f"lib/{path.parent.name}" for path in (ROOT / "lib").glob("*/__init__.py")}
-    assert packages | {"lib", "drawing", "tests"} == ceilings().keys()
+    assert packages | {"lib", "drawing", "drawing/board", "tests"} == ceilings().keys()
     over = {name: lines_of(ROOT / name) for name, most in ceilings().items() if lines_of(ROOT / name) > most}
     assert not over, "over the ceilings of docs/code.md: let something go"
 

@@ -161,16 +161,9 @@ def test_pages_with_code_are_found() -> None:
     assert {page.name for page in WITH_CODE} >= {"README.md", "pictures.md", "machine.md", "real-machines.md"}
 
 
-TYPED = re.compile(r"(\.venv/bin/(python -m lib|training-puzzles)|llm-training-puzzles) ")
-COMMANDS = sorted(
-    {
-        command
-        for page in PAGES
-        for command in code_of(text_of(page))
-        if re.match(r"(\.venv/bin/(python -m lib|training-puzzles)|llm-training-puzzles) ", command)
-        and not {*command.split()} & {*NEVER_END}
-    }
-)
+CALLED = re.compile(r"(\.venv/bin/(python -m lib|training-puzzles)|llm-training-puzzles) ")
+COMMANDS = sorted({one for page in PAGES for one in code_of(text_of(page)) if CALLED.match(one)})
+COMMANDS = [one for one in COMMANDS if not {*one.split()} & {*NEVER_END}]
 
 
 @pytest.fixture

@@ -169,7 +169,7 @@ def test_a_wheel_is_one_package_with_all_that_a_learner_needs_and_nobodys_work(b
         if path.is_file() and "__pycache__" not in path.parts
     }
     solved = {f"solutions/{puzzle.file}.py" for puzzle in puzzles().values()}
-    shown = {f"puzzles/{name}" for name in [*SHIPPED, "gallery.html"]}
+    shown = {f"puzzles/{name}" for name in [*SHIPPED, "gallery.html", "board.html"]}
     assert inside == {"__init__.py", "__main__.py", *code, *solved, *shown}
 
 

@@ -18,7 +18,7 @@ from lib.learner.tensors import Sharded
 from lib.machine.cost import Ticks
 from lib.record.collectives import dealt
 from lib.record.kinds import EXPERT, JOINED, KINDS, SLICE, SLOT, Kind, add_kind
-from lib.record.labels import NO_EXTRA, ExtraLabels, Labels, cut, join
+from lib.record.labels import NO_EXTRA, ExtraLabels, cut, join
 from lib.record.operations import Collective, Computation, Operation, Part, Values
 from lib.record.table import OPERATIONS, Verbs, add
 
@@ -51,11 +51,6 @@ def from_the_first(parts: Sequence[Part | None], values: Values, strict: bool = 
     return [parts[0]] * len(parts)
 
 
-def of_the_first(carrier: Any, value: Any, inputs: Sequence[Labels | None], outputs: Sequence[Labels]) -> Any:
-    """The same with numbers, between processes."""
-    return carrier.sent_from(0, value, outputs[carrier.place])
-
-
 TOY_BROADCAST = Collective(
     kind="toy_broadcast",
     code="TB",
@@ -63,7 +58,8 @@ TOY_BROADCAST = Collective(
     takes=("Weight", "Activation"),
     everyone=False,
     result=from_the_first,
-    move=of_the_first,
+    # the same with numbers, between processes
+    move=lambda carrier, value, inputs, outputs: carrier.sent_from(0, value, outputs[carrier.place]),
     example=lambda model: model.load_weights(0)[0] if model.rank == 0 else None,
     verb=toy_broadcast,
 )

@@ -11,6 +11,7 @@ from .figures.pages import check_figures, names_of
 from .figures.writing import PLACE, shown
 from .notebooks.address import fill, published
 from .notebooks.notebook import notebook_of
+from .pages.board import board
 from .pages.docs import documented, with_puzzles
 from .pages.gallery import gallery
 from .pages.measured import SHOWN, measured
@@ -126,7 +127,7 @@ def _of_solutions(folder: Path) -> dict[str, dict[str, str]]:
 
 
 def documents(root: Path, course: Course) -> Iterator[tuple[Path, str]]:
-    """README.md and docs/ with their links, tables and figures, and the gallery: what solutions do."""
+    """README.md and docs/ with their links, tables and figures, the gallery and the board: what solutions do."""
     readme, overview, where = root / "README.md", has_overview(course.folder), published(root)
     if readme.exists():
         text = fill(documented(readme, {}), where)
@@ -137,7 +138,7 @@ def documents(root: Path, course: Course) -> Iterator[tuple[Path, str]]:
     given = measured(course) if pages else {}
     for page in pages:
         yield page.relative_to(root), documented(page, given)
-    for name, text in gallery(course, where):
+    for name, text in (*gallery(course, where), *board(course, where)):
         yield Path("puzzles", name), text
 
 

@@ -8,5 +8,6 @@ shown         the programs that the gallery shows
 families      the puzzles whose schedules stand together
 gallery_page  the page of the gallery, with places for what the build draws
 gallery       the gallery, and the race at its head and at that of README.md
+board         the page on which a schedule is moved by hand
 shared        that race as a photograph, which other sites show beside a link
 """

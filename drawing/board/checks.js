@@ -1,0 +1,64 @@
+"use strict";
+// What has to hold on the page: the tests add this script to it. Each check returns what is wrong.
+
+// Rows that are refused, and what the board and `schedule` both say of them.
+const WRONG = {
+  "0F0,0X0": "'0X0' is no action of a schedule",
+  "0F0,0B0\n0F1,1F0": "tage 0 is on rank 0 already",
+  "0F0,0F1,0B0\n": "0B1 is missing",
+  "0F0,0F0,0B0\n": "0F0 stands there 2 times",
+  "0F0,0B0,0I0,0W0\n": "0B0 stands there beside one of its halves",
+  "0F0,0B0,0F1,0B1\n1F0,1F1,1B1,1B0": "come to no end: rank 0 waits in column 2, 0B0, for 1SEND_B0 of rank 1; rank 1",
+};
+const ODD = ["0F0,0F1,0SEND_F0,0B0,0B1\n1F0,1B0,1F1,1B1", "0F1,0F0,(0F2;0B1)OVERLAP_F_B,0B0,0B2"];
+const NAMED = ["one at a time", "GPipe", "1F1B", null, null, "ZB-H1", "interleaved", "ZB-V", "DualPipeV", null];
+const wrong = (is, what) => is ? [] : [what];
+const pasted = text => {
+  $("rows").value = text;
+  load();
+  return $("say").textContent;
+};
+
+const CHECKS = {
+  // A level begins short of its goal, and a stored order reaches it, with the figures and the name that it has.
+  levels: () => LEVELS.flatMap((level, at) => {
+    start(level);
+    const before = isReached(), best = level.best;
+    begin(level, machine, fromTokens(best.rows, machine));
+    return [...wrong(!before, `${level.id} begins at its goal`),
+      ...wrong(isReached() === !level.open, `${level.id}: the stored order`),
+      ...wrong(result.time === best.time * TICK && result.memory === best.memory, `${level.id}: figures`),
+      ...wrong(named(rows, machine, knownHere()) === NAMED[at], `${level.id} is ${named(rows, machine, knownHere())}`),
+      ...wrong(location.hash.length < 150 && level.words.split("\n").length === 2, `${level.id} is long`)];
+  }),
+  // No move ends in a deadlock, and many bring something with them.
+  moves: () => {
+    let seed = 1, came = 0;
+    const random = below => (seed = seed * 16807 % 2147483647) % below;
+    const found = LEVELS.slice(1).flatMap(level => upTo(60).flatMap(turn => {
+      if (!turn) start(level);
+      const rank = random(machine.ranks), at = random(rows[rank].length), to = random(rows[rank].length);
+      const next = at === to ? {rows, came: []} : move(rows, machine, rank, at, to);
+      [rows, came] = [next.rows, came + (next.came.length > 0)];
+      return wrong(play(rows, machine).whole, `${level.id}, move ${turn}`);
+    }));
+    return [...found, ...wrong(came > 100, "nothing comes along")];
+  },
+  // An address keeps an order, even one with late sends, or with micro-batches out of order.
+  addresses: () => ODD.flatMap(text => {
+    pasted(text);
+    return wrong(asText(fromAddress(location.hash, LEVELS).rows) === text, text);
+  }),
+  // A broken address has a clear sentence, and an empty board.
+  broken: () => {
+    start(LEVELS[4]);
+    const whole = location.hash, others = ["#nothing", "#99x99-line", "#2x2-line.=0F0,0B0~1F1"];
+    return [whole.slice(0, -3), whole.replace("s.", "s.x"), ...others].flatMap(address => {
+      history.replaceState(null, "", address);
+      arrive();
+      const clear = /^This link is broken: .+\. Here is an empty board\.$/.test($("say").textContent);
+      return wrong(clear && !rows.flat().length, `${address}: ${$("say").textContent}`);
+    });
+  },
+  pasted: () => Object.keys(WRONG).flatMap(text => wrong(pasted(text).includes(WRONG[text]), pasted(text))),
+};
