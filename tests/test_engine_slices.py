@@ -80,24 +80,17 @@ def test_numbers_find_mistakes_without_the_rules(program: Callable[[Model], Any]
     assert not done.agreement.relative <= 1e-4
 
 
-@needs_processes
-@pytest.mark.process
-@pytest.mark.parametrize("name", ["gather, zigzag", "ring"])
-def test_real_processes(name: str) -> None:
-    """The same numbers as in one process, and as much is stored as the simulated machine says."""
-    done = run(PROGRAMS[name], ranks=2, engine="processes", dtype="float64", **SIZE)
-    assert done.agreement.relative <= 1e-14
-    right, counted = done.stored
-    assert right == counted > 0
+SLICED = [(PROGRAMS[name], SIZE) for name in ("gather, zigzag", "ring")]
+OF_HEADS = [(heads(zigzag), {**SIZE, "hidden": 64}) for zigzag in (False, True)]
 
 
 @needs_processes
 @pytest.mark.process
-@pytest.mark.parametrize("zigzag", [False, True])
-def test_heads_on_real_processes(zigzag: bool) -> None:
-    """Each rank sends each other one only the numbers of its heads, and stores as much as is counted."""
-    size = {**SIZE, "hidden": 64}
-    done = run(heads(zigzag), ranks=2, engine="processes", dtype="float64", **size)
+@pytest.mark.parametrize(("program", "size"), [*SLICED, *OF_HEADS])
+def test_real_processes(program: Any, size: dict[str, Any]) -> None:
+    """The same numbers as in one process, and as much is stored as the simulated machine says; of heads, too, of which
+    each rank sends each other one only its own."""
+    done = run(program, ranks=2, engine="processes", dtype="float64", **size)
     assert done.agreement.relative <= 1e-14
     right, counted = done.stored
     assert right == counted > 0

@@ -116,17 +116,13 @@ def test_a_newer_file_is_said_to_be_newer_and_stays_as_it_is(tmp_path: Path) -> 
     assert (tmp_path / NAME).read_text() == newer and not [*tmp_path.glob("progress-broken*"), *left_over(tmp_path)]
 
 
-def a_pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def a_secret(path: Path) -> None:
     path.write_text(json.dumps(BEFORE))
     path.chmod(0)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("make", [a_pipe, a_secret])
+@pytest.mark.parametrize("make", [os.mkfifo, a_secret])
 def test_what_cannot_be_read_is_not_written_over(make: Callable[[Path], None], tmp_path: Path) -> None:
     solved(0, tmp_path)
     make(tmp_path / NAME)

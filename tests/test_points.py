@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -166,15 +165,11 @@ class Cells(HTMLParser):
             self.cells[-1] += data
 
 
-def as_rendered(reports: list[Report]) -> str:
-    return MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(leaderboard.as_markdown(reports))
-
-
-@pytest.mark.parametrize("face", [leaderboard.as_html, as_rendered])
-def test_a_leaderboard_shows_every_name_as_it_is(face: Callable[[list[Report]], str]) -> None:
-    shown = Cells(face(CLASS))
-    assert {*STRANGE, "Zoe"} <= {*shown.cells} and "nobody" not in shown.cells
-    assert not shown.tags & {"script", "b", "a", "em", "code"}
+def test_a_leaderboard_shows_every_name_as_it_is() -> None:
+    rendered = MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(leaderboard.as_markdown(CLASS))
+    for shown in (Cells(leaderboard.as_html(CLASS)), Cells(rendered)):
+        assert {*STRANGE, "Zoe"} <= {*shown.cells} and "nobody" not in shown.cells
+        assert not shown.tags & {"script", "b", "a", "em", "code"}
 
 
 def test_those_with_most_points_come_first_and_share_a_place() -> None:

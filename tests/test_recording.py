@@ -639,33 +639,27 @@ def test_text_from_elsewhere_is_safe_to_show() -> None:
 
 
 def test_the_pieces_of_a_run_are_counted_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every join makes a longer set: what they take together is bounded, whoever asks how often."""
+    """Every join makes a longer set, and a forward with a weight in many pieces leaves a summand that names them all:
+    what they take together is bounded, whoever asks how often."""
     monkeypatch.setattr("lib.recording.replay.MOST_PIECES", 900)
 
-    def program(model: Model) -> None:
+    def joins(model: Model) -> None:
         whole, _ = model.load_weights(0)
         joined = whole.shard(0, 128)
         for piece in range(2, 128, 2):  # with gaps, so that the set stays as long as it is
             joined = joined.combine(whole.shard(piece, 128))
             model.weights[0] = joined
 
-    with pytest.raises(PuzzleError, match="the tensors of this run have too many pieces"):
-        through_a_recording(program, {"ranks": 1, "layers": 1, "batches": 1})
-
-
-def test_partial_sums_are_counted_as_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forward with a weight in many pieces leaves a summand that names them all."""
-    monkeypatch.setattr("lib.recording.replay.MOST_PIECES", 900)
-
-    async def program(model: Model) -> None:
+    def sums(model: Model) -> None:
         whole, _ = model.load_weights(0)
         model.activations[0] = inp = model.get_activation([0])
         model.weights[0] = gaps = functools.reduce(Weight.combine, [whole.shard(i, 128) for i in range(0, 40, 2)])
         for _ in range(40):
             model.activations[1] = model.forward(0, inp, gaps, partial=True)
 
-    with pytest.raises(PuzzleError, match="the tensors of this run have too many pieces"):
-        through_a_recording(program, {"ranks": 1, "layers": 1, "batches": 1})
+    for program in (joins, sums):
+        with pytest.raises(PuzzleError, match="the tensors of this run have too many pieces"):
+            through_a_recording(program, {"ranks": 1, "layers": 1, "batches": 1})
 
 
 # -- the wire ------------------------------------------------------------------------------------------------------

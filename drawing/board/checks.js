@@ -60,5 +60,29 @@ const CHECKS = {
       return wrong(clear && !rows.flat().length, `${address}: ${$("say").textContent}`);
     });
   },
+  // Four backwards, dragged ahead by a pointer, and each once more for later micro-batches, make 1F1B of GPipe.
+  hands: () => {
+    start(LEVELS[2]);
+    const drag = (id, to) => {
+      const box = nodes.get(id), at = id => nodes.get(id).getBoundingClientRect();
+      const event = (kind, {x, y}) => box.dispatchEvent(new PointerEvent(kind,
+        {bubbles: true, pointerType: "mouse", clientX: x + 5, clientY: y + 9}));
+      box.setPointerCapture = () => {};  // which only a real pointer has
+      event("pointerdown", at(id));
+      for (const kind of ["pointermove", "pointerup"]) event(kind, at(to));
+      $("repeat").click();
+    };
+    [["3B0", "3F1"], ["2B0", "2F2"], ["1B0", "1F3"], ["0B0", "0F4"]].forEach(pair => drag(...pair));
+    return wrong($("figures").textContent.includes("this is 1F1B") && !$("done").hidden, asText(rows));
+  },
+  // Keys build the first level, undo and redo, and the focus stays on the board.
+  keys: () => {
+    start(LEVELS[0]);
+    nodes.get("+0F0").focus();
+    const press = key => key === "Enter" ? document.activeElement.click()
+      : document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+    for (const key of ["Enter", "ArrowDown", "Enter", "b", "ArrowUp", "b", ..."zzyy"]) press(key);
+    return wrong(isReached() && $("board").contains(document.activeElement), asText(rows));
+  },
   pasted: () => Object.keys(WRONG).flatMap(text => wrong(pasted(text).includes(WRONG[text]), pasted(text))),
 };

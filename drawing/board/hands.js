@@ -95,7 +95,7 @@ function change(next, words = "") {
   hinted = chain = null;
   rows = withoutEarlySends(next, machine);
   showInFocus();
-  say(words);
+  say(`${words} ${ticks(result.time)} ticks, ${thousands(result.memory)} thousand elements.`.trim());
 }
 
 const SETTINGS = ["ranks", "batches", "place", "backward", "message", "overlapped", "cap"];
@@ -430,10 +430,11 @@ function load() {
   }
 }
 
-// Show what the address says.
+// Show what the address says; or in a notebook, which has put in a run of its own, that.
 function arrive() {
   try {
-    const found = fromAddress(globalThis.OPENED ?? location.hash, LEVELS);
+    const given = globalThis.OPENED, read = given && readRows(given.rows, {...FREE, ...given});
+    const found = read ? {level: null, ...read} : fromAddress(location.hash, LEVELS);
     if (found) begin(found.level, found.machine, found.rows); else start(LEVELS[0]);
   } catch (error) {
     begin(null, FREE, emptyRows(FREE));

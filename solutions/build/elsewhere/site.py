@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.anchors import anchors_plugin
 
 from ..notebooks.address import in_colab, published
+from ..pages.board import PAGE as BOARD
 from ..pages.gallery import PAGE
 from ..pages.gallery_page import SHARED, head
 from ..sources.files import ROOT, BuildError
@@ -93,6 +94,11 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:
     where = published(root)
     front = (root / "puzzles" / PAGE).read_text(encoding="utf-8")
     yield "index.html", _front(front, where)
+    if (
+        board := root / "puzzles" / BOARD
+    ).exists():  # its puzzles open in the browser, and its gallery is the front page
+        text = board.read_text(encoding="utf-8").replace(f'href="{PAGE}"', 'href="index.html"')
+        yield BOARD, re.sub(r'(?<=")p\d\d_\w+\.ipynb(?=")', lambda found: played(found[0]), text)
     yield "style.css", front.partition("<style>")[2].partition("</style>")[0] + STYLE
     markdown = MarkdownIt("commonmark", {"html": True}).enable("table").use(anchors_plugin, max_level=4)
     sources = [path.relative_to(root).as_posix() for path in [*root.glob("*.md"), *root.glob("docs/*.md")]]
@@ -133,6 +139,8 @@ def _front(page: str, where: str) -> str:
     ways = [f'<a href="{escape(colab)}">Open in Colab</a>'] if colab else []
     ways += [f'<a href="{page_of(name)}">{words}</a>' for name, words in WAYS.items()]
     also = f"<p>{begin}: nothing has to be installed, and Python runs in the page.</p>\n<p>{' · '.join(ways)}</p>\n"
+    live = f'<iframe src="{BOARD}#memory" title="The board" loading="lazy"></iframe>\n'
+    closed += f'\n<p>Or begin here: move boxes until no bar is red. <a href="{BOARD}">More of the board</a></p>\n{live}'
     return f"{top}{button}{begin}{closed}{body}{also}{end}{tail}"
 
 

@@ -76,10 +76,12 @@ def _course(course: Course) -> dict[str, object]:
     puzzles = [puzzle for puzzle in course.puzzles if not puzzle.repair]
     shown = [*families(course, puzzles)]
     graded = next(puzzle for puzzle in puzzles if puzzle.name == GRADED)
+    moved = course.played(graded)
     return {
         "count": len(puzzles),
         "repairs": len(course.puzzles) - len(puzzles),
         "verdict": _verdict(course, graded),
+        "board": _picture(draw_schedule(moved, 0, [moved])),
         "key": _picture(draw_shared_legend([done for _, own in shown for _, done in own])),
         "families": "\n".join(_families(shown, sentences(course.folder))),
     }

@@ -73,6 +73,10 @@ the {count} puzzles. Below, you can <a href="#run">watch a run</a>, <a href="#fa
 holds at every moment, and the line of the program that it is at. <em>Why now?</em> goes back along the chain of
 operations that wait for each other.</p>
 {player}
+<h2 id="board">A schedule, moved by hand</h2>
+<p>On <a href="board.html">the board</a> you move the boxes of a schedule, and see at once what that does to time, to idle
+time and to memory. Its levels lead from the first pipeline to orders that nobody has found yet.</p>
+<a href="board.html" aria-label="The board">{board}</a>
 <h2 id="fails">A run that fails</h2>
 <p>The first GPU leaves out the first micro-batch. Nothing is wrong with any single line, and at the end everybody waits.
 The picture shows who waits for whom and since when, and the error says what to change.</p>
