@@ -32,7 +32,7 @@ total_memory       the memory of a run as one line
 compare            several schedules under one time axis
 race               runs of one model against each other, in a picture that plays by itself: ``race``
 playback           the data of a page that plays a schedule
-player             that page: ``play``
+player             that page: ``play``; and one on which a schedule is moved by hand: ``board``
 perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 holds              what each rank has in memory at a moment: ``holds``
@@ -63,7 +63,7 @@ from .notebook import register
 from .outline import beside_target, draw_sketch
 from .perfetto import perfetto
 from .picture import draw
-from .player import Player, play
+from .player import Player, board, play
 from .primitives import draw_primitive
 from .race import race
 from .reference import reference
@@ -78,6 +78,7 @@ __all__ = [
     "Player",
     "Trace",
     "beside_target",
+    "board",
     "compare",
     "draw",
     "draw_attempts",

@@ -17,16 +17,7 @@ from .legend import draw_legend, legend_of
 from .links import LINKS
 from .marks import Diagram, Titled, around, label, largest, lines, places_of_texts, style, text_width
 from .numbering import NumberPlans, plan_numbers
-from .picture import (
-    WIDTH,
-    beside_narrow,
-    card,
-    check_choice,
-    check_width,
-    heading,
-    sentences,
-    small_enough,
-)
+from .picture import WIDTH, beside_narrow, card, check_choice, check_width, heading, sentences, small_enough
 from .texts import COMPUTES, as_shown, machine, share_text, size_of
 from .timeline import axis, draw_timeline
 from .total_memory import draw_total, most_memory

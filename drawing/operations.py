@@ -34,14 +34,7 @@ FEATURES = {
 """A line of the hover text for a feature of an event."""
 
 
-def operation(
-    kind: str,
-    place: Rect,
-    color: str,
-    text: str = "",
-    size: float = 9.5,
-    most: float = 0.0,
-) -> Diagram:
+def operation(kind: str, place: Rect, color: str, text: str = "", size: float = 9.5, most: float = 0.0) -> Diagram:
     """Return a box of an operation. ``text`` is written on a forward or backward, in ``size`` pixels; there is room for
     ``most``.
 

@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lib import Run
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
+from lib.basics.folders import BLANKS
 from lib.basics.units import Elements
 
 from .figure import Figure, write
@@ -110,6 +112,16 @@ def play(
     figure = small_enough(lambda rough: drawn(rough, STRIP), most, lambda figure: len(escape("".join(_drawn(figure)))))
     page = _page(trace, *_drawn(figure), space, data | {"box": places(figure, rows)})
     return Player(trace.title, page, lambda: small_enough(drawn, STILL))
+
+
+def board(run: Run) -> Player:
+    """The board, a page on which a pipeline's schedule is moved by hand, with the schedule of a run. Raises PuzzleError
+    for a run that is no pipeline."""
+    price = run.cost.price
+    given = {"rows": run.schedule(), "backward": float(price("backward")), "message": float(price("send"))}
+    opened = f"<script>\nglobalThis.OPENED = {json.dumps(given | {'overlapped': float(run.cost.overlapped)})};"
+    page = (BLANKS / "board.html").read_text(encoding="utf-8").replace("<script>", opened, 1)
+    return Player("the board", page, lambda: draw(run))
 
 
 def _drawn(figure: Figure) -> tuple[str, str]:

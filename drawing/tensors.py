@@ -159,12 +159,7 @@ def _rows(labels: Labels, place: Rect) -> list[Diagram]:
 
 
 def _cells(
-    place: Rect,
-    pieces: Pieces,
-    fill: str,
-    down: bool = False,
-    slices: Pieces = (WHOLE, 1),
-    heads: Pieces = (WHOLE, 1),
+    place: Rect, pieces: Pieces, fill: str, down: bool = False, slices: Pieces = (WHOLE, 1), heads: Pieces = (WHOLE, 1)
 ) -> list[Diagram]:
     """Return the whole as cells, side by side or ``down``, with these pieces filled, or these slices of their width and
     these heads of their height."""

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from lib import PuzzleError, schedule
+from drawing import board
+from lib import PuzzleError, run, schedule
 from solutions.build.pages.board import PAGE, SOURCE
 from solutions.build.sources.files import ROOT
+from solutions.p06_gpipe import gpipe
 from tests.browser import Browser, axe
 from tools.board import IN_PAGE, agrees, cases
 
@@ -38,7 +40,6 @@ def test_what_has_to_hold_on_the_page(browser: Browser, name: str) -> None:
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_readers_have_all_of_it(browser: Browser, width: int, scheme: str) -> None:
-    assert visit(browser, lambda page: (axe(page)[0], page.evaluate("innerWidth")), width=width, scheme=scheme) == (
-        {},
-        width,
-    )
+    seen = visit(browser, lambda page: (axe(page)[0], page.evaluate("innerWidth")), width=width, scheme=scheme)
+    opened = browser.page(board(run(gpipe, 4, 4, 8)).page, "() => $('figures').textContent")
+    assert seen == ({}, width) and "this is GPipe" in opened.measured

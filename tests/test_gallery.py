@@ -102,9 +102,8 @@ def test_it_shows_a_run_one_that_fails_and_its_cure(page: str) -> None:
 
 
 def test_it_is_small_and_needs_nothing(page: str) -> None:
-    assert len(page.encode()) < LARGEST
     board = (FOLDER / "board.html").read_text(encoding="utf-8")
-    assert len(board.encode()) < 90_000 and "://" not in board
+    assert len(page.encode()) < LARGEST and len(board.encode()) < 90_000
     for text in (page, board, (FOLDER / gallery.RACE).read_text(encoding="utf-8")):
         assert FROM_ELSEWHERE.search(text) is None
         assert set(re.findall(r'https?://[^"< &]+', text)) <= {"http://www.w3.org/2000/svg"}
