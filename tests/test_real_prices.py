@@ -24,7 +24,7 @@ from lib.real import (
     report,
 )
 from lib.real.prices import RealCost
-from lib.real.report import sent_by
+from lib.real.report import over_cards, sent_by
 from lib.record.labels import NO_EXTRA, ExtraLabels, Labels
 from solutions.p01_grad_accum import grad_accum
 from solutions.p02_ddp import ddp
@@ -147,6 +147,8 @@ def test_what_is_sent_has_its_own_width() -> None:
     assert reduced == {4 * SMALL.layer_size}
     sent = [sent_by(e) for e in done.events if e.layer == 5 and e.rank == 0 and e.op]
     assert sorted(sent) == [SMALL.layer_size, SMALL.layer_size, 2 * SMALL.layer_size]  # 2f, 2f and 4f bytes, f = 1/2
+    nodes = run(fsdp, ranks=8, layers=12, batches=8, node_size=2, cost=A100_MEGATRON.cost(SMALL))
+    assert {over_cards(event, nodes) for event in nodes.events if event.op} == {0.5}  # a card carries a GPU's share
 
 
 # -- memory ---------------------------------------------------------------------------------------

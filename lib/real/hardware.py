@@ -88,6 +88,11 @@ class Hardware:
         """The bytes of a GPU that can be filled."""
         return FITS * self.memory
 
+    @property
+    def per_node(self) -> int:
+        """How many GPUs a node has."""
+        return min(self.gpus_per_box, self.gpus or self.gpus_per_box)
+
     def product_takes(self, *dimensions: float, fp8: bool = False) -> float:
         """Return the seconds of a matrix product: of rows, columns, and what is summed over. The smaller the smallest
         of them, the less often is each number used that the product reads or writes; and it takes at least as long as

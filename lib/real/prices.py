@@ -318,7 +318,7 @@ class RealCost(Cost):
         states = self.model.optimizer_bytes(self.stored, self.optimizer)
         moved = self._parameters(piece) * Fraction(len(piece.shards), piece.total)
         moved *= 2 * states + self.stored + self.gradients
-        return round(moved / (self.cluster.host_bandwidth / self.cluster.gpus_per_box) * NANOSECONDS)
+        return round(moved / (self.cluster.host_bandwidth / self.cluster.per_node) * NANOSECONDS)
 
     def transfer_to_host(self, size: Elements) -> TimeUnits:
         seconds = self.cluster.latency + float(size) / (self.cluster.host_link * self.cluster.link_reached)

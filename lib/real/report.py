@@ -10,6 +10,7 @@ from ..basics.units import show_bytes
 from ..machine.check import TRAINED
 from ..machine.outcome import Outcome
 from ..record.events import Event
+from ..record.experts import ALLTOALL
 from ..record.figures.breakdown import TALK, idle_of, name_of, time_parts
 from ..record.figures.score import part_of_time, peak_event, spans_boxes
 from ..record.kinds import MEMORY_KINDS
@@ -96,9 +97,11 @@ def _volume(run: Outcome, cost: RealCost) -> list[str]:
     typical, ranks = run.typical
     for event in typical:
         if event.op is not None and event.kind != RECEIVE.kind:
-            tier = cost.tiers[spans_boxes(event, run.node_size, run.devices_of)]
-            size[tier] += round(sent_by(event))
-            times[tier].append(event)
+            part = over_cards(event, run) if spans_boxes(event, run.node_size, run.devices_of) else 0.0
+            for tier, share in zip(cost.tiers, (1 - part, part), strict=True):
+                if share:
+                    size[tier] += round(share * sent_by(event))
+                    times[tier].append(event)
     lines = ["\nlinks, from each GPU on the average:"]
     for tier, events in times.items():
         if events:
@@ -109,6 +112,13 @@ def _volume(run: Outcome, cost: RealCost) -> list[str]:
             "  and the traffic within layers, of tensor, context or expert parallelism, which is in their price"
         )
     return lines if len(lines) > 1 or cost.traffic else []
+
+
+def over_cards(event: Event, run: Outcome) -> float:
+    """Return which part of what a rank sends leaves its node. A ring leaves each node once, and NCCL has several, each
+    over another card (src/graph/rings.cc): of its ranks there each sends that part; in an all-to-all to all others."""
+    ranks, near = len(event.group), max(Counter(rank // (run.node_size or 1) for rank in event.group).values())
+    return (ranks - near) / (ranks - 1) if event.kind == ALLTOALL.kind else 1 / near
 
 
 def sent_by(event: Event) -> float:

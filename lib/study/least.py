@@ -109,7 +109,7 @@ class Least:
         if not way.states_on_hosts:
             return 0.0
         moved = 2 * self.states(1, sharded=self.shards(way))["OptState"] + 2 + self.given["gradients"]
-        bandwidth = self.cluster.host_bandwidth / self.cluster.gpus_per_box
+        bandwidth = self.cluster.host_bandwidth / self.cluster.per_node
         return float(0.9 * self.model.size * self._piece_on_host(way) * moved / bandwidth)
 
     def offloaded(self, way: Plan, cost: RealCost) -> float:
@@ -122,7 +122,7 @@ class Least:
         held = self.offloaded(way, self.cost(way, False))
         if way.states_on_hosts:
             held += 0.9 * self.states(self.model.size, sharded=self.shards(way))["OptState"] * self._piece_on_host(way)
-        return self.cluster.gpus_per_box * held
+        return self.cluster.per_node * held
 
     def _piece_on_host(self, way: Plan) -> float:
         """Return which part of the states a host beside a GPU has."""

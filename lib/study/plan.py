@@ -315,7 +315,7 @@ class Search(Least):
             seconds, size, there = self._sharded(way, fn, cost)
         else:
             seconds, size, there = self._pipeline(way, fn, cost)
-        of_node = self.cluster.gpus_per_box * (there + self.offloaded(way, cost))
+        of_node = self.cluster.per_node * (there + self.offloaded(way, cost))
         count = self.batch // way.micro_batch
         mfu = cost.mfu(seconds, count, self.gpus // cost.gpus)
         found = way._replace(
