@@ -40,8 +40,6 @@ BY_ROWS = ("output", "down")
 BACKWARD_MOVES = 1.5  # times the bytes that forward moves besides its matrix products
 FORMULAS = ("megatron", "palm")
 """The formulas that count operations for the part of the peak that is reached (MFU)."""
-
-
 OF_EXPERTS = ("chosen", "expert_hidden", "shared_experts", "dense_layers", "most_nodes", "router_biases")
 """The sizes that only models with experts have."""
 
