@@ -46,7 +46,7 @@ def arguments() -> dict[str, tuple[Callable[[Any], object], list[Any]]]:
     for name in ("experts", "chosen", "expert_hidden"):
         found[f"Transformer.{name} of a model with experts"] = changed(SPARSE, name), [*NO_WHOLE_NUMBER]
     for field in fields(Cluster):
-        kind = {"fused": NO_FLAG, "fused_norms": NO_FLAG[:-1], "name": NO_TEXT}
+        kind = {"fused": NO_FLAG, "fused_norms": NO_FLAG[:-1], "overlap": NO_FLAG, "name": NO_TEXT}
         other = NO_WHOLE_NUMBER if field.name.startswith("gpus") else NO_NUMBER
         above = ["peak", "memory", "memory_bandwidth", "link", "nic", "host_bandwidth", "host_link"]
         part = [0, 1.5] if field.name.endswith("reached") else [0] if field.name in above else []
@@ -56,8 +56,11 @@ def arguments() -> dict[str, tuple[Callable[[Any], object], list[Any]]]:
         "experts": [*NO_COUNT, 8],
         "split": [*NEVER[:-3], 0, 2.5, "12", True, (6, 5), (12, 0), (6.0, 6.0)],
         **{key: [*NO_NUMBER, 1.5] for key in ("recompute_part", "offload")},
-        **dict.fromkeys(("fp8", "overlap"), NO_FLAG),
-        **dict.fromkeys(("recompute", "optimizer", "mfu"), NO_NAME),
+        "fp8": NO_FLAG,
+        "overlap": NO_FLAG[:-1],
+        "zero": [*NO_COUNT, 0, 2],
+        "recompute": [*(name for name in NO_NAME if name != ()), ("mlp", "attention"), ("mlp", 3)],
+        **dict.fromkeys(("optimizer", "mfu"), NO_NAME),
         **dict.fromkeys(("gathered", "reduced"), NO_WIDTH),
         "stored": [*NO_WIDTH, None],
         "gradients": [*NO_WIDTH, None],

@@ -122,12 +122,11 @@ TORCHTITAN_H100 = (
     _h100(128, False, 5605),
 )
 """The same, benchmarks/llama3_h100_202412_torchtitan.md."""
-_IN_8_BITS = replace(H100_TORCHTITAN, name="H100 96 GB 500 W, torchtitan 2024, in 8 bits", peak_fp8=1979e12)
+_IN_8_BITS = replace(H100_TORCHTITAN, name="H100 96 GB 500 W, torchtitan 2024, in 8 bits")
 _H200 = replace(
-    H200_DGX, name="H200 141 GB, torchtitan 2025", attention_reached=H100_TORCHTITAN.attention_reached,
-    attention_back_reached=H100_TORCHTITAN.attention_back_reached,
+    H200_DGX, name="H200 141 GB, torchtitan 2025", attention_reached=0.37, attention_back_reached=0.3, cast_bytes=10,
 )  # fmt: skip
-"""Attention is that of torchtitan's other rows, FlashAttention-2; all else is as assumed for a DGX H200."""
+"""Attention is FlashAttention-2, as published for 700 W (arXiv 2407.08608); all else is as assumed for a DGX H200."""
 
 
 def _fp8(cluster: Cluster, model: Transformer, gpus: int, tokens: float, **other: Any) -> Sharded:

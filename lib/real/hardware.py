@@ -15,8 +15,6 @@ FITS = 0.92
 keeps for later, or cannot use, because it lies in gaps."""
 MIB = 2**20
 NUMBER = 2  # bytes of a number to compute with
-CAST_BYTES = 3
-"""Bytes that are moved for each number of an operand that becomes one of 8 bits: 2 are read and 1 is written."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,10 @@ class Hardware:
     is compiled (as ``fused``, unless given); ``gpus``: how many there are, if that is limited.
     ``host_memory`` (bytes a node), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU)
     describe the processors beside the GPUs. ``peak_fp8``: operations a second in matrix products of 8-bit numbers; 0
-    where there are none. Raises PuzzleError for a number that cannot be.
+    where there are none; ``cast_bytes``: that are moved for each number that becomes one of 8 bits, 6 where it is read
+    to find the largest, read again, and written twice, once transposed, as an H100 needs it (Transformer Engine's
+    current scaling). ``overlap``: whether this software sends the traffic of tensor parallelism while products are
+    computed. Raises PuzzleError for a number that cannot be.
     """
 
     name: str
@@ -62,15 +63,17 @@ class Hardware:
     host_bandwidth: float = 200e9
     host_link: float = 25e9
     peak_fp8: float = 0.0
+    cast_bytes: float = 6.0
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         instance_of("name", self.name, str, 'name="A100"')
-        for name in ("fused", "fused_norms"):
-            if getattr(self, name) is not None or name == "fused":
+        for name in ("fused", "fused_norms", "overlap"):
+            if getattr(self, name) is not None or name != "fused_norms":
                 instance_of(name, getattr(self, name), bool, f"{name}=True, or False")
         for field in fields(self):
             name, value, part = field.name, getattr(self, field.name), field.name.endswith("reached")
-            if name in ("name", "fused", "fused_norms") or (value is None and field.default is None):
+            if name in ("name", "fused", "fused_norms", "overlap") or (value is None and field.default is None):
                 continue
             if name.startswith("gpus"):
                 object.__setattr__(self, name, whole_number(name, value))
@@ -96,15 +99,14 @@ class Hardware:
     def product_takes(self, *dimensions: float, fp8: bool = False) -> float:
         """Return the seconds of a matrix product: of rows, columns, and what is summed over. The smaller the smallest
         of them, the less often is each number used that the product reads or writes; and it takes at least as long as
-        its numbers take to be read and written. With ``fp8`` numbers have 8 bits, and one operand of each product is
-        read and written once more to make them so."""
+        its numbers take to be read and written. With ``fp8`` numbers have 8 bits."""
         small = 1 + self.half_reached_at / min(dimensions)
         took = 2 * prod(dimensions) / (self.peak * self.reached) * small
         rows, wide, high = dimensions
         moved = self.moving_takes(NUMBER * (rows * wide + wide * high + rows * high))
         if not fp8:
             return max(took, moved)
-        return max(took * self.peak / self.peak_fp8, moved / 2) + self.moving_takes(CAST_BYTES * rows * wide)
+        return max(took * self.peak / self.peak_fp8, moved / 2)
 
     def attention_takes(self, flops: float, backward: bool = False) -> float:
         """Return the seconds that attention of so many operations takes."""
@@ -122,9 +124,11 @@ class Hardware:
         return sheet * self.link_reached
 
     def ring_takes(self, size: float, ranks: int, per_node: int, rounds: int = 1) -> float:
-        """Return the seconds that a ring takes to gather or reduce so many bytes: all of them, put together."""
-        step = self.latency if per_node >= ranks else self.latency_across
-        return rounds * ((ranks - 1) * step + size * (ranks - 1) / ranks / self.bandwidth(ranks, per_node))
+        """Return the seconds that a ring takes to gather or reduce so many bytes: all of them, put together. Of its
+        ranks - 1 steps as many cross nodes as there are nodes, less one (NCCL, src/graph/tuning.cc: nInterSteps)."""
+        across = -(-ranks // min(per_node, ranks)) - 1
+        steps = (ranks - 1 - across) * self.latency + across * self.latency_across
+        return rounds * (steps + size * (ranks - 1) / ranks / self.bandwidth(ranks, per_node))
 
     def alltoall_takes(self, size: float, ranks: int, per_node: int, across: float = 1.0) -> float:
         """Return the seconds of an all-to-all in which each rank sends or gets so many bytes, its own among them. What

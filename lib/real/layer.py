@@ -17,6 +17,9 @@ from .transformer import BACKWARD_MOVES, Transformer
 
 FLASH_BACKWARD = 2.5
 """Backward of flash attention takes so many times the operations of forward: it makes the scores again."""
+SENDS = 16 / 132
+"""The part of a GPU's multiprocessors that sends while products are computed: ``num_sm`` of 132 on an H100, by default
+in transformer_engine/pytorch/module/base.py of github.com/NVIDIA/TransformerEngine."""
 BEFORE = 0.5
 """The part of what only moves bytes that comes before attention: one of two norms, and the rotation."""
 
@@ -60,19 +63,28 @@ class Layer:
     def products(self, tensor: float, attention: bool | None = None) -> float:
         """Return the seconds of the products that each token meets, forward, on each of ``tensor`` GPUs: of those
         before attention alone, or of the others alone, if that is said."""
-        model, with_experts = self.model, self.model.with_experts
-        took = self._together(model.product_sizes(self.part, tensor, attention))
-        if 0 < with_experts < 1:
-            dense = self._together(model.product_sizes(self.part, tensor, attention, dense=True))
-            return with_experts * took + (1 - with_experts) * dense
-        return took
+        part = self.model.with_experts
+
+        def of(dense: bool) -> float:
+            whole, own = (self.model.product_sizes(self.part, t, attention, dense) for t in (1, tensor))
+            return self._together(own) + self._cast(whole) / tensor
+
+        return of(False) if part in (0, 1) else part * of(False) + (1 - part) * of(True)
 
     def of_experts(self, rows: float, count: float, tensor: float) -> float:
         """Return the seconds of the products of ``count`` experts to each of which so many tokens go, forward."""
-        return self.model.with_experts * count * self._together(self.model.expert_sizes(rows, tensor))
+        sizes = self.model.expert_sizes(rows, tensor)
+        return self.model.with_experts * count * (self._together(sizes) + self._cast(sizes))
 
     def _together(self, products: list[tuple[float, float, float]]) -> float:
         return sum(self.cluster.product_takes(*sizes, fp8=self.fp8) for sizes in products)
+
+    def _cast(self, products: list[tuple[float, float, float]]) -> float:
+        """Return the seconds in which operands become numbers of 8 bits, a third of those of forward and backward: what
+        a product reads, and the gradient of what it gives. Ranks that share a product share that, before they gather
+        its operands."""
+        numbers = sum(rows * (wide + high) for rows, wide, high in products) / 3
+        return self.cluster.moving_takes(self.cluster.cast_bytes * numbers) if self.fp8 else 0.0
 
     @cached_property
     def routed(self) -> float:
@@ -106,11 +118,13 @@ class Layer:
 
     @cached_property
     def _whole_tensor_traffic(self) -> float:
-        """The seconds of tensor-parallel collectives, forward, as long as two all-reduces."""
+        """The seconds of tensor-parallel collectives, forward, as long as two all-reduces: what is gathered of a
+        sequence for products of 8 bits has 8 bits as well."""
         if self.tensor == 1:
             return 0.0
         per_node = min(self.tensor, self.cluster.gpus_per_box)
-        return self.cluster.ring_takes(self.model.boundary_bytes(self.part), self.tensor, per_node, rounds=4)
+        rounds = 3 if self.fp8 and self.sequence_parallel else 4
+        return self.cluster.ring_takes(self.model.boundary_bytes(self.part), self.tensor, per_node, rounds)
 
     @cached_property
     def hidden_traffic(self) -> float:
@@ -121,11 +135,12 @@ class Layer:
     def tensor_traffic(self) -> float:
         """The seconds of tensor-parallel collectives, forward, that nothing hides. With ``overlap`` each begins
         piece by piece while its product is computed, and only one piece is seen, or what takes longer than the
-        products."""
+        products; and these take longer by what the traffic takes of the GPU."""
         whole = self._whole_tensor_traffic
         if not whole or not self.overlap:
             return whole
-        return max(whole / self.tensor, whole - self.products(self.tensor))
+        products = self.products(self.tensor)
+        return max(whole / self.tensor, whole - products) + SENDS * min(whole, products)
 
     @cached_property
     def context_traffic(self) -> float:

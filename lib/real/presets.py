@@ -122,12 +122,15 @@ best product as on an A100, and torchtitan's two stacks, one of them with 500 W,
 same kernel, which does not know the instructions of an H100; FlashAttention-2, which does not either, is 1.65 times
 as fast as on an A100 (370 TFLOP/s in arXiv 2407.08608, 225 in arXiv 2307.08691)."""
 H100_TORCHTITAN = Cluster(
-    "H100 96 GB 500 W, torchtitan 2024", peak=989e12, reached=0.53, half_reached_at=_H100_HALF, attention_reached=0.37,
-    attention_back_reached=0.3, memory=95.04 * 2**30, memory_bandwidth=2.4e12, link=450e9, nic=50e9,
+    "H100 96 GB 500 W, torchtitan 2024", peak=989e12, reached=0.55, half_reached_at=_H100_HALF, attention_reached=0.28,
+    attention_back_reached=0.227, memory=95.04 * 2**30, memory_bandwidth=2.4e12, link=450e9, nic=50e9,
+    peak_fp8=1979e12, cast_bytes=10,
 )  # fmt: skip
 """H100 with HBM2e, limited to 500 W, with a card of 400 Gbit/s each; PyTorch FSDP2, bf16, compiled:
-benchmarks/llama3_h100_202412 of torchtitan, whose log says 95.04 GiB. The peak is the nominal one of the 700 W part.
-FlashAttention-2 reaches 370 TFLOP/s forward (arXiv 2407.08608). 0.529 fits the 6,667 tokens a second of 8 GPUs."""
+benchmarks/llama3_h100_202412 of torchtitan, whose log says 95.04 GiB. The peak is the nominal one of the 700 W part. Of
+that FlashAttention-2 reaches 370 TFLOP/s forward (arXiv 2407.08608), and 0.3 backward; both are taken to fall with the
+power as products do, from 0.7 to 0.53. 0.544 fits the 6,667 tokens a second of 8 GPUs. A cast to 8 bits moves 10 bytes
+for each number, compiled, as was measured for this course."""
 H100_DGX = Cluster(
     "H100 80 GB", peak=989e12, reached=0.7, half_reached_at=_H100_HALF, attention_reached=0.6,
     attention_back_reached=0.5, memory=_H100, memory_bandwidth=3.35e12, link=450e9, nic=50e9,
@@ -136,9 +139,14 @@ H100_DGX = Cluster(
 """DGX H100: NVIDIA's sheet, with PCIe 5.0 to the host, of which 55 GB/s were measured (``make papers``).
 FlashAttention-3 reaches up to 0.75 of the peak forward, less backward (arXiv 2407.08608). All three parts are
 assumed."""
+H100_MEGATRON = replace(H100_DGX, name="H100 80 GB, Megatron 2025", overlap=True)
+"""The same with Megatron Core and Transformer Engine of September 2025 and later, which send what tensor parallelism
+sends while products are computed (``tp_comm_overlap``): docs/performance-summary of github.com/NVIDIA-NeMo/Megatron-
+Bridge. No row is fitted. Stacks for experts still change fast: there Qwen3 30B-A3B went from 23,766 to 39,936 tokens a
+second of a GPU between releases, so that seconds of a model with experts hold for none of them."""
 H100_PYTORCH = replace(
     H100_DGX, name="H100 80 GB, PyTorch 2026", reached=0.73, half_reached_at=0, attention_reached=0.57,
-    attention_back_reached=0.5, fused=False, fused_norms=True,
+    attention_back_reached=0.5, fused=False, fused_norms=True, cast_bytes=10,
 )  # fmt: skip
 """One H100 80 GB HBM3 (700 W) measured for this course on 26 November 2026, with PyTorch 2.11 and CUDA 13.0, bf16, not
 compiled: ``tools/h100_2026.csv``. A quarter of the products of 512 or more reach 0.73, half of them 0.71; below some

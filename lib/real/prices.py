@@ -31,7 +31,7 @@ from ..record.table import OPERATIONS, collective
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .hardware import Hardware
 from .layer import Layer
-from .transformer import BACKWARD_MOVES, FORMULAS, MAIN, RECOMPUTE, Transformer, check_widths, divisors
+from .transformer import BACKWARD_MOVES, FORMULAS, MAIN, Recompute, Transformer, check_recompute, check_widths, divisors
 
 NANOSECONDS = 10**9  # time units in a second
 LORA_RANK, FEW_BITS = 16, 4
@@ -80,11 +80,12 @@ class RealCost(Cost):
     micro_batch: int = 1
     tensor: int = 1
     context: int = 1
+    zero: int = 3
     expert_parallel: int = 1
     experts: int = 0
     split: tuple[int, ...] | None = None
     sequence_parallel: bool = False
-    recomputed: str = "none"
+    recomputed: Recompute = "none"
     recompute_part: float = 1.0
     offload: float = 0.0
     fp8: bool = False
@@ -192,27 +193,24 @@ class RealCost(Cost):
 
     def traffic_of(self, kind: str) -> float:
         """Return which part of the time of an operation is traffic within a layer."""
-        if not self.traffic or not OPERATIONS[kind].trains or kind in (BACKWARD_WEIGHT.kind, *EXPERT_KINDS):
-            return 0.0
-        back, step = OPERATIONS[kind].backward, kind in STEP_KINDS
-        if step and not kind.endswith("rest"):
-            return 0.0
-        traffic = self.layer.traffic_back if back else self.traffic
-        if back:
-            traffic += self.recompute_part * self.model.done_again(self.recomputed).traffic * self.traffic
-        whole: float = self._of_the_rest(kind) if step else getattr(self, kind)
-        return traffic / whole
+        return self._part_of(kind, self.traffic, self.layer.traffic_back)
 
     def hidden_in(self, kind: str) -> float:
         """Return in which part of the time of an operation traffic within a layer goes on beside what is computed."""
-        hidden = self.layer.hidden_traffic
-        if not hidden or not self.traffic_of(kind):
+        return self._part_of(kind, self.layer.hidden_traffic, self.layer.hidden_traffic)
+
+    def _part_of(self, kind: str, there: float, back: float) -> float:
+        """Return which part of an operation's time the traffic of a forward, or of a backward, takes."""
+        step = kind in STEP_KINDS
+        if not there or not OPERATIONS[kind].trains or kind in (BACKWARD_WEIGHT.kind, *EXPERT_KINDS):
+            return 0.0
+        if step and not kind.endswith("rest"):
             return 0.0
         if OPERATIONS[kind].backward:
-            hidden *= 1 + self.recompute_part * self.model.done_again(self.recomputed).traffic
-        return hidden / (self._of_the_rest(kind) if kind in STEP_KINDS else float(getattr(self, kind)))
+            there = back + self.recompute_part * self.model.done_again(self.recomputed).traffic * there
+        return there / (self._of_the_rest(kind) if step else float(getattr(self, kind)))
 
-    def _again(self, recompute: str, share: Fraction | int = 1) -> float:
+    def _again(self, recompute: Recompute, share: Fraction | int = 1) -> float:
         """Return the seconds for which backward does again what forward did."""
         again = self.model.done_again(recompute)
         return self.recompute_part * self.layer.forward(float(self.tensor / share)).times(*again)
@@ -246,7 +244,7 @@ class RealCost(Cost):
         again = self.model.done_again(self._not_kept(piece.extra.keep)).products * self.recompute_part
         return (2 + again) * products + (BACKWARD_MOVES + again) * moved
 
-    def _not_kept(self, keep: str) -> str:
+    def _not_kept(self, keep: str) -> Recompute:
         """Return what is recomputed by a backward that is given what forward has kept on demand."""
         if keep == "all" or (keep == "selective" and self.recomputed == "selective"):
             return "none"
@@ -290,7 +288,7 @@ class RealCost(Cost):
         if row.by_batch:
             assert row.share is not None
             return self.loss_takes * many * float(row.share(labels))
-        return self.update_takes(self._parameters(last) * share)
+        return self.update_takes(self._parameters(last) * share / self.context)
 
     @cached_property
     def loss_takes(self) -> float:
@@ -317,7 +315,7 @@ class RealCost(Cost):
         piece = labels[-1]
         states = self.model.optimizer_bytes(self.stored, self.optimizer)
         moved = self._parameters(piece) * Fraction(len(piece.shards), piece.total)
-        moved *= 2 * states + self.stored + self.gradients
+        moved *= (2 * states + self.stored + self.gradients) / self.context
         return round(moved / (self.cluster.host_bandwidth / self.cluster.per_node) * NANOSECONDS)
 
     def transfer_to_host(self, size: Elements) -> TimeUnits:
@@ -332,7 +330,9 @@ class RealCost(Cost):
             return round(self.cluster.alltoall_takes(float(size), ranks, per_node, across) * NANOSECONDS)
         if KINDS[tensor.kind].size == "activation":  # attention and the feed-forward part have one each
             rounds *= 2 * self.together(tensor)
-        return round(self.cluster.ring_takes(float(size), len(group.ranks), group.per_node, rounds) * NANOSECONDS)
+        gpus = 1 if KINDS[tensor.kind].size == "activation" else self.context  # which all have a piece of a weight
+        ring = len(group.ranks) * gpus, group.per_node * gpus, rounds
+        return round(self.cluster.ring_takes(float(size), *ring) * NANOSECONDS)
 
     def transfer(self, size: Elements, across: bool) -> TimeUnits:
         took: TimeUnits | None = self._known.get((size, across))  # without the lambda: this is asked for every message
@@ -406,20 +406,16 @@ class RealCost(Cost):
         layer's weights."""
         return self.model.boundary_bytes(self.layer.part) / (self._tensor(share) if self.sequence_parallel else 1)
 
-    def _inner(self, recompute: str, share: Fraction | int = 1) -> float:
+    def _inner(self, recompute: Recompute, share: Fraction | int = 1) -> float:
         """Return the bytes that a layer of the model keeps for a micro-batch, besides its input, on a rank that
         computes with so large a share of a layer's weights."""
 
         def inner() -> float:
             model, t, part = self.model, self._tensor(share), self.layer.part
 
-            def kept(how: str) -> float:
-                fused = self.cluster.fused
-                whole = model.activation_bytes(part, t, self.sequence_parallel, how, fused=fused)
-                whole -= self._boundary(share)
-                if self.experts and how != "full":
-                    whole -= model.routed_kept(part, t, fused=fused) / (2 if how == "every second layer" else 1)
-                return whole
+            def kept(how: Recompute) -> float:
+                how_kept = self.sequence_parallel, how, self.cluster.fused, self.fp8, not self.experts
+                return model.activation_bytes(part, t, *how_kept) - self._boundary(share)
 
             some = self.recompute_part if recompute == self.recomputed else 1.0
             return kept(recompute) if some == 1 else some * kept(recompute) + (1 - some) * kept("none")
@@ -461,9 +457,9 @@ class RealCost(Cost):
             each = {"Weight": self.stored, "WeightGrad": self.gradients}.get(kind)
             if each is None:
                 each = self.model.optimizer_bytes(self.stored, self.optimizer)
-            elif self.gathered is not None and share == 1:
-                each = self.gathered
-            return round(self._parameters(labels) * share * self._bytes_of(labels, each))
+            elif share == 1 and (self.context == 1 or self.zero < 3):
+                return round(self._parameters(labels) * self._bytes_of(labels, self.gathered or each))
+            return round(self._parameters(labels) * share * self._bytes_of(labels, each) / self.context)
         if kind == SAVED:
             inner = {how: self._inner(how, share) for how in ("none", "selective", self.recomputed)}
             kept = 0.0 if labels.keep == "all" else inner["none"] - inner["selective"]
@@ -517,7 +513,8 @@ class RealCost(Cost):
     def _inside(self, many: int) -> float:
         """Return the bytes that the experts of a layer keep of so many micro-batches, between what goes to them and
         what comes of them."""
-        return many * self.model.routed_kept(self.layer.part, self.tensor, True, self.cluster.fused)
+        kept = sum(one.size for one in self.model.kept(self.cluster.fused, self.fp8) if one.part in ("moe", "moe_act"))
+        return many * kept * self.model.tokens(self.layer.part) / self.tensor
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that an operation holds while it runs: a loss the logits and, with gathered weights, the
@@ -540,14 +537,25 @@ class RealCost(Cost):
             return round(self._inside(many) * Fraction(len(labels[-1].shards), labels[-1].total)) if again else 0
         share = Fraction(len(labels[-1].shards), labels[-1].total)
         moving = round(self.offload * self._inner(self.recomputed, share) * many)  # of the layer that goes or comes
-        return round(self.made_again(recompute, share) * many) + moving
+        return round(self.made_again(recompute, share) * many) + moving + round(self._gathered(row.backward) * share)
 
-    def made_again(self, recompute: str, share: Fraction | int = 1) -> float:
+    def _gathered(self, backward: bool) -> float:
+        """Return the bytes of whole weights, of two layers of the model, and in backward of a gradient, that a GPU
+        holds while it computes, where it has only its part of what its rank has."""
+        if self.context == 1 or self.zero < 3:
+            return 0.0
+        each = self.stored if self.gathered is None else self.gathered
+        each = 2 * (each if self.frozen_bits is None else self.frozen_bits / 8)
+        if backward and self.adapter_rank is None:
+            each += self.gradients if self.gathered is None else self.gathered
+        return self._each * each * (1 - 1 / self.context)
+
+    def made_again(self, recompute: Recompute, share: Fraction | int = 1) -> float:
         """Return the bytes that a backward makes again of one layer of the model for a micro-batch, and holds while it
         runs."""
         if recompute == "none":
             return 0.0
-        known = self._inner(recompute, share) if recompute in ("selective", "every second product") else 0.0
+        known = 0.0 if recompute in ("full", "every second layer") else self._inner(recompute, share)
         return self._inner("none", share) - known
 
     # -- the machine --------------------------------------------------------------------------
@@ -585,56 +593,42 @@ class Cluster(Hardware):  # noqa: D101 (its numbers are described there)
     __doc__ = Hardware.__doc__
 
     def cost(
-        self,
-        model: Transformer,
-        *,
-        micro_batch: int = 1,
-        tensor: int = 1,
-        context: int = 1,
-        expert_parallel: int = 1,
-        experts: int = 0,
-        split: Sequence[int] | None = None,
-        sequence_parallel: bool = False,
-        recompute: str = "none",
-        recompute_part: float = 1.0,
-        offload: float = 0.0,
-        fp8: bool = False,
-        overlap: bool = False,
-        optimizer: str = "adam",
-        stored: float = 2,
-        gradients: float = 2,
-        gathered: float | None = None,
-        reduced: float | None = None,
-        adapter_rank: int | None = None,
-        frozen_bits: float | None = None,
-        mfu: str = "megatron",
-        states_on_hosts: bool = False,
-    ) -> RealCost:
+        self, model: Transformer, *, micro_batch: int = 1, tensor: int = 1, context: int = 1, zero: int = 3,
+        expert_parallel: int = 1, experts: int = 0, split: Sequence[int] | None = None, sequence_parallel: bool = False,
+        recompute: Recompute = "none", recompute_part: float = 1.0, offload: float = 0.0, fp8: bool = False,
+        overlap: bool | None = None, optimizer: str = "adam", stored: float = 2, gradients: float = 2,
+        gathered: float | None = None, reduced: float | None = None, adapter_rank: int | None = None,
+        frozen_bits: float | None = None, mfu: str = "megatron", states_on_hosts: bool = False,
+    ) -> RealCost:  # fmt: skip
         """Return the prices of a model on this cluster, in seconds and bytes: ``run(..., cost=cluster.cost(model))``.
 
         ``micro_batch``: sequences in a micro-batch; ``tensor``: GPUs that share each layer, which are one rank of a
         run, with ``sequence_parallel`` also its norms and residuals, and with ``overlap`` their traffic is sent piece
-        by piece while products are computed; ``context``: GPUs of a rank that share each sequence; ``expert_parallel``:
+        by piece while products are computed (as the cluster's software does, unless given); ``context``: GPUs of a rank
+        that share each sequence, and of what their rank has of weights as much as ``zero`` says, a stage of ZeRO: 3
+        all of it, as FSDP over both, 1 the optimizer's states, as the stages of a pipeline; ``expert_parallel``:
         ranks among which the experts of each layer are divided, with tokens that travel; ``experts``: that of
         ``run(..., experts=8)``, whose odd layers then are the experts of the model, so that the program itself divides
         them and sends tokens; ``split``: for how many layers of the model each layer of a run stands, if that is not
-        the same for all; ``recompute``: what backward does again (see ``transformer.RECOMPUTE``; with ``"full"`` a
-        program may say itself what is kept, with ``keep=``), in ``recompute_part`` of the layers; ``offload``: the part
-        of what forward leaves behind that goes to the host until backward; ``fp8``: whether layers are computed in 8
-        bits; ``optimizer``: ``"adam"``, ``"momentum"`` or ``"sgd"``; ``stored`` and ``gradients``: bytes of a weight
-        and of its gradient in memory; ``gathered``: of a weight that was gathered, and of its gradient before it is
-        reduced, in memory and on the links (a rank that has a whole weight is taken to have gathered it, as one rank
-        alone has all); ``reduced``: of a gradient on the links (each as in memory, unless given);
-        ``adapter_rank``: of the adapter of each matrix, where only adapters are trained (``train="adapters"``), and
-        ``frozen_bits``: of a weight beside them, in memory and on the links; ``mfu``: the formula of ``Run.mfu``, which
-        counts what training all weights takes, ``"megatron"`` or ``"palm"``; ``states_on_hosts``: whether your program
-        keeps the optimizer's states on hosts, and GPUs need no room for them. Raises PuzzleError for what cannot be.
+        the same for all; ``recompute``: what backward does again (see ``transformer.RECOMPUTE`` and ``MODULES``:
+        ``("layernorm", "mlp")``; with ``"full"`` a program may say itself what is kept, with ``keep=``), in
+        ``recompute_part`` of the layers; ``offload``: the part of what forward leaves behind that goes to the host
+        until backward; ``fp8``: whether layers are computed in 8 bits; ``optimizer``: ``"adam"``, ``"momentum"`` or
+        ``"sgd"``; ``stored`` and ``gradients``: bytes of a weight and of its gradient in memory; ``gathered``: of a
+        weight that was gathered, and of its gradient before it is reduced, in memory and on the links (a rank that has
+        a whole weight is taken to have gathered it, as one rank alone has all); ``reduced``: of a gradient on the links
+        (each as in memory, unless given); ``adapter_rank``: of the adapter of each matrix, where only adapters are
+        trained (``train="adapters"``), and ``frozen_bits``: of a weight beside them, in memory and on the links;
+        ``mfu``: the formula of ``Run.mfu``, which counts what training all weights takes, ``"megatron"`` or ``"palm"``;
+        ``states_on_hosts``: whether your program keeps the optimizer's states on hosts, and GPUs need no room for them.
+        Raises PuzzleError for what cannot be.
         """
         instance_of("model", model, Transformer, "cluster.cost(GPT_175B), with GPT_175B from lib.real")
         model.check_tensor(tensor)
         whole_number("micro_batch", micro_batch)
         _check_parallel(self, model, micro_batch, context, expert_parallel, experts)
         split = None if split is None else _checked_split(model, split)
+        overlap = self.overlap if overlap is None else overlap
         flags = {"sequence_parallel": sequence_parallel, "fp8": fp8, "overlap": overlap}
         for name, flag in {**flags, "states_on_hosts": states_on_hosts}.items():
             instance_of(name, flag, bool, f"{name}=True, or False")
@@ -645,8 +639,10 @@ class Cluster(Hardware):  # noqa: D101 (its numbers are described there)
         if fp8 and not self.peak_fp8:
             problem, expected = f"{self.name} has no products of 8-bit numbers", "fp8=False, or a cluster with peak_fp8"
             raise PuzzleError(problem, where="cost", expected=expected)
-        one_of_names("recompute", recompute, RECOMPUTE)
+        check_recompute(recompute)
         one_of_names("mfu", mfu, FORMULAS)
+        if zero not in (1, 3) or isinstance(zero, bool):
+            raise PuzzleError("zero is a stage of ZeRO", where="cost", got=describe(zero), expected="zero=1, or 3")
         check_widths("bytes", **{n: w for n, w in (("gathered", gathered), ("reduced", reduced)) if w is not None})
         if frozen_bits is not None:
             check_widths("bits", frozen_bits=frozen_bits)
@@ -656,7 +652,7 @@ class Cluster(Hardware):  # noqa: D101 (its numbers are described there)
         )
         self.check_room(sum(states.values()) - states_on_hosts * states["OptState"], model.name)
         return RealCost(
-            cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, context=context,
+            cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, context=context, zero=zero,
             expert_parallel=expert_parallel, experts=experts, split=split, sequence_parallel=sequence_parallel,
             recomputed=recompute, recompute_part=recompute_part, offload=offload, fp8=fp8, overlap=overlap,
             optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered, reduced=reduced,

@@ -19,11 +19,18 @@ from typing import NamedTuple
 from ..basics.arguments import describe, instance_of, one_of_names, whole_number
 from ..basics.errors import PuzzleError
 
+MODULES = ("layernorm", "core_attn", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj")
+"""Parts of a layer that backward may do again by themselves, by the names of Megatron Core's ``recompute_modules``:
+norms; attention between its products; feed-forward parts; all of the experts, or their gates alone; shared experts;
+what latent attention makes of its latents."""
 RECOMPUTE = ("none", "selective", "full", "every second layer", "every second product")
-"""What of a layer's forward is done again in backward, since it was not kept. ``selective``: the scores of attention
-(Megatron). ``full``: all; only the input of the layer is kept. ``every second layer``: all of half the layers. ``every
-second product``: all but the results of attention and of every second matrix product. (The last two are what torchtitan
-calls "selective", per layer and per operation.)"""
+"""What of a layer's forward is done again in backward, since it was not kept; or several of ``MODULES``.
+``selective``: the scores of attention (Megatron). ``full``: all; only the input of the layer is kept. ``every second
+layer``: all of half the layers. ``every second product``: all but the results of attention and of every second matrix
+product. (The last two are what torchtitan calls "selective", per layer and per operation.)"""
+Recompute = str | tuple[str, ...]
+OF_EXPERTS_KEPT = ("moe", "moe_act", "copies")
+"""What only experts keep: gates, and the tokens that go to them and come back."""
 MOMENTS = {"adam": 8, "momentum": 4, "sgd": 0}
 """Bytes for each parameter of what an optimizer remembers."""
 WIDTHS = {"bytes": (8, 2), "bits": (64, 4)}
@@ -53,6 +60,15 @@ class Again(NamedTuple):
     traffic: float = 0.0  # of the tensor-parallel collectives
 
 
+class Kept(NamedTuple):
+    """Bytes that a layer keeps for a token. ``part``: the one of ``MODULES`` that makes them; ``inside``: whether
+    tensor-parallel ranks always divide them."""
+
+    part: str
+    size: float
+    inside: bool = True
+
+
 @dataclass(frozen=True)
 class Transformer:
     """The sizes of a transformer: ``layers``, ``hidden`` width, attention ``heads``, tokens in a ``sequence``, words in
@@ -63,8 +79,8 @@ class Transformer:
     ``"scores"`` writes the scores of attention to memory, ``"flash"`` never does, and skips the half that is masked;
     ``tied``: whether the head is the embedding, used again. ``head_width``: the width of a head, hidden / heads unless
     given; ``head_norms``: whether queries and keys are normed, head by head, and ``wide_norms``: all heads together;
-    ``latent``: of latent attention (DeepSeek,
-    arXiv 2405.04434), the widths of the queries' latent, of that of keys and values, and of what carries the position.
+    ``latent``: of latent attention (DeepSeek, arXiv 2405.04434), the widths of the queries' latent, of that of keys and
+    values, and of what carries the position.
 
     With ``experts`` the feed-forward part of all layers but the first ``dense_layers`` has so many, each a gated one of
     width ``expert_hidden``, of which a token goes to ``chosen``, and besides to all ``shared_experts``; ``most_nodes``:
@@ -373,14 +389,6 @@ class Transformer:
         each = (6 if fused else 10) * self.expert_hidden + 8 * self.hidden
         return self.with_experts * self.chosen * each * self.tokens(micro_batch) / tensor
 
-    def routed_kept(
-        self, micro_batch: int | Fraction = 1, tensor: float = 1, inside: bool = False, fused: bool = True
-    ) -> float:
-        """Return the share of the experts in ``activation_bytes``: their inputs, their outputs, and what they keep
-        between the two, which alone counts if ``inside``."""
-        each = _gate_keeps(fused) * self.expert_hidden + (0 if inside else 4 * self.hidden)
-        return self.with_experts * self.chosen * each * self.tokens(micro_batch) / tensor
-
     @property
     def copies_across(self) -> float:
         """The part of a token's copies that goes between nodes, where those for one node are sent there together."""
@@ -451,56 +459,83 @@ class Transformer:
         micro_batch: int | Fraction = 1,
         tensor: int = 1,
         sequence_parallel: bool = False,
-        recompute: str = "none",
+        recompute: Recompute = "none",
         fused: bool = True,
+        fp8: bool = False,
+        routed: bool = True,
     ) -> float:
         """Return the bytes that a layer keeps from forward to backward on each of ``tensor`` ranks, on the average of
         all layers: sbh(10 + 24/t + 5as/(ht)) in the GPT family, with ``sequence_parallel`` all of it divided by t. In
-        the Llama family a gate that is not ``fused`` keeps the result of its function as well.
+        the Llama family a gate that is not ``fused`` keeps the result of its function as well. Without what is
+        ``routed``, the share of the experts is left out.
 
         >>> gpt3 = Transformer(96, 12288, 96, 2048, 51200, tied=True)
         >>> [round(gpt3.activation_bytes(1, 8, True, how) / 2**20) for how in ("none", "selective", "full")]
         [342, 102, 6]
         """
-        one_of_names("recompute", recompute, RECOMPUTE)
+        check_recompute(recompute)
         self.check_tensor(tensor)
-        t, share = tensor, tensor if sequence_parallel else 1
-        numbers = self.tokens(micro_batch) * self.hidden
-        boundary = 2.0 * numbers / share
+        tokens, share = self.tokens(micro_batch), tensor if sequence_parallel else 1
+        boundary = 2.0 * tokens * self.hidden / share
         if recompute == "full":
             return boundary
         if recompute == "every second layer":
-            whole = self.activation_bytes(micro_batch, tensor, sequence_parallel, fused=fused)
+            whole = self.activation_bytes(micro_batch, tensor, sequence_parallel, "none", fused, fp8, routed)
             return (whole + boundary) / 2
         if recompute == "every second product":
             kept = self.hidden + sum(high for _, high in list(self.products.values())[::2])
-            return boundary + 2.0 * self.tokens(micro_batch) * kept / t
-        outside, inside = 10.0, 12 + 4 * self.kv_width / self.hidden + 2 * self.inner / self.hidden
-        if self.gated:  # inputs and outputs of the norms; then queries, keys, values, their result; the gate
-            inside = 2 * (self.query_width + self.value_width) + 4 * self.kv_width
-            inside += _gate_keeps(fused) * self.inner_met
-            if self.head_norms or self.wide_norms:  # whose inputs are kept as well
-                inside += 2 * (self.query_width + self.kv_width)
-            # What goes to experts, and what comes of them, is kept as often as a token goes to one; and the latents.
-            copies = 4 * self.with_experts * self.chosen
-            latents = 2 * sum(self.latent) / self.hidden if self.latent else 0.0
-            outside, inside = 8.0, inside / self.hidden + copies + latents
-        scores = 0.0
-        if self.attention == "scores" and recompute == "none":
-            scores = 5.0 * self.heads * self.sequence * self.tokens(micro_batch) / t
-        return numbers * (outside / share + inside / t) + scores
+            return boundary + 2.0 * tokens * kept / tensor
+        left = recompute if isinstance(recompute, tuple) else ("core_attn",) * (recompute == "selective")
+        left += OF_EXPERTS_KEPT if "moe" in left or not routed else ()
+        some = [one for one in self.kept(fused, fp8) if one.part not in left]
+        return boundary + tokens * sum(one.size / (tensor if one.inside else share) for one in some)
 
-    def done_again(self, recompute: str) -> Again:
+    def kept(self, fused: bool = True, fp8: bool = False) -> list[Kept]:
+        """Return what a layer keeps for each token besides its input, on the average of all layers. With ``fp8`` what a
+        product reads is kept in 1 byte (github.com/NVIDIA/TransformerEngine), beside the result of attention in 2."""
+        h, q, v, kv = self.hidden, self.query_width, self.value_width, self.kv_width
+        read, gate = 1 if fp8 else 2, (4 if fused else 6) if self.gated else 2
+        part, wide = self.with_experts, self.expert_hidden
+        act = read if fused else read + 2
+        return [
+            Kept("layernorm", 2 * read * h, inside=False),
+            Kept("", 2 * h if self.gated else 4 * h, inside=False),  # between the two parts; masks of dropout
+            Kept("mla_up_proj" if self.latent else "", 2 * q + 4 * kv),
+            Kept("", (2 + fp8) * v + 2 * (q + kv) * (self.head_norms or self.wide_norms) + 2 * sum(self.latent or ())),
+            Kept("core_attn", 5 * self.heads * self.sequence * (self.attention == "scores")),
+            Kept("mlp", (1 - part) * (gate + read) * self.inner),
+            Kept("shared_experts", part * self.shared_experts * (gate + read) * wide),
+            Kept("moe", part * self.chosen * (gate + read - act) * wide),
+            Kept("moe_act", part * self.chosen * act * wide),
+            Kept("copies", part * self.chosen * (read + 2) * h),  # one goes to each expert, and comes back
+        ]
+
+    def done_again(self, recompute: Recompute) -> Again:
         """Return what of a layer's forward is done again in backward."""
-        one_of_names("recompute", recompute, RECOMPUTE)
+        check_recompute(recompute)
         second = sum(wide * high for wide, high in list(self.products.values())[1::2])
-        return {
-            "none": Again(),
+        again = {
             "selective": Again(attention=1.0 if self.attention == "scores" else 0.0),
             "full": Again(1.0, 1.0, 1.0, 1.0),
             "every second layer": Again(0.5, 0.5, 0.5, 0.5),
             "every second product": Again(products=second / self.matrices, pointwise=1.0, traffic=0.5),
-        }[recompute]
+        }
+        if not isinstance(recompute, tuple):
+            return again.get(recompute, Again())
+        part, wide, latent = self.with_experts, self.expert_hidden, self.latent is not None
+        gates = {"mlp": (1 - part) * self.inner, "shared_experts": part * self.shared_experts * wide}
+        gates |= {"moe": part * self.chosen * wide, "moe_act": part * self.chosen * wide * ("moe" not in recompute)}
+        matrices = 3 if self.gated else 2
+        numbers = {name: matrices * self.hidden * gates[name] for name in gates if name != "moe_act"}
+        made = (self.attention_products[name] for name in ("query", "key, value") if latent)
+        numbers["mla_up_proj"] = sum(low * high for low, high in made)
+        moved = {name: 2 * matrices * width for name, width in gates.items()} | {"layernorm": 8 * self.hidden}
+        return Again(
+            sum(numbers.get(name, 0.0) for name in recompute) * 2 * self.tokens() / self.matmul_flops(),
+            float("core_attn" in recompute),
+            sum(moved.get(name, 0.0) for name in recompute) * self.tokens() / self.pointwise_bytes(),
+            1.0 if "moe" in recompute else 0.5 if "mlp" in recompute else 0.0,
+        )
 
     def state_bytes(
         self,
@@ -573,10 +608,12 @@ class Transformer:
         return f"{self.name} ({self.size / 1e9:.4g} billion parameters)"
 
 
-def _gate_keeps(fused: bool) -> int:
-    """Return the bytes that a gated feed-forward part keeps for each number of its width: both operands of the gate and
-    its result; where it is not fused also what its function gives."""
-    return 6 if fused else 8
+def check_recompute(recompute: object) -> None:
+    """Raise PuzzleError for what names nothing that may be computed again."""
+    if not isinstance(recompute, tuple):
+        one_of_names("recompute", recompute, RECOMPUTE)
+    for name in recompute if isinstance(recompute, tuple) else ():
+        one_of_names("recompute", name, MODULES)
 
 
 def _numbers(products: dict[str, tuple[int, int]]) -> int:

@@ -63,6 +63,7 @@ class Least:
             micro_batch=way.micro_batch,
             tensor=way.tensor,
             context=way.context,
+            zero=1 if way.stages > 1 else 3,
             expert_parallel=way.expert_parallel,
             split=way.split,
             sequence_parallel=way.tensor > 1 and self.sequence_parallel,
@@ -75,7 +76,7 @@ class Least:
 
     def shards(self, way: Plan) -> bool:
         """Return whether weights are in pieces, which are gathered: those may be kept and gathered in other bytes."""
-        return way.stages == 1 and way.replicas > 1
+        return way.stages == 1 and way.replicas * way.context > 1
 
     def batches(self, way: Plan) -> int:
         """Return how many micro-batches a replica has."""
@@ -127,7 +128,7 @@ class Least:
     def _piece_on_host(self, way: Plan) -> float:
         """Return which part of the states a host beside a GPU has."""
         shards = dict(way.mesh).get("shard", 1) * dict(way.mesh).get("node", 1)
-        return 1 / way.tensor / (shards if way.stages == 1 else way.replicas * way.stages)
+        return 1 / way.tensor / way.context / (shards if way.stages == 1 else way.replicas * way.stages)
 
     def least_bytes(self, way: Plan) -> float:
         """Return a lower bound of a GPU's memory: states, and the activations in flight on the first stage."""
@@ -140,8 +141,8 @@ class Least:
                 states["OptState"] = 0.0
             if way.batches == way.replicas:  # its gradients come when activations go
                 states["WeightGrad"] = 0.0
-            kept = self._most_kept(way, ranks, kept) + self._copies(way)
-            return sum(states.values()) / ranks / way.tensor + kept
+            kept = self._most_kept(way, ranks * way.context, kept) + self._copies(way)
+            return sum(states.values()) / ranks / way.context / way.tensor + kept
         return max(self._of_stage(way, stage, kept) for stage in (0, way.stages - 1))
 
     def _of_stage(self, way: Plan, stage: int, kept: float) -> float:
@@ -149,7 +150,7 @@ class Least:
         where ``kept`` is what a layer of the model keeps for a micro-batch."""
         cost, layers = self.cost(way, False), sum(self._sizes(way)[stage :: way.stages])
         states = self.states(self._parameters_of(way, stage), layers / self.model.layers / way.tensor)
-        share = 1 if self.yours else 1 / way.replicas
+        share = 1 / way.context if self.yours else 1 / way.replicas / way.context
         held = states["Weight"] + (0 if way.states_on_hosts else share * states["OptState"])
         if self.batches(way) > way.stages:  # else the first gradient comes when activations go
             held += states["WeightGrad"]
@@ -184,7 +185,14 @@ class Least:
         """Return the bytes of the copy of weights that a node has (hpZ), on each of its GPUs."""
         if way.name != COPIES:
             return 0.0
-        return self.model.layers * self.model.layer_size * self._frozen / dict(way.mesh)["shard"] / way.tensor
+        return (
+            self.model.layers
+            * self.model.layer_size
+            * self._frozen
+            / dict(way.mesh)["shard"]
+            / way.tensor
+            / way.context
+        )
 
     def _sizes(self, way: Plan) -> Sequence[int]:
         """Return how many layers of the model each layer of the run has."""
@@ -214,11 +222,11 @@ class Least:
             return float(once * batches + updated)
         gathers = 2 * batches if way.name == SHARDED else 1
         reduced = 0 if self.adapters else batches
-        across = max(1, self.cluster.gpus_per_box // (way.tensor * way.context))
+        across, ranks = max(1, self.cluster.gpus_per_box // way.tensor), way.replicas * way.context
         each_sent = self.given.get("reduced") or self.given["gradients"]
         bytes_sent = (gathers * self._frozen + each_sent * reduced) * self.model.size / way.tensor
-        bytes_sent *= (way.replicas - 1) / way.replicas
-        carried = bytes_sent / self.cluster.bandwidth(way.replicas, min(across, way.replicas))
+        bytes_sent *= (ranks - 1) / ranks * (way.replicas > 1)
+        carried = bytes_sent / self.cluster.bandwidth(ranks, min(across, ranks))
         return float(max(once * batches, NEARLY * carried) + updated)
 
     def soonest(self, way: Plan) -> float:
@@ -235,7 +243,7 @@ class Least:
         def updated(stage: int) -> float:
             if self.adapters or way.states_on_hosts:
                 return 0.0
-            return cost.update_takes(self._parameters_of(way, stage, divided=False) / way.replicas)
+            return cost.update_takes(self._parameters_of(way, stage, divided=False) / way.replicas / way.context)
 
         went = partial(soonest, way.stages, way.layers, forward=forward, backward=backward, after=updated)
         return max(least, SURE * grown(way, self.batches(way), went))

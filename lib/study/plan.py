@@ -67,7 +67,7 @@ def plan(
     hosts: bool = False,
     sequence_parallel: bool = True,
     fp8: bool = False,
-    overlap: bool = False,
+    overlap: bool | None = None,
 ) -> Plans:
     """Tries all meshes of a cluster, and returns the ways to train a model that fit, with seconds and bytes.
 
@@ -375,7 +375,7 @@ class Search(Least):
         if batches > more:
             each = longer.seconds - went(batches=few * times).seconds
             seconds += each * (batches - more) / stages
-        if way.replicas > 1 and times == 1:
+        if way.replicas * way.context > 1 and times == 1:
             seconds, held = self._of_replicas(way, cost, seconds, longer)
         return seconds, held, there
 
@@ -383,11 +383,12 @@ class Search(Least):
         """Return seconds and bytes with the sums of the replicas' gradients, which nothing hides on the first stage: an
         all-reduce, or with divided states a reduce-scatter, an update of a piece, and a gather."""
         own, of_experts = self._summed_of(way, cost, 0)
-        ways, per_node = way.expert_parallel, max(1, self.cluster.gpus_per_box // (cost.gpus * way.stages))
+        ways, per_node = way.expert_parallel, max(1, self.cluster.gpus_per_box // (way.tensor * way.stages))
         stored = float(cost.stored)
         sent = float(cost.gradients if cost.reduced is None else cost.reduced)
 
         def summed(parameters: float, replicas: int) -> float:
+            replicas *= way.context
             if replicas == 1:
                 return 0.0
             near, rings = min(per_node, replicas), self.cluster.ring_takes
@@ -406,8 +407,8 @@ class Search(Least):
         peaks = dict.fromkeys(range(way.stages), 0.0)
         for event in done.events:
             peaks[event.rank] = max(peaks[event.rank], float(sum(event.held)))
-        held = max(peak - round(spared(stage) * each) for stage, peak in peaks.items())
-        return seconds - cost.update_takes(spared(0)), int(held)
+        held = max(peak - round(spared(stage) * each / way.context) for stage, peak in peaks.items())
+        return seconds - cost.update_takes(spared(0) / way.context), int(held)
 
     def _summed_of(self, way: Plan, cost: RealCost, stage: int) -> tuple[float, float]:
         """Return of how many parameters a GPU of a stage sums gradients over all replicas, and over those that have the
