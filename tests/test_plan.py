@@ -28,7 +28,7 @@ from lib.study.alternatives import _less, what_would_do
 from lib.study.least import soonest
 from lib.study.plan import ALIKE, OF_ADAPTERS, OURS, Search
 from lib.study.sweep import beats
-from lib.study.ways import Ways
+from lib.study.ways import WHOLE, Ways
 from solutions.p12_prefetch import prefetch
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
@@ -50,6 +50,8 @@ YOURS: dict[str, Any] = {"sharded": prefetch, "pipeline": one_f_one_b, "interlea
     [
         ("sharded", {"replica": 1, "shard": 8}, 6, 16),
         ("sharded", {"replica": 1, "shard": 1}, 3, 2),
+        ("zero1", {"replica": 1, "shard": 4}, 5, 12),
+        ("zero1", {"replica": 1, "shard": 1}, 3, 2),
         ("hybrid", {"replica": 2, "shard": 4}, 3, 24),
         ("copies", {"node": 2, "shard": 4}, 6, 16),
         ("pipeline", {"replica": 1, "stage": 4}, 4, 6),
@@ -61,6 +63,8 @@ def test_its_programs_train_the_model(
     name: str, mesh: dict[str, int], layers: int, batches: int, train: str, hosts: bool
 ) -> None:
     programs, ranks = {"weights": OURS, "adapters": OF_ADAPTERS}[train], prod(mesh.values())
+    if name == "zero1" and (hosts or train == "adapters"):
+        return  # it is tried with neither
     done = run(programs[name], ranks, layers, batches, mesh=mesh, node_size=4, train=train, hosts=ranks * hosts)
     done.verify()
     assert {event.rank >= ranks for event in done.events if event.kind == "update"} == {hosts}
@@ -88,7 +92,7 @@ def test_each_way_uses_all_gpus_and_the_whole_batch() -> None:
 
 def test_fsdp_accumulates_in_all_gpus_in_a_node_and_with_copies() -> None:
     found = [way for way in ways(cluster=TWO_NODES) if way.stages == way.tensor == 1]
-    assert {way.name for way in found} == {"sharded", "hybrid", "copies"}
+    assert {way.name for way in found} == {"sharded", "hybrid", "copies", "zero1"}
     assert {way.micro_batch for way in found} == {1, 2}
     assert {way.mesh for way in found if way.name == "hybrid"} == {(("replica", 2), ("shard", 4))}
 
@@ -104,7 +108,8 @@ def test_long_sequences_and_experts_have_axes_of_their_own() -> None:
     long = replace(SMALL, sequence=65_536, attention="flash")
     assert {way.context for way in ways(long)} == {1, 2, 4, 8} and {way.context for way in ways()} == {1}
     sparse = replace(SMALL, gated=True, attention="flash", experts=8, chosen=2, expert_hidden=512)
-    assert {way.expert_parallel for way in ways(sparse)} == {1, 2, 4}
+    assert {way.expert_parallel for way in ways(sparse)} == {1, 2, 4, 8}
+    assert {way.expert_parallel for way in ways(sparse) if way.name == "sharded"} == {1, 2, 4, 8}
     found = plan(replace(MIXTRAL_8X7B, layers=4, sequence=4096), replace(H100_DGX, gpus=16, memory=40e9), 16)
     assert found.best.expert_parallel > 1
 
@@ -160,7 +165,7 @@ def test_states_on_hosts_take_what_a_run_takes() -> None:
 
 
 def test_what_gpus_have_no_room_for_is_planned_with_hosts() -> None:
-    tight = replace(EIGHT, memory=1.1e9)
+    tight = replace(EIGHT, memory=1.05e9)
     with pytest.raises(PuzzleError, match=r"expected: +(.|\n)*hosts=True"):
         plan(SMALL, tight, 16)
     found = plan(SMALL, tight, 16, hosts=True)
@@ -181,8 +186,8 @@ def test_fsdp_may_keep_weights_in_4_bytes() -> None:
             one, other = four.run(way), two.run(way)
             assert four.least_seconds(way) <= one.seconds and four.least_bytes(way) <= one.bytes
             agrees(one)
-            assert (one.bytes == other.bytes) == (way.stages > 1), way
-    assert len(seen) == 5 and plan(SMALL, TWO_NODES, 16, stored=4, gathered=2, gradients=4).best.cost is not None
+            assert (one.bytes == other.bytes) == (way.name in WHOLE), way
+    assert len(seen) == 6 and plan(SMALL, TWO_NODES, 16, stored=4, gathered=2, gradients=4).best.cost is not None
     with pytest.raises(PuzzleError, match="stored must be the bytes of a number"):
         plan(SMALL, EIGHT, 16, stored=0)
 
@@ -330,15 +335,18 @@ def test_what_cannot_be_better_is_not_run(monkeypatch: pytest.MonkeyPatch) -> No
         done = whole(search, way)
         hopeless = done.seconds > module.HOPELESS * plans.plans[0].seconds or done.bytes > tight.room
         assert hopeless or any(beats(one.figures, done.figures) for one in plans.plans), way
-    known = sum(many for why, (many, _) in plans.dropped.items() if why.split()[0] in ("more", "1.3", "slower", "ran,"))
+    known = sum(many for why, (many, _) in plans.dropped.items() if why.split()[0] in ("more", "1.2", "slower", "ran,"))
     hidden = sum(many for why, (many, _) in plans.dropped.items() if why.startswith("gathers"))
     assert known + hidden + len(plans.plans) == plans.tried
 
 
-def test_what_is_as_fast_as_the_fastest_is_sorted_by_memory(found: Plans) -> None:
+def test_seconds_decide_and_memory_where_it_is_near_the_limit(found: Plans) -> None:
     fastest = min(one.seconds for one in found.plans)
     equal = [one for one in found.plans if one.seconds <= (1 + ALIKE) * fastest]
-    assert found.plans[: len(equal)] == equal == sorted(equal, key=lambda one: (one.bytes, one.seconds))
+    assert found.plans[: len(equal)] == equal == sorted(equal, key=lambda one: one.figures)
+    tight = Plans(found.plans, 1, room=equal[0].bytes / 0.995)
+    assert tight.plans[0] == next(one for one in equal if not tight.is_near(one)) != equal[0]
+    assert tight.plans[0].bytes < equal[0].bytes and "!: near the limit: the fastest of these leaves" in str(tight)
     assert found.best is found.plans[0]
     rest = found.plans[len(equal) :]
     assert rest == sorted(rest, key=lambda one: (one.seconds, one.bytes))

@@ -104,9 +104,7 @@ class Hardware:
         took = 2 * prod(dimensions) / (self.peak * self.reached) * small
         rows, wide, high = dimensions
         moved = self.moving_takes(NUMBER * (rows * wide + wide * high + rows * high))
-        if not fp8:
-            return max(took, moved)
-        return max(took * self.peak / self.peak_fp8, moved / 2)
+        return max(took * self.peak / self.peak_fp8, moved / 2) if fp8 else max(took, moved)
 
     def attention_takes(self, flops: float, backward: bool = False) -> float:
         """Return the seconds that attention of so many operations takes."""

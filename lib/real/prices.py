@@ -288,7 +288,7 @@ class RealCost(Cost):
         if row.by_batch:
             assert row.share is not None
             return self.loss_takes * many * float(row.share(labels))
-        return self.update_takes(self._parameters(last) * share / self.context)
+        return self.update_takes(self._parameters(last, share) * share / self.context)
 
     @cached_property
     def loss_takes(self) -> float:
@@ -314,8 +314,8 @@ class RealCost(Cost):
             return super().compute_on_host(kind, *labels)  # which says that it has no price
         piece = labels[-1]
         states = self.model.optimizer_bytes(self.stored, self.optimizer)
-        moved = self._parameters(piece) * Fraction(len(piece.shards), piece.total)
-        moved *= (2 * states + self.stored + self.gradients) / self.context
+        share = Fraction(len(piece.shards), piece.total)
+        moved = self._parameters(piece, share) * share * (2 * states + self.stored + self.gradients) / self.context
         return round(moved / (self.cluster.host_bandwidth / self.cluster.per_node) * NANOSECONDS)
 
     def transfer_to_host(self, size: Elements) -> TimeUnits:
@@ -378,15 +378,16 @@ class RealCost(Cost):
         """Return whether a layer of a run stands for experts alone."""
         return bool(self.experts and layer % 2)
 
-    def _parameters(self, labels: Labels) -> float:
-        """Return how many parameters a layer of a run has on each GPU of a rank."""
+    def _parameters(self, labels: Labels, share: Fraction | int = 1) -> float:
+        """Return how many parameters a layer of a run has on each GPU of a rank: of what a rank has so large a
+        ``share`` of, and of its experts as few as it has of those that it shares with nobody."""
         between = self._between(labels.layer, labels.layers)
         if labels.adapter:
             return self._of_adapter * (between[1] - between[0])
         own, of_experts = self.model.parameters_between(*between), self.model.experts_between(*between)
         if self.experts:
             return (of_experts if labels.layer % 2 else own - of_experts) / self.tensor
-        return (own - of_experts) / self.tensor + of_experts / self.tensor / self.expert_parallel
+        return (own - of_experts + of_experts * min(1, 1 / (self.expert_parallel * share))) / self.tensor
 
     @property
     def _of_adapter(self) -> float:
@@ -459,7 +460,7 @@ class RealCost(Cost):
                 each = self.model.optimizer_bytes(self.stored, self.optimizer)
             elif share == 1 and (self.context == 1 or self.zero < 3):
                 return round(self._parameters(labels) * self._bytes_of(labels, self.gathered or each))
-            return round(self._parameters(labels) * share * self._bytes_of(labels, each) / self.context)
+            return round(self._parameters(labels, share) * share * self._bytes_of(labels, each) / self.context)
         if kind == SAVED:
             inner = {how: self._inner(how, share) for how in ("none", "selective", self.recomputed)}
             kept = 0.0 if labels.keep == "all" else inner["none"] - inner["selective"]

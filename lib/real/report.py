@@ -108,9 +108,7 @@ def _volume(run: Outcome, cost: RealCost) -> list[str]:
             busy = part_of_time(events, run.time, ranks)
             lines.append(f"  {show_bytes(size[tier] / ranks):>8}  {tier}, busy for {100 * busy:.1f} % of the time")
     if cost.traffic:
-        lines.append(
-            "  and the traffic within layers, of tensor, context or expert parallelism, which is in their price"
-        )
+        lines.append("  and traffic within layers, of tensor, context or expert parallelism, which is in their price")
     return lines if len(lines) > 1 or cost.traffic else []
 
 

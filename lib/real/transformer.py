@@ -610,10 +610,9 @@ class Transformer:
 
 def check_recompute(recompute: object) -> None:
     """Raise PuzzleError for what names nothing that may be computed again."""
-    if not isinstance(recompute, tuple):
-        one_of_names("recompute", recompute, RECOMPUTE)
-    for name in recompute if isinstance(recompute, tuple) else ():
-        one_of_names("recompute", name, MODULES)
+    names, known = (recompute, MODULES) if isinstance(recompute, tuple) else ((recompute,), RECOMPUTE)
+    for name in names:
+        one_of_names("recompute", name, known)
 
 
 def _numbers(products: dict[str, tuple[int, int]]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import takewhile
 from operator import itemgetter
@@ -12,11 +12,11 @@ from ..real.prices import Cluster, RealCost
 from ..real.transformer import Transformer
 from ..record.training import BACKWARD, BACKWARD_INPUT
 from .planned import work_of
-from .ways import COPIES, HYBRID, SHARDED, Plan
+from .ways import COPIES, HYBRID, SHARDED, WHOLE, ZERO1, Plan
 
 SURE = 0.9999
 """A bound that is a sum of many figures is taken to be so much of it: a run rounds each."""
-WHOLE: dict[str, Any] = {"stored": 2, "gathered": None}
+OF_STAGES: dict[str, Any] = {"stored": 2, "gathered": None}
 """A stage of a pipeline keeps weights in 2 bytes, beside the main weights of the optimizer."""
 NEARLY = 0.98
 """The same of what only the middle of a run is known of."""
@@ -63,7 +63,7 @@ class Least:
             micro_batch=way.micro_batch,
             tensor=way.tensor,
             context=way.context,
-            zero=1 if way.stages > 1 else 3,
+            zero=1 if way.name in WHOLE else 3,
             expert_parallel=way.expert_parallel,
             split=way.split,
             sequence_parallel=way.tensor > 1 and self.sequence_parallel,
@@ -71,12 +71,12 @@ class Least:
             recompute_part=way.part,
             offload=way.offload,
             states_on_hosts=self.states_on_hosts,
-            **(self.given if self.shards(way) else {**self.given, **WHOLE}),
+            **(self.given if self.shards(way) else {**self.given, **OF_STAGES}),
         )
 
     def shards(self, way: Plan) -> bool:
         """Return whether weights are in pieces, which are gathered: those may be kept and gathered in other bytes."""
-        return way.stages == 1 and way.replicas * way.context > 1
+        return way.name not in WHOLE and way.replicas * way.context > 1
 
     def batches(self, way: Plan) -> int:
         """Return how many micro-batches a replica has."""
@@ -133,6 +133,11 @@ class Least:
     def least_bytes(self, way: Plan) -> float:
         """Return a lower bound of a GPU's memory: states, and the activations in flight on the first stage."""
         kept = (1 - way.offload) * (self.cost(way, False)._inner(way.recompute)) + self.cost(way, False)._boundary()
+        if way.name == ZERO1:
+            cost, whole = self.cost(way), self.states(self._parameters_of(way, range(way.layers)))
+            held = whole["Weight"] + whole["WeightGrad"] * (way.batches > way.replicas)
+            held += self.states(self.model.size)["OptState"] / way.replicas / way.context / way.tensor
+            return held + SURE * (way.layers * kept + max(cost.held_by_loss, cost.made_again(way.recompute)))
         if way.stages == 1:
             ranks = dict(way.mesh).get("shard", way.replicas)
             ranks = way.replicas if way.name == COPIES else ranks
@@ -143,27 +148,42 @@ class Least:
                 states["WeightGrad"] = 0.0
             kept = self._most_kept(way, ranks * way.context, kept) + self._copies(way)
             return sum(states.values()) / ranks / way.context / way.tensor + kept
-        return max(self._of_stage(way, stage, kept) for stage in (0, way.stages - 1))
+        own = [sum(self._sizes(way)[stage :: way.stages]) for stage in range(way.stages)]
+        some = {0, 1, own.index(max(own)), way.stages - 1}  # the first ones have most in flight
+        return max(self._of_stage(way, stage, kept) for stage in some)
 
     def _of_stage(self, way: Plan, stage: int, kept: float) -> float:
         """Return what a stage of a pipeline holds at the least when its first backward begins, or the last one's loss,
         where ``kept`` is what a layer of the model keeps for a micro-batch."""
-        cost, layers = self.cost(way, False), sum(self._sizes(way)[stage :: way.stages])
-        states = self.states(self._parameters_of(way, stage), layers / self.model.layers / way.tensor)
-        share = 1 / way.context if self.yours else 1 / way.replicas / way.context
-        held = states["Weight"] + (0 if way.states_on_hosts else share * states["OptState"])
-        if self.batches(way) > way.stages:  # else the first gradient comes when activations go
-            held += states["WeightGrad"]
+        cost, sizes = self.cost(way, False), self._sizes(way)
+        part, own = (
+            sum(sizes[stage :: way.stages]) / self.model.layers / way.tensor,
+            range(stage, way.layers, way.stages),
+        )
+        states, whole = (self.states(self._parameters_of(way, own, divided), part) for divided in (True, False))
+        share = 1 / way.context if self.yours else 1 / way.replicas / way.context  # experts are among the replicas
+        held = states["Weight"] + (0 if way.states_on_hosts else share * whole["OptState"])
         works = cost.made_again(way.recompute) + cost._boundary()  # and the gradient that has come
-        if stage == way.stages - 1:
-            works = max(works, cost.held_by_loss)
-        return held + (NEARLY if self.yours else SURE) * (self._in_flight(way, stage) * kept + works)
+        if self.yours:  # of whose order nothing is known but what is in flight
+            works = max(works, cost.held_by_loss) if stage == way.stages - 1 else works
+            held += states["WeightGrad"] * (self.batches(way) > way.stages)
+            return held + NEARLY * (self._in_flight(way, stage) * kept + works)
+        there, most, grads, last = 0.0, 0.0, dict[int, float](), way.layers - 1
+        for ahead, layer, _ in work_of(stage, way.stages, way.layers, min(self.batches(way), 3 * way.stages)):
+            if ahead:
+                there += sizes[layer] * kept
+                continue
+            most = max(most, there + sum(grads.values()) + (max(works, cost.held_by_loss) if layer == last else works))
+            there -= sizes[layer] * kept
+            if layer not in grads:
+                part = sizes[layer] / self.model.layers / way.tensor
+                grads[layer] = self.states(self._parameters_of(way, [layer]), part)["WeightGrad"]
+        return held + SURE * most
 
-    def _parameters_of(self, way: Plan, stage: int, divided: bool = True) -> float:
-        """Return how many parameters a stage of a pipeline has on each of its GPUs. Experts may be ``divided`` among
-        replicas."""
+    def _parameters_of(self, way: Plan, layers: Iterable[int], divided: bool = True) -> float:
+        """Return how many parameters layers of a run have on each GPU. Experts may be ``divided`` among replicas."""
         found, ways = 0.0, way.expert_parallel if divided else 1
-        for layer in range(stage, way.layers, way.stages):
+        for layer in layers:
             between = self.cost(way)._between(layer, way.layers)
             of_experts = self.model.experts_between(*between)
             found += self.model.parameters_between(*between) - of_experts * (1 - 1 / ways)
@@ -174,7 +194,7 @@ class Least:
         the loss runs; while the last layer goes back, with its weight and the next one; or while the next one does,
         with the whole gradient of the last."""
         cost, layers = self.cost(way, False), self.model.layers
-        again, layer = cost.made_again(way.recompute), self.model.layer_size / way.tensor * (ranks > 1)
+        again, layer = cost.made_again(way.recompute), cost._each * (ranks > 1)
         weights = min(2, layers) * self._frozen * layer
         whole = self.given.get("gathered") or self.given["gradients"]  # bytes of a gradient before it is reduced
         gradient = 0.0 if self.adapters or layers < 3 else whole * layer
@@ -218,15 +238,17 @@ class Least:
             slowest = max(max(own) * each, own[-1] * each + cost.loss)
             return float(batches * slowest + SURE * (way.stages - 1) * min(sizes) * each + updated)
         once += cost.loss
-        if way.name == HYBRID:
+        if way.name in (HYBRID, ZERO1):
             return float(once * batches + updated)
         gathers = 2 * batches if way.name == SHARDED else 1
         reduced = 0 if self.adapters else batches
         across, ranks = max(1, self.cluster.gpus_per_box // way.tensor), way.replicas * way.context
         each_sent = self.given.get("reduced") or self.given["gradients"]
-        bytes_sent = (gathers * self._frozen + each_sent * reduced) * self.model.size / way.tensor
+        bytes_sent = (gathers * self._frozen + each_sent * reduced) * self._parameters_of(way, range(way.layers))
         bytes_sent *= (ranks - 1) / ranks * (way.replicas > 1)
+        calls = self.model.layers * (gathers + reduced)
         carried = bytes_sent / self.cluster.bandwidth(ranks, min(across, ranks))
+        carried += calls * self.cluster.ring_takes(0, ranks, min(across, ranks)) * (way.replicas > 1)
         return float(max(once * batches, NEARLY * carried) + updated)
 
     def soonest(self, way: Plan) -> float:
@@ -243,10 +265,36 @@ class Least:
         def updated(stage: int) -> float:
             if self.adapters or way.states_on_hosts:
                 return 0.0
-            return cost.update_takes(self._parameters_of(way, stage, divided=False) / way.replicas / way.context)
+            own = self._parameters_of(way, range(stage, way.layers, way.stages), divided=False)
+            return cost.update_takes(own / way.replicas / way.context)
 
         went = partial(soonest, way.stages, way.layers, forward=forward, backward=backward, after=updated)
-        return max(least, SURE * grown(way, self.batches(way), went))
+        return max(least, SURE * (grown(way, self.batches(way), went) + self.summing_takes(way, cost)))
+
+    def summed_of(self, way: Plan, cost: RealCost, stage: int) -> tuple[float, float]:
+        """Return of how many parameters a GPU of a stage sums gradients over all replicas, and over those that have the
+        same experts."""
+        layers = [cost._between(layer, way.layers) for layer in range(stage, way.layers, way.stages)]
+        if self.adapters:
+            return cost._of_adapter * sum(end - first for first, end in layers), 0.0
+        of_experts = sum(self.model.experts_between(*both) for both in layers)
+        own = sum(self.model.parameters_between(*both) for both in layers) - of_experts
+        return own / way.tensor, of_experts / way.tensor / way.expert_parallel
+
+    def summing_takes(self, way: Plan, cost: RealCost) -> float:
+        """Return the seconds in which the replicas of a pipeline's first stage sum gradients: an all-reduce, or with
+        divided states a reduce-scatter and a gather."""
+        if way.states_on_hosts:
+            return 0.0
+        own, of_experts = self.summed_of(way, cost, 0)
+        sent = float(cost.gradients if cost.reduced is None else cost.reduced)
+        per_node = max(1, self.cluster.gpus_per_box // (way.tensor * way.stages))
+        then, found = sent if self.yours else float(cost.stored), 0.0
+        for parameters, replicas in ((own, way.replicas), (of_experts, way.replicas // way.expert_parallel)):
+            if (ranks := replicas * way.context) > 1:
+                rings = partial(self.cluster.ring_takes, ranks=ranks, per_node=min(per_node, ranks))
+                found += rings(sent * parameters) + rings(then * parameters)
+        return found
 
 
 # -- the work of a pipeline, without its messages -----------------------------------------------

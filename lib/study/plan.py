@@ -21,14 +21,14 @@ from . import planned
 from .alternatives import WAYS, around, what_would_do
 from .least import Least, two_lengths
 from .sweep import beats, show_progress
-from .ways import COPIES, HYBRID, INTERLEAVED, MOST_GPUS, MOST_LAYERS, PIPELINE, SHARDED, Program, Ways
+from .ways import COPIES, HYBRID, INTERLEAVED, MOST_GPUS, MOST_LAYERS, PIPELINE, SHARDED, ZERO1, Program, Ways
 from .ways import Plan as Plan
 
-HOPELESS = 1.3
-"""A program that takes this many times the fastest even without waiting is not run."""
+HOPELESS = 1.2
+"""A program that takes this many times the fastest at the least is not run."""
 GRADIENTS = 4  # bytes of a gradient in memory; it is reduced in 2
 OURS: dict[str, Program] = {
-    SHARDED: planned.sharded, HYBRID: planned.sharded, COPIES: planned.sharded_with_copies,
+    SHARDED: planned.sharded, HYBRID: planned.sharded, COPIES: planned.sharded_with_copies, ZERO1: planned.zero1,
     PIPELINE: planned.pipelined, INTERLEAVED: planned.pipelined,
 }  # fmt: skip
 """The programs that are tried unless others are given."""
@@ -45,6 +45,9 @@ FEW_LAYERS = (6, 8)
 """Of so many layers it is run to know what another micro-batch takes: that grows evenly with the layers."""
 ALIKE = 0.08
 """The relative error of the model of a cluster: times within this of the fastest count as equal."""
+NEAR = 0.99
+"""The part of a GPU's room above which memory decides: peaks of measured steps were one percent off in the median
+(docs/real-machines.md, "its peak")."""
 SHOWN = 20  # plans of a table
 HEADS = ("program", "replicas x stages x tensor", "chunks", "micro-batch", "recompute", "s", "memory", "MFU", "", "")
 
@@ -72,10 +75,10 @@ def plan(
     """Tries all meshes of a cluster, and returns the ways to train a model that fit, with seconds and bytes.
 
     ``batch``: sequences of a step. Unless programs are given, those of ``lib.study.planned`` are tried: FSDP with
-    gradient accumulation, in all GPUs, in each node (HSDP), and with a copy of the weights in each node (hpZ), and
-    pipelines with one or several chunks, whose replicas divide the optimizer's states (ZeRO-1). ``sharded``: a program
-    of yours like that of puzzle 4, in which each rank trains a micro-batch; ``pipeline`` and ``interleaved``: programs
-    like those of puzzles 13 and 14, of whose replicas one is run, and their all-reduce added; only those that are given
+    gradient accumulation, in all GPUs, in each node (HSDP), and with a copy of the weights in each node (hpZ), ZeRO-1
+    alone, and pipelines with one or several chunks, whose replicas divide the states. ``sharded``: a program of yours
+    like that of puzzle 4, in which each rank trains a micro-batch; ``pipeline`` and ``interleaved``: programs like
+    those of puzzles 13 and 14, of whose replicas one is run, and their all-reduce added; only those that are given
     are tried then. With long sequences GPUs may share them, with experts replicas may divide them. ``optimizer``,
     ``gradients``, ``reduced``, ``adapter_rank``, ``frozen_bits``, ``fp8`` and ``overlap``: those of ``cluster.cost``,
     adapters being trained where their rank is given; so are ``stored`` and ``gathered``, of FSDP, while a stage of a
@@ -141,15 +144,15 @@ class Search(Least):
 
     def ways(self) -> list[Plan]:
         """Return all ways, as plans without figures."""
-        found = []
+        found = dict[Plan, None]()
         for way in self.every.all():
             if self.yours and way.stages == 1:  # its ranks train one micro-batch each, whatever its size
                 way = way._replace(micro_batch=self.batch // way.replicas, batches=way.replicas, mesh=())
             if self.yours and way.expert_parallel > 1:
                 self.every.drop("programs of yours divide no experts", f"among {way.expert_parallel} replicas")
-            elif way not in found:
-                found.append(way)
-        return found
+            else:
+                found[way] = None
+        return [*found]
 
     def found(self) -> Plans:
         """Return the plans that fit. What may be fastest is tried first, by a bound that is quick to find and then by
@@ -184,17 +187,17 @@ class Search(Least):
             self._refuse_room(min([*sizes, *map(self.least_bytes, ways)]))
         self._say_what_is_near()
         left_out = {why: (many, self.every.example[why]) for why, many in self.every.dropped.items()}
-        return Plans(found, len(ways), left_out)
+        return Plans(found, len(ways), left_out, self.cluster.room)
 
     def _left_out(self, way: Plan, least: float, found: Sequence[Plan]) -> tuple[str, str] | None:
         """Return why a way that takes so many seconds at the least is not run, and what it is; None if it is."""
         room, said = self.cluster.room, f"{way}: {least:.3g} s"
+        if found and least > HOPELESS * min(one.seconds for one in found):
+            return f"{HOPELESS} times the fastest, even at the least", said
         if (there := self.least_on_host(way)) > self.cluster.host_memory:
             return "more memory than the hosts of a node have, even at the least", f"{way}: {show_bytes(there)}"
         if (size := self.least_bytes(way)) > room:
             return "more memory than a GPU has, even at the least", f"{way}: {show_bytes(size)}"
-        if found and self.least_seconds(way) > HOPELESS * min(one.seconds for one in found):
-            return f"{HOPELESS} times the fastest, even if no rank waits", said
         if way.name in (HYBRID, COPIES) and self._is_hidden(way, found):
             return "gathers are hidden already, so copies of weights only take memory", str(way)
         if any(one.seconds <= least and one.bytes <= size for one in found):
@@ -380,71 +383,58 @@ class Search(Least):
         return seconds, held, there
 
     def _of_replicas(self, way: Plan, cost: RealCost, seconds: float, done: Run) -> tuple[float, int]:
-        """Return seconds and bytes with the sums of the replicas' gradients, which nothing hides on the first stage: an
-        all-reduce, or with divided states a reduce-scatter, an update of a piece, and a gather."""
-        own, of_experts = self._summed_of(way, cost, 0)
-        ways, per_node = way.expert_parallel, max(1, self.cluster.gpus_per_box // (way.tensor * way.stages))
-        stored = float(cost.stored)
-        sent = float(cost.gradients if cost.reduced is None else cost.reduced)
-
-        def summed(parameters: float, replicas: int) -> float:
-            replicas *= way.context
-            if replicas == 1:
-                return 0.0
-            near, rings = min(per_node, replicas), self.cluster.ring_takes
-            if self.yours:
-                return rings(sent * parameters, replicas, near, rounds=2)
-            return rings(sent * parameters, replicas, near) + rings(stored * parameters, replicas, near)
-
-        def spared(stage: int) -> float:
-            own, of_experts = self._summed_of(way, cost, stage)
-            return own * (1 - 1 / way.replicas) + of_experts * (1 - ways / way.replicas)
-
-        seconds += summed(own, way.replicas) + summed(of_experts, way.replicas // ways)
+        """Return seconds and bytes with the sums of the replicas' gradients, which nothing hides on the first stage,
+        and with divided states, of which each replica updates its own."""
+        seconds += self.summing_takes(way, cost)
         if self.yours:
             return seconds, done.bytes
-        each = self.model.optimizer_bytes(stored, cost.optimizer)
+
+        def spared(stage: int) -> float:
+            own, of_experts = self.summed_of(way, cost, stage)
+            return (own * (1 - 1 / way.replicas) + of_experts * (1 - way.expert_parallel / way.replicas)) / way.context
+
+        each = self.model.optimizer_bytes(float(cost.stored), cost.optimizer)
         peaks = dict.fromkeys(range(way.stages), 0.0)
         for event in done.events:
             peaks[event.rank] = max(peaks[event.rank], float(sum(event.held)))
-        held = max(peak - round(spared(stage) * each / way.context) for stage, peak in peaks.items())
-        return seconds - cost.update_takes(spared(0) / way.context), int(held)
-
-    def _summed_of(self, way: Plan, cost: RealCost, stage: int) -> tuple[float, float]:
-        """Return of how many parameters a GPU of a stage sums gradients over all replicas, and over those that have the
-        same experts."""
-        layers = [cost._between(layer, way.layers) for layer in range(stage, way.layers, way.stages)]
-        if self.adapters:
-            return cost._of_adapter * sum(end - first for first, end in layers), 0.0
-        of_experts = sum(self.model.experts_between(*both) for both in layers)
-        own = sum(self.model.parameters_between(*both) for both in layers) - of_experts
-        return own / way.tensor, of_experts / way.tensor / way.expert_parallel
+        held = max(peak - round(spared(stage) * each) for stage, peak in peaks.items())
+        return seconds - cost.update_takes(spared(0)), int(held)
 
 
 # -- what was found, as a table -----------------------------------------------------------------
 
 
 class Plans:
-    """The result of a search. ``plans``: those that fit; first those within 8 percent of the fastest, from small to
-    large, then the others by seconds. ``tried``: the number of plans that were run or ruled out. ``dropped``: what was
-    left out, with the number of ways and an example."""
+    """The result of a search. ``plans``: those that fit, by seconds; of those within 8 percent of the fastest, the ones
+    that leave less than a percent of the room of a GPU come last. ``tried``: the number of plans that were run or ruled
+    out. ``dropped``: what was left out, with the number of ways and an example. ``room``: the bytes that a GPU can
+    hold."""
 
-    def __init__(self, plans: Sequence[Plan], tried: int, dropped: Mapping[str, tuple[int, str]] | None = None) -> None:
-        fastest = min(plan.seconds for plan in plans)
-        self.limit = fastest * (1 + ALIKE)
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        tried: int,
+        dropped: Mapping[str, tuple[int, str]] | None = None,
+        room: float = float("inf"),
+    ) -> None:
+        self.limit, self.room = min(plan.seconds for plan in plans) * (1 + ALIKE), room
         self.plans = sorted(
-            plans, key=lambda plan: (0, plan.bytes, plan.seconds) if self.ties(plan) else (1, plan.seconds, plan.bytes)
+            plans, key=lambda plan: (not self.ties(plan), self.ties(plan) and self.is_near(plan), *plan.figures)
         )
         self.tried, self.dropped = tried, dict(dropped or {})
 
     @property
     def best(self) -> Plan:
-        """The first plan: of those that are as fast as the fastest, the one that takes the least memory."""
+        """The first plan: the fastest, unless it is near the limit of memory and another one, hardly slower, is not."""
         return self.plans[0]
 
     def ties(self, plan: Plan) -> bool:
         """Return whether a plan is as fast as the fastest, within the error of the model."""
         return plan.seconds <= self.limit
+
+    def is_near(self, plan: Plan) -> bool:
+        """Return whether a plan leaves less of a GPU's room than the bytes of a run are known to."""
+        return plan.bytes > NEAR * self.room
 
     def front(self) -> list[Plan]:
         """Return the plans that no other one beats in seconds and bytes: the Pareto front, from fast to small."""
@@ -457,7 +447,8 @@ class Plans:
         return [
             (
                 plan.name, _mesh(plan), str(plan.chunks), str(plan.micro_batch), plan.recomputed, f"{plan.seconds:.3g}",
-                show_bytes(plan.bytes), f"{100 * plan.mfu:.0f}%", "=" * self.ties(plan), "front" * (plan in front),
+                show_bytes(plan.bytes) + " !" * self.is_near(plan), f"{100 * plan.mfu:.0f}%", "=" * self.ties(plan),
+                "front" * (plan in front),
             )
             for plan in self.plans
         ]  # fmt: skip
@@ -467,6 +458,13 @@ class Plans:
         more = len(rows) - 1 - SHOWN
         lines = in_columns(rows[: SHOWN + 1]) + [f"and {more} more, in plans.rows()"] * (more > 0)
         lines.append(f"=: as fast as the fastest, within {100 * ALIKE:.0f} percent")
+        if near := [plan for plan in self.plans if self.is_near(plan)]:
+            fastest = min(near, key=lambda plan: plan.seconds)
+            said = f"!: near the limit: the fastest of these leaves {show_bytes(self.room - fastest.bytes)}"
+            if (less := fastest.bytes - self.best.bytes) > 0:
+                longer = 100 * (self.best.seconds / fastest.seconds - 1)
+                said += f"; the first plan takes {longer:.1f} % longer and {show_bytes(less)} less"
+            lines.append(said)
         lines.append("front: no other plan is both as fast and as small; each of these trades seconds for memory")
         lines.append(f"{self.tried:,} ways were considered. Left out:")
         lines += [f"  {many:,}: {why} ({example})" for why, (many, example) in self.dropped.items()]

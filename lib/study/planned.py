@@ -190,6 +190,40 @@ async def _back(model: Model, divided: str | None, adapters: bool) -> None:
     await add(0)
 
 
+async def zero1(model: Model) -> Model:
+    """Data parallel with gradient accumulation, in which ranks divide the optimizer's states (ZeRO-1). In the last
+    backward pass the gradient of each layer is reduce-scattered while the next one is made; each rank updates its
+    piece, and new weights are gathered."""
+    weights, grads, acts, layers = model.weights, model.grad_weights, model.activations, range(model.LAYERS)
+    for layer in layers:
+        weights[layer], _ = model.load_weights(layer)
+        _, model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+    mine, sums = [*range(model.rank, model.BATCHES, model.RANKS)], dict[int, Awaitable[WeightGrad]]()
+    for mb in mine:
+        acts[0] = model.get_activation([mb])
+        for layer in layers:
+            acts[layer + 1] = model.forward(layer, acts[layer], weights[layer])
+        model.grad_activations["last"] = model.loss(acts.pop(model.LAYERS))
+        for layer in layers[::-1]:
+            operands = acts.pop(layer), model.grad_activations.pop("last"), weights[layer]
+            grad, model.grad_activations["last"] = model.backward(layer, *operands)
+            so_far = grads.pop(layer, None)
+            grads[layer] = so_far + grad if so_far else grad
+            if mb == mine[-1] and model.RANKS > 1:
+                sums[layer] = model.scatterreduce(grads.pop(layer), layer)
+        model.grad_activations.pop("last")
+    gathers = dict[int, Awaitable[Weight]]()
+    for layer in layers[::-1]:
+        if model.RANKS > 1:
+            grads[layer], weights[layer] = await sums.pop(layer), weights[layer].shard(model.rank, model.RANKS)
+        _update(model, layer, weights[layer])
+        gathers |= {layer: model.allgather(weights[layer], layer)} if model.RANKS > 1 else {}
+    for layer in gathers:
+        weights[layer] = await gathers[layer]
+        model.set_final_weight(layer, weights[layer])
+    return model
+
+
 # -- pipelines -----------------------------------------------------------------------------------------
 
 

@@ -11,16 +11,20 @@ from typing import Any, NamedTuple
 
 from ..machine.check import TRAINED
 from ..real.prices import Cluster, RealCost
-from ..real.transformer import Transformer, divisors
+from ..real.transformer import Recompute, Transformer, divisors
 
 Program = Callable[[Any], object]
-MOST_CHUNKS = 6
+CHUNKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
+"""Chunks of a stage that are tried."""
 MICRO_BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch that are tried
 MOST_GPUS, MOST_LAYERS = 2**17, 2**10
 """On more GPUs, or with more layers, nobody has trained, and a search would not end."""
 LONG = 32_768  # tokens of a sequence from which on several GPUs may share it
-SHARDED, HYBRID, COPIES, PIPELINE, INTERLEAVED = "sharded", "hybrid", "copies", "pipeline", "interleaved"
-"""FSDP; FSDP in a node with replicas (HSDP); FSDP with a copy of the weights in each node (hpZ); and two pipelines."""
+SHARDED, HYBRID, COPIES, ZERO1 = "sharded", "hybrid", "copies", "zero1"
+"""FSDP; in a node with replicas (HSDP); with a copy of the weights in each node (hpZ); and with whole weights."""
+PIPELINE, INTERLEAVED = "pipeline", "interleaved"
+WHOLE = (ZERO1, PIPELINE, INTERLEAVED)
+"""Programs whose ranks have whole weights."""
 
 
 class Plan(NamedTuple):
@@ -40,7 +44,7 @@ class Plan(NamedTuple):
     chunks: int
     tensor: int
     micro_batch: int
-    recompute: str
+    recompute: Recompute
     seconds: float = 0.0
     bytes: int = 0
     mfu: float = 0.0
@@ -91,7 +95,8 @@ class Plan(NamedTuple):
     @property
     def recomputed(self) -> str:
         """What backward does again, in words."""
-        return self.recompute if self.part == 1 else f"{self.recompute}, {100 * self.part:.0f}% of layers"
+        said = self.recompute if isinstance(self.recompute, str) else " + ".join(self.recompute)
+        return said if self.part == 1 else f"{said}, {100 * self.part:.0f}% of layers"
 
 
 class Ways:
@@ -162,12 +167,15 @@ class Ways:
         for plan in self._meshes(ranks, tensor, context):
             for recompute, part in self._recompute():
                 for offload, states in self.to_hosts:
+                    if states and plan.name == ZERO1:
+                        continue
                     yield plan._replace(recompute=recompute, part=part, offload=offload, states_on_hosts=states)
 
-    def _recompute(self) -> list[tuple[str, float]]:
+    def _recompute(self) -> list[tuple[Recompute, float]]:
         if self.model.attention == "scores":
             return [("selective", 1.0), ("full", 1.0)]
-        return [("none", 1.0), ("full", 0.5), ("full", 1.0)]
+        some = ("layernorm", "moe_act", *(("mla_up_proj",) if self.model.latent else ()))
+        return [("none", 1.0), *([(some, 1.0)] if self.model.experts else []), ("full", 0.5), ("full", 1.0)]
 
     def _meshes(self, ranks: int, tensor: int, context: int) -> Iterator[Plan]:
         yield from self._sharded(ranks, tensor, context)
@@ -179,7 +187,7 @@ class Ways:
             yield from self._pipelines(ranks // stages, stages, tensor, context)
 
     def _sharded(self, ranks: int, tensor: int, context: int) -> Iterator[Plan]:
-        if not {SHARDED, HYBRID, COPIES} & self.kinds:
+        if not {SHARDED, HYBRID, COPIES, ZERO1} & self.kinds:
             return
         each, rest = divmod(self.batch, ranks)
         if rest or not each:
@@ -190,9 +198,11 @@ class Ways:
             if each % micro_batch:
                 continue
             nodes = 1 < per_node < ranks and ranks % per_node == 0
-            for kind in (SHARDED, HYBRID, COPIES) if nodes else (SHARDED,):
+            for kind in (SHARDED, HYBRID, COPIES, ZERO1) if nodes else (SHARDED, ZERO1):
                 if kind in self.kinds:
-                    yield self.complete(Plan(kind, ranks, 1, 1, tensor, micro_batch, "", context=context))
+                    plan = self.complete(Plan(kind, ranks, 1, 1, tensor, micro_batch, "", context=context))
+                    for ways in self._expert_parallel(ranks) if kind in (SHARDED, ZERO1) else [1]:
+                        yield plan._replace(expert_parallel=ways)
 
     def _pipelines(self, replicas: int, stages: int, tensor: int, context: int) -> Iterator[Plan]:
         each, rest = divmod(self.batch, replicas)
@@ -208,7 +218,7 @@ class Ways:
             if batches < stages:
                 self.drop("a pipeline of fewer micro-batches than stages waits more than it works", said)
                 continue
-            for chunks in range(1, MOST_CHUNKS + 1):
+            for chunks in CHUNKS:
                 kind = PIPELINE if chunks == 1 else INTERLEAVED
                 if kind not in self.kinds:
                     continue
