@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lib import run
-from lib.real import H100_DGX, H100_PYTORCH, LLAMA_3_8B
+from lib.real import H100_DGX, H100_PYTORCH
 from lib.real.hardware import FITS
 from tests.marks import needs_torch
 from tools import foundry, measured, papers
@@ -138,22 +137,3 @@ def test_the_script_that_measures_steps_writes_such_rows(tmp_path: Path) -> None
 def test_copies_take_about_what_was_measured() -> None:
     found = [*measured.copies()]
     assert len(found) == 3 and all(0 < line.off < 0.08 for line in found)
-
-
-def test_more_is_kept_where_nothing_is_compiled() -> None:
-    eager, compiled = (LLAMA_3_8B.activation_bytes(fused=fused) for fused in (False, True))
-    assert eager - compiled == 2 * LLAMA_3_8B.inner * LLAMA_3_8B.sequence
-    peaks = [
-        run(measured.train, 1, 8, 1, cost=cluster.cost(measured.STEP)).bytes
-        for cluster in (H100_PYTORCH, replace(H100_PYTORCH, fused=True))
-    ]
-    assert peaks[0] - peaks[1] == 8 * (eager - compiled)
-
-
-def test_the_assumed_h100_is_further_off_than_the_measured_one() -> None:
-    """What `make papers` says of it: its matrix products are too slow where one dimension is small."""
-    own, assumed = (
-        foundry.errors("", [line.off for line in measured.layers("compiled", cluster) if "bytes" not in line.what])
-        for cluster in (measured.COMPILED, H100_DGX)
-    )
-    assert own.median < 0.03 < assumed.median < 0.15 and assumed.signed > 0

@@ -92,13 +92,6 @@ def test_the_part_of_the_peak_is_fitted_on_one_row() -> None:
     assert part == pytest.approx(0.6) and lines[2].residual == pytest.approx(0.1)
 
 
-def test_every_stack_is_fitted_on_a_row_of_its_own() -> None:
-    stacks = papers.stacks()
-    assert [len(stack.rows) for stack in stacks] == [8, 8, 4]
-    assert [stack.rows[stack.fitted][2] for stack in stacks] == [18.13, 2904, 6667]
-    assert [len(stack.tokens) for stack in stacks] == [0, 8, 4]
-
-
 def test_hidden_traffic_of_tensor_parallelism_saves_as_much_as_was_measured_or_more() -> None:
     """torchtitan's step of Llama 3 70B in 8 bits is 5 percent faster with asynchronous tensor parallelism. Ours hides
     all that products can hide, so it saves more."""
@@ -160,19 +153,14 @@ def test_open_rows_are_within_what_the_documents_say() -> None:
         assert found.median < 0.05 and abs(found.worst) < 0.3 and abs(found.signed) < 0.03, found
 
 
-@pytest.mark.parametrize("name", foundry.HALVES)
-def test_half_of_the_rows_tell_the_other_half(name: str) -> None:
+LEFT_OUT = {**foundry.HALVES, "sizes": lambda row: row.model.name, "GPUs": lambda row: row.gpus}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_rows_that_are_left_out_are_told_by_the_others(name: str) -> None:
     """The two numbers that are fitted, and those that are not, such as the smallest dimension: none of them is such
-    that it holds only for the models, or for the lengths, with which it was found."""
-    found = foundry.left_out(foundry.HALVES[name])
-    assert found.rows == 139 and found.median < 0.06 and abs(found.worst) < 0.35 and abs(found.signed) < 0.03, found
-
-
-@pytest.mark.parametrize("key", [lambda row: row.model.name, lambda row: row.gpus], ids=["sizes", "GPUs"])
-def test_models_and_numbers_of_gpus_that_nobody_fitted_are_as_near(key: Callable[[foundry.Row], object]) -> None:
-    """No size of model, and no number of GPUs, is needed to know how long it takes: the two numbers of a stack follow
-    from the others."""
-    found = foundry.left_out(key)
+    that it holds only for the models, the lengths, or the numbers of GPUs with which it was found."""
+    found = foundry.left_out(LEFT_OUT[name])
     assert found.rows == 139 and found.median < 0.06 and abs(found.worst) < 0.35 and abs(found.signed) < 0.03, found
 
 

@@ -64,7 +64,7 @@ def test_its_programs_train_the_model(
 ) -> None:
     programs, ranks = {"weights": OURS, "adapters": OF_ADAPTERS}[train], prod(mesh.values())
     if name == "zero1" and (hosts or train == "adapters"):
-        return  # it is tried with neither
+        pytest.skip("it is tried with neither")
     done = run(programs[name], ranks, layers, batches, mesh=mesh, node_size=4, train=train, hosts=ranks * hosts)
     done.verify()
     assert {event.rank >= ranks for event in done.events if event.kind == "update"} == {hosts}
@@ -392,7 +392,6 @@ def test_numbers_that_do_not_divide_have_neighbors_that_do() -> None:
     ("make", "said"),
     [
         (lambda: plan(SMALL, H100_DGX, 16), r"plan needs the number of GPUs(.|\n)*replace\(cluster, gpus=64\)"),
-        (lambda: plan(SMALL, EIGHT, 0), "batch must be a whole number from 1 up"),
         (lambda: plan(SMALL, EIGHT, 16, hosts="yes"), "hosts"),  # type: ignore[arg-type]
         (lambda: plan(SMALL, EIGHT, 16, sequence_parallel=1), "sequence_parallel=True, or False"),  # type: ignore[arg-type]
         (lambda: plan(SMALL, EIGHT, 16, adapter_rank=0), "adapter_rank must be a whole number from 1 up"),
@@ -400,7 +399,6 @@ def test_numbers_that_do_not_divide_have_neighbors_that_do() -> None:
         (lambda: plan(SMALL, EIGHT, 16, adapter_rank=4, frozen_bits=99), "frozen_bits must be the bits of a number"),
         (lambda: plan(SMALL, EIGHT, 16, gradients=0), "gradients must be the bytes of a number"),
         (lambda: plan(SMALL, EIGHT, 16, optimizer="lion"), "there is no such optimizer"),
-        (lambda: plan(SMALL, EIGHT, 16, sharded="fsdp"), "run takes a function of one model"),  # type: ignore[arg-type]
         (
             lambda: plan(SMALL, replace(RTX_4090, gpus=8, memory=9e9), 2048, sharded=prefetch),
             r"holds small with a batch of 2,048\n +expected: +at most 8.28 GB on a GPU\n +got: +.* GB at the least",

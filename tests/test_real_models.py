@@ -19,7 +19,6 @@ from lib.real import (
     GPT_175B,
     LLAMA_3_8B,
     LLAMA_3_70B,
-    LLAMA_3_405B,
     LLAMA_65B,
     MEGATRON_22B,
     MEGATRON_530B,
@@ -68,15 +67,10 @@ def test_bytes_are_those_of_qlora() -> None:
     assert whole == 12 * LLAMA_65B.size and 780e9 < whole < 785e9
     adapted = LLAMA_65B.state_bytes(bits=4, adapter_rank=64)
     assert 44e9 < sum(adapted.values()) < 48e9
-    adapters = LLAMA_65B.adapter_parameters(64)
-    assert adapted == {
-        "Weight": LLAMA_65B.size / 2 + 2 * adapters,
-        "WeightGrad": 2 * adapters,
-        "OptState": 12 * adapters,
-    }
-    assert (
-        sum(LLAMA_65B.state_bytes(adapter_rank=64).values()) > 2 * 48e9
-    )  # with frozen weights of 16 bits it is not so
+    of_adapters = 2 * LLAMA_65B.adapter_parameters(64)
+    kinds = "Weight", "WeightGrad", "OptState"
+    assert [adapted[kind] for kind in kinds] == [LLAMA_65B.size / 2 + of_adapters, of_adapters, 6 * of_adapters]
+    assert sum(LLAMA_65B.state_bytes(adapter_rank=64).values()) > 2 * 48e9  # with frozen weights of 16 bits
 
 
 @pytest.mark.parametrize(
@@ -131,13 +125,9 @@ def test_the_loss_of_a_large_vocabulary_is_large() -> None:
     [
         (lambda: Transformer(2, 100, 7, 8, 9), r"not a multiple of heads.*\n.*heads=4 or 5.*\n.*hidden 100, heads 7"),
         (lambda: Transformer(2, 64, 8, 8, 9, kv_heads=3), "heads is not a multiple of kv_heads"),
-        (lambda: Transformer(0, 64, 8, 8, 9), "layers must be a whole number from 1 up"),
-        (lambda: Transformer(2, 64, 8, 8, 9, attention="linear"), "there is no such attention"),
         (lambda: LLAMA_3_8B.check_tensor(16), r"8 heads of keys and values.*\n.*\n.*got: +16\n.*1, 2, 4, 8"),
         (lambda: GPT_175B.activation_bytes(tensor=5), "96 heads, which cannot be split over 5"),
-        (lambda: LLAMA_3_405B.activation_bytes(recompute="some"), "there is no such recompute"),
         (lambda: LLAMA_65B.state_bytes(bits=4), "weights of so few bits are not trained"),
-        (lambda: LLAMA_65B.state_bytes(optimizer="lion"), "there is no such optimizer"),
         (lambda: LLAMA_65B.model_flops(formula="mine"), "there is no such formula"),
     ],
 )

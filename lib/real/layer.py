@@ -18,8 +18,9 @@ from .transformer import BACKWARD_MOVES, Transformer
 FLASH_BACKWARD = 2.5
 """Backward of flash attention takes so many times the operations of forward: it makes the scores again."""
 SENDS = 16 / 132
-"""The part of a GPU's multiprocessors that sends while products are computed: ``num_sm`` of 132 on an H100, by default
-in transformer_engine/pytorch/module/base.py of github.com/NVIDIA/TransformerEngine."""
+"""The part of a GPU's multiprocessors that sends while products are computed. 16 of an H100's 132 is Transformer
+Engine's default (``num_sm`` in transformer_engine/pytorch/module/base.py) for all but ring exchanges, which take one.
+That all traffic takes 16, on every GPU, is assumed."""
 BEFORE = 0.5
 """The part of what only moves bytes that comes before attention: one of two norms, and the rotation."""
 

@@ -156,10 +156,8 @@ class Least:
         """Return what a stage of a pipeline holds at the least when its first backward begins, or the last one's loss,
         where ``kept`` is what a layer of the model keeps for a micro-batch."""
         cost, sizes = self.cost(way, False), self._sizes(way)
-        part, own = (
-            sum(sizes[stage :: way.stages]) / self.model.layers / way.tensor,
-            range(stage, way.layers, way.stages),
-        )
+        own = range(stage, way.layers, way.stages)
+        part = sum(sizes[stage :: way.stages]) / self.model.layers / way.tensor
         states, whole = (self.states(self._parameters_of(way, own, divided), part) for divided in (True, False))
         share = 1 / way.context if self.yours else 1 / way.replicas / way.context  # experts are among the replicas
         held = states["Weight"] + (0 if way.states_on_hosts else share * whole["OptState"])
@@ -205,14 +203,8 @@ class Least:
         """Return the bytes of the copy of weights that a node has (hpZ), on each of its GPUs."""
         if way.name != COPIES:
             return 0.0
-        return (
-            self.model.layers
-            * self.model.layer_size
-            * self._frozen
-            / dict(way.mesh)["shard"]
-            / way.tensor
-            / way.context
-        )
+        gpus = dict(way.mesh)["shard"] * way.tensor * way.context
+        return self.model.layers * self.model.layer_size * self._frozen / gpus
 
     def _sizes(self, way: Plan) -> Sequence[int]:
         """Return how many layers of the model each layer of the run has."""
