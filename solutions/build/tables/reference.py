@@ -27,7 +27,7 @@ MODEL: dict[str, tuple[str, ...]] = {
     "Hosts, in puzzle 22": ("is_host", "host", "devices"),
     "Adapters, in puzzle 23": ("load_adapter",),
     "Layers with experts, in puzzle 27": ("experts",),
-    "Where sends wait, in puzzle 36": ("exchange",),
+    "Where sends wait: run(..., links=...), in no puzzle yet": ("exchange",),
 }
 CUTS = ("shard", "combine")
 """What is done with tensors, and taught by a puzzle."""
@@ -129,7 +129,10 @@ def _shown(number: int) -> Mapping[tuple[str, str], tuple[str, str]]:
 
 
 def _is_later(name: str, number: int) -> bool:
-    """Whether a name is the subject of a puzzle after that number. What only looks at a rank is no subject."""
+    """Whether a name is the subject of a puzzle after that number, or of none yet. What only looks at a rank is no
+    subject."""
+    if name == "exchange":
+        return number < max(int(puzzle.number) for puzzle in puzzles().values() if not puzzle.repair)
     groups: list[tuple[str, ...]] = [(verb,) for verb in in_stream("compute", *TALK)] + [CUTS]
     groups += [names for group, names in MODEL.items() if "puzzle" in group]
     own = next((names for names in groups if name in names), ())
