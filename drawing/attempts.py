@@ -31,7 +31,7 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     """
     spec = puzzle if isinstance(puzzle, Puzzle) else find(getattr(puzzle, "__name__", puzzle))
     trail = Progress().trail.get(spec.name, [])
-    said = in_words(spec, trail)
+    texts = in_words(spec, trail)
     title = f"{spec.name}: your attempts"
     known = [point for points in _landmarks(spec).values() for point in points]
     limits = [Point(time, known[0].memory, False) for time in _limits(spec).values()]
@@ -42,21 +42,23 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
             yield Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
         yield from [*_known(spec, chart, trail), *_trail(spec, chart, trail)]
 
-    words, legend = f"{title}. {' '.join(said)}", partial(_legend, spec, trail)
-    return draw_chart(chart_of, spec.unit, spec.size_unit, title, said[0], inside, legend, words, static)
+    words, legend = f"{title}. {' '.join(texts)}", partial(_legend, spec, trail)
+    return draw_chart(chart_of, spec.unit, spec.size_unit, title, texts[0], inside, legend, words, static)
 
 
 def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
     """Return the chart in words: the number of attempts, then all points."""
     passed = sum(point.passed for point in trail)
     count = f"{len(trail)} right attempt{plural(len(trail))}, {passed} within the target."
-    said = [count if trail else f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."]
+    texts = [
+        count if trail else f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."
+    ]
     for name, points in _landmarks(puzzle).items():
-        said.append(f"The {name}: {'; '.join(_figures(one, puzzle) for one in points)}.")
+        texts.append(f"The {name}: {'; '.join(_figures(one, puzzle) for one in points)}.")
     if bound := bounds_of(puzzle):
-        said.append(f"{capitalized(bound.in_words())}.")
-    said += [f"Attempt {number}: {_figures(point, puzzle)}{_how(point)}." for number, point in enumerate(trail, 1)]
-    return said
+        texts.append(f"{capitalized(bound.in_words())}.")
+    texts += [f"Attempt {number}: {_figures(point, puzzle)}{_how(point)}." for number, point in enumerate(trail, 1)]
+    return texts
 
 
 def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
@@ -123,11 +125,11 @@ def _beyond(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Di
         x, y = chart.at(point)
         room, side, anchor = max((x - LEFT - 10, -10, "end"), (chart.x.end - x - 10, 10, "start"))
         texts = [f"{_figures(point, puzzle, si)}, {BEYOND}", BEYOND]
-        for said, at in product(texts, (y - 9, y + 13)):  # above the point, or below it
-            place = place_of(Label(said, 10, anchor), x + side, at)
+        for text, at in product(texts, (y - 9, y + 13)):  # above the point, or below it
+            place = place_of(Label(text, 10, anchor), x + side, at)
             if place[2] <= room and not any(overlap(place, other) for other in taken):
                 taken.append(place)
-                yield label(x + side, at, said, 10, style(theme.MUTE), anchor, passive=True)
+                yield label(x + side, at, text, 10, style(theme.MUTE), anchor, passive=True)
                 break
 
 
@@ -178,10 +180,10 @@ def _mark(name: str, x: float, y: float) -> Diagram:
 def _title(point: Point, puzzle: Puzzle, trail: Sequence[Point]) -> str:
     """Return the hover text of all marks at the place of a point, since the pointer finds only the last of them."""
     place = (point.time, point.memory)
-    said = [f"the {name}" for name, points in _landmarks(puzzle).items() if place in [one[:2] for one in points]]
+    texts = [f"the {name}" for name, points in _landmarks(puzzle).items() if place in [one[:2] for one in points]]
     for number, one in enumerate(trail, 1):
-        said += [f"attempt {number} of {len(trail)}{_how(one)}"] if place == one[:2] else []
-    return "\n".join([_figures(point, puzzle), *said])
+        texts += [f"attempt {number} of {len(trail)}{_how(one)}"] if place == one[:2] else []
+    return "\n".join([_figures(point, puzzle), *texts])
 
 
 def _figures(point: Point, puzzle: Puzzle, shown: Callable[[float], str] = size_of) -> str:

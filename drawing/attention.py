@@ -110,7 +110,7 @@ def _sentences(triangle: Triangle, several: bool) -> list[str]:
     long = lasting(triangle.end - triangle.start)
     if least.share == most.share:
         work = f"each rank has {share_text(float(most.share))} of the work" if most.share < 1 else ""
-        said = [f"It takes {long}{', and ' * bool(work)}{work}."]
+        texts = [f"It takes {long}{', and ' * bool(work)}{work}."]
     else:
         shares = [
             (own, f"{'has' if len(own.ranks) == 1 else 'each have'} {share_text(float(own.share))}")
@@ -118,24 +118,24 @@ def _sentences(triangle: Triangle, several: bool) -> list[str]:
         ]
         who = [f"{capitalized(own.full_name)} {has}" for own, has in shares]
         computes = f"compute{'s' * (len(least.ranks) == 1)} for {lasting(least.ticks)} of that time"
-        said = [f"It takes {long}. {who[0]} of the work. {who[1]}, and {computes}."]
+        texts = [f"It takes {long}. {who[0]} of the work. {who[1]}, and {computes}."]
     missing = triangle.missing()
     if missing:
         named = "; ".join(f"queries of slice {query} to keys of slice {key}" for query, key in missing[:FEW])
         more = f"; and {len(missing) - FEW} blocks more" if len(missing) > FEW else ""
-        said.append(f"Nobody has attended, of {triangle.cut} slices: {named}{more}.")
-    return [f"{triangle.title}: {said[0][0].lower()}{said[0][1:]}", *said[1:]] if several else said
+        texts.append(f"Nobody has attended, of {triangle.cut} slices: {named}{more}.")
+    return [f"{triangle.title}: {texts[0][0].lower()}{texts[0][1:]}", *texts[1:]] if several else texts
 
 
 def _in_words(triangle: Triangle) -> str:
     """Return who attends to what, and when, rank by rank."""
-    said = []
+    texts = []
     for own in triangle.owns:
         steps = ", then ".join(_said(triangle, block) for block in own.blocks if seen(block.queries, block.keys)[0])
         queries = show_slices(own.blocks[0].queries)
         each = "" if own.blocks[0].heads == ALL else ", each in its part of the heads"
-        said.append(f"queries of {own.full_name}, {queries}{each}, attend to {steps or 'no key that they see'}")
-    return f"{triangle.title}, {triangle.note}: {'; '.join(said)}."
+        texts.append(f"queries of {own.full_name}, {queries}{each}, attend to {steps or 'no key that they see'}")
+    return f"{triangle.title}, {triangle.note}: {'; '.join(texts)}."
 
 
 def _said(triangle: Triangle, block: Block) -> str:
@@ -159,9 +159,9 @@ def _drawn(found: Sequence[Triangle], cut: int, abreast: int, static: bool) -> F
             parts += panel.parts()
             bottom = max(bottom, panel.bottom)
         y = bottom
-    said = [sentence for one in found for sentence in _sentences(one, len(found) > 1)]
-    below, y = sentences(said, y + 6, width)
-    words = " ".join(["Who attends to what.", *map(_in_words, found), *said])
+    texts = [sentence for one in found for sentence in _sentences(one, len(found) > 1)]
+    below, y = sentences(texts, y + 6, width)
+    words = " ".join(["Who attends to what.", *map(_in_words, found), *texts])
     return card([*parts, *below], width, y + 4, words, static, "Who attends to what")
 
 
@@ -228,14 +228,14 @@ class _Panel:
         color, opacity = self._shade(at, block)
         queries, keys = (runs_of(refined(*piece, self.cut)) for piece in (block.queries, block.keys))
         parts = [(rows, columns) for rows, columns in product(queries, keys) if columns[0] <= rows[1]]
-        said = f"{own.full_name}, step {block.step}: queries of {show_slices(block.queries)} attend to "
+        text = f"{own.full_name}, step {block.step}: queries of {show_slices(block.queries)} attend to "
         if block.heads != ALL:
-            said = f"{own.full_name}, each in its part of the heads: queries of {show_slices(block.queries)} attend to "
+            text = f"{own.full_name}, each in its part of the heads: queries of {show_slices(block.queries)} attend to "
         if parts:
             how = style(color, theme.CARD, 1, opacity)
             shapes: list[Diagram] = [poly(self._outline(*part), how) for part in parts]
             shapes += self._numbers(block, parts) if self.triangle.steps > 1 else self._grid(parts)
-            yield Titled(said + _said(self.triangle, block), together(shapes))
+            yield Titled(text + _said(self.triangle, block), together(shapes))
 
     def _outline(self, rows: Range, columns: Range) -> list[tuple[float, float]]:
         """Return the corners of the part below the diagonal of some rows and columns."""

@@ -56,8 +56,8 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
             x, tall = layout.x0 + first * cell, layout.height * (MESSAGE if thin else 1.0)
             bars.setdefault((color, tall), []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
         count, idle = len(row.operations), row.idle(layout.trace.time)
-        said = f"{row.full_name}: {count:,} operation{plural(count)}, bubble {share_text(idle)}"
-        whole.append(unseen(said, (layout.x0, row.y, width, layout.height)))
+        text = f"{row.full_name}: {count:,} operation{plural(count)}, bubble {share_text(idle)}"
+        whole.append(unseen(text, (layout.x0, row.y, width, layout.height)))
         numbers += over_runs(layout, row, plans)
     return [*colored(bars), *_network(layout, cell), *whole, *numbers]
 

@@ -99,12 +99,12 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     bands: list[tuple[float, float]] = []  # from which y to which each schedule is
     machine_before = ""
     for trace, before in _with_before(traces):
-        said = machine(trace)  # once for schedules of the same machine
-        title, end = heading(fit(trace.title, 13, TITLES), said if said != machine_before else "", y)
+        text = machine(trace)  # once for schedules of the same machine
+        title, end = heading(fit(trace.title, 13, TITLES), text if text != machine_before else "", y)
         parts += title
         if fault := trace.fault and fit(trace.fault, 11, width - PAD - end):
             parts.append(label(end, y + 9, fault, 11, style(theme.BAD), "start", 600))
-        y, machine_before = y + NAME, said
+        y, machine_before = y + NAME, text
         if before is not None:
             change, y = _change(before, trace, width, y)
             parts += change
@@ -168,10 +168,10 @@ def _change(before: Trace, after: Trace, width: float, y: float) -> tuple[list[D
     reach = PAD + text_width(head, 11.5, bold=True) + 10
     parts: list[Diagram] = [label(PAD, y + 5, head, 11.5, style(theme.INK), "start", 650)]
     if made:
-        said = [made]
+        texts = [made]
         if reach + text_width(made, 11) > width - PAD:
-            reach, y, said = PAD, y + CHANGE, wrapped(made, 11, width - 2 * PAD)
-        for at, line in enumerate(said):
+            reach, y, texts = PAD, y + CHANGE, wrapped(made, 11, width - 2 * PAD)
+        for at, line in enumerate(texts):
             y += CHANGE * (at > 0)
             parts.append(Titled(made, label(reach, y + 5, line, 11, style(theme.INK), "start")))
     return parts, y + CHANGE
@@ -274,15 +274,15 @@ def _right(trace: Trace) -> bool:
 def in_words(traces: Iterable[Trace]) -> str:
     """Return the figures of all schedules, and the differences from one to the next, in sentences."""
     known = list(traces)
-    said = []
+    texts = []
     for trace in known:
         if not trace.attempted:
-            said.append(f"{trace.title}: not attempted yet.")
+            texts.append(f"{trace.title}: not attempted yet.")
             continue
         columns = [column for column in _columns(known) if _known(column, trace)]
         figures = [
             one.sentence.format(name=one.name, value=one.shown(one.value(trace)), unit=one.unit) for one in columns
         ]
         figures = [*filter(None, [trace.fault]), *figures]
-        said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
-    return f"{len(known)} schedules under one time axis. {' '.join([*said, *_changes(known)])}"
+        texts.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
+    return f"{len(known)} schedules under one time axis. {' '.join([*texts, *_changes(known)])}"

@@ -65,8 +65,8 @@ class Standing(NamedTuple):
 
     def in_words(self) -> str:
         """Return the same in words, each with a comma before it, or an empty text."""
-        said = ", solved" * self.solved + ", with its star" * self.starred + ", to be done next" * self.due
-        return said + ", right but over its target" * (not self.solved and bool(self.points))
+        text = ", solved" * self.solved + ", with its star" * self.starred + ", to be done next" * self.due
+        return text + ", right but over its target" * (not self.solved and bool(self.points))
 
 
 class Course(Figure):
@@ -97,8 +97,8 @@ def _linked(card: Figure, shown: str, there: str) -> str:
     """Return a card in its place, as a link to its notebook."""
     if not there:
         return f'<div role="img" aria-label="{escape(card.summary)}" style="{PLACE}">{shown}</div>'
-    said = escape(f"Go to {card.summary}")
-    return f'<a href="{escape(there)}" title="{said}" aria-label="{said}" style="{PLACE}">{shown}</a>'
+    text = escape(f"Go to {card.summary}")
+    return f'<a href="{escape(there)}" title="{text}" aria-label="{text}" style="{PLACE}">{shown}</a>'
 
 
 def draw_course(
@@ -262,9 +262,9 @@ def _in_full(puzzle: Puzzle, now: Standing) -> str:
 
 
 def _in_words(course: Sequence[Puzzle], repairs: Sequence[Puzzle], now: Mapping[str, Standing]) -> str:
-    def said(puzzle: Puzzle) -> str:
+    def words(puzzle: Puzzle) -> str:
         text = _in_full(puzzle, now[puzzle.name]).replace("\n", "; ")
         return f"{capitalized(text)}; {puzzle.difficulty}, {puzzle.minutes} minutes."
 
-    text = f"The course: {_so_far(course, now)}. {' '.join(map(said, course))}"
-    return text + (f" {len(repairs)} programs to be repaired. {' '.join(map(said, repairs))}" if repairs else "")
+    text = f"The course: {_so_far(course, now)}. {' '.join(map(words, course))}"
+    return text + (f" {len(repairs)} programs to be repaired. {' '.join(map(words, repairs))}" if repairs else "")

@@ -25,8 +25,8 @@ def in_words(before: Trace, after: Trace) -> tuple[str, str]:
     total = sum(shown.values())
     more = f"{show_ticks(float(abs(total)))} {unit.name} {'shorter' if total < 0 else 'longer'} than"
     head = f"{more if total else 'as long as'} {before.title}"
-    said = [f"{part} {_more(show_ticks(float(abs(value))), value)}" for part, value in shown.items()]
-    made = [f"{'a rank on average: ' * (after.ranks > 1 or before.ranks > 1)}{', '.join(said)}"] if said else []
+    lines = [f"{part} {_more(show_ticks(float(abs(value))), value)}" for part, value in shown.items()]
+    made = [f"{'a rank on average: ' * (after.ranks > 1 or before.ranks > 1)}{', '.join(lines)}"] if lines else []
     if before.profile is not None or after.profile is not None:
         made += calls_in_words(before, after)
     if before.peak is not None and after.peak is not None:

@@ -104,12 +104,12 @@ def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> 
             if not layout.crowded or width >= FOUND:
                 bar = (round(x, 1), row.y + layout.row_height / 2, round(width, 1))
                 texts.append((bar, in_words(gap, row, layout.trace, brief=layout.crowded)))
-            said = gap_labels(gap, row, layout.trace)
+            lines = gap_labels(gap, row, layout.trace)
             if not gap.over and gap.length < LONG * layout.trace.time:
-                said = said[:1]
+                lines = lines[:1]
             near = [way for way in ways if way[0] < x + width and way[2] > x]
             middle = row.y + layout.height / 2
-            for text, size in product(said, SIZES) if layout.height >= LOWEST else ():
+            for text, size in product(lines, SIZES) if layout.height >= LOWEST else ():
                 if (at := _free(x, width, middle, text_width(text, size), size, near)) is not None:
                     most = largest(text, width - 2 * ROOM, layout.height) if not near else 0.0
                     yield label(at, middle, text, size, style(theme.WAITS), passive=True, most=most)
@@ -161,8 +161,8 @@ def gap_labels(gap: Gap, row: Row, trace: Trace) -> list[str]:
     unit = trace.unit
     long = unit.brief(gap.length) if unit is TICKS else unit.lasting(gap.length)
     if gap.over:
-        said = f"done {long} early" if any(event.end for event in row.operations) else "nothing to do"
-        return [said, "done"]
+        text = f"done {long} early" if any(event.end for event in row.operations) else "nothing to do"
+        return [text, "done"]
     if gap.call is None:
         return []
     verb, _, whom = waits_for(gap, row, trace).partition(" ")
@@ -171,9 +171,9 @@ def gap_labels(gap: Gap, row: Row, trace: Trace) -> list[str]:
 
 def in_words(gap: Gap, row: Row, trace: Trace, brief: bool = False) -> str:
     """Return the hover text of a gap, or a ``brief`` one."""
-    said, unit = f"{row.full_name} {waits_for(gap, row, trace)}", trace.unit
+    text, unit = f"{row.full_name} {waits_for(gap, row, trace)}", trace.unit
     between = unit.at(f"{unit.show(gap.start)} to {unit.show(gap.end)}")
     if brief:
-        return f"{said}\n{between}"
+        return f"{text}\n{between}"
     call = f"\nin {operation_in_words(gap.call, row)}" if gap.call is not None else ""
-    return f"{said}{call}\n{between}: {unit.lasting(gap.length)}"
+    return f"{text}{call}\n{between}: {unit.lasting(gap.length)}"

@@ -66,9 +66,11 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     place = (width - PAD - bar, 13.0, bar) if bar else (PAD, low + 8, min(inner, WIDEST_BAR))
     spent, end = _time_bar(trace, *place)
     low = max(low, end)
-    said = [(theme.BAD, trace.fault)] if trace.fault else []
-    said += [(theme.CHAIN, f"the longest chain: {trace.chain.describe(trace.unit)}")] if trace.chain is not None else []
-    for color, text in said:
+    texts = [(theme.BAD, trace.fault)] if trace.fault else []
+    texts += (
+        [(theme.CHAIN, f"the longest chain: {trace.chain.describe(trace.unit)}")] if trace.chain is not None else []
+    )
+    for color, text in texts:
         for line in wrapped(text, 12, inner, bold=True):
             low += MORE
             parts.append(Titled(text, label(PAD, low - 5, line, 12, style(color), "start", 600)))
@@ -122,8 +124,8 @@ def figures(trace: Trace) -> list[HeaderFigure]:
         time = time._replace(note=f"target {unit.lasting(trace.time_target)}", met=trace.fast_enough)
     if peak is None:
         return [time]
-    said = "peak memory" if trace.size_unit.says_itself else f"peak memory, {trace.size_unit.name}"
-    memory = HeaderFigure(said, size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
+    text = "peak memory" if trace.size_unit.says_itself else f"peak memory, {trace.size_unit.name}"
+    memory = HeaderFigure(text, size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
     if trace.memory_target is not None:
         memory = memory._replace(note=f"target {size(trace.memory_target)}", met=trace.small_enough)
     on_host = trace.host_peak
@@ -149,9 +151,9 @@ def _time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diag
     more = idle_and_hidden(trace)
     caption = f"where the time of {who(trace)} goes" + (f" ({more})" if more else "")
     mute = style(theme.MUTE)
-    said = wrapped(caption, SIZE, width)
-    parts: list[Diagram] = [label(x, y + 5 + LINE * at, line, SIZE, mute, "start") for at, line in enumerate(said)]
-    y += LINE * (len(said) - 1)
+    texts = wrapped(caption, SIZE, width)
+    parts: list[Diagram] = [label(x, y + 5 + LINE * at, line, SIZE, mute, "start") for at, line in enumerate(texts)]
+    y += LINE * (len(texts) - 1)
     parts += _bar(trace, (x, y + 14, width, BAR))
     at, y = 0.0, y + 14 + BAR + 10
     for part, shown in percents(trace.parts).items():
@@ -173,9 +175,9 @@ def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
         wide = float(share) * width
         total, brief = float(share) * trace.time * trace.ranks, trace.unit.brief
         took = brief(round(total, 3) if brief is show_ticks else total)
-        said = f"{name_of(part)}: {shown[part]} of all ranks' time, {took} {trace.unit.name} of all ranks together"
-        said += f"\n{MEANING[part]}" if part in MEANING else ""
-        yield Titled(said, _part(trace, part, (x, y, max(wide - 1, min(wide, 0.5)), height)))
+        text = f"{name_of(part)}: {shown[part]} of all ranks' time, {took} {trace.unit.name} of all ranks together"
+        text += f"\n{MEANING[part]}" if part in MEANING else ""
+        yield Titled(text, _part(trace, part, (x, y, max(wide - 1, min(wide, 0.5)), height)))
         x += wide
 
 

@@ -169,8 +169,8 @@ def strip(contents: Contents, piece: Piece) -> Diagram:
     places = [(x + start * wide + room, y + piece.line * high + 0.25, (end - start) * wide - 2 * room, high - 0.5)
               for start, end in piece.cells]  # fmt: skip
     size = contents.trace.size_unit.describe(piece.elements)
-    said = f"{capitalized(piece.what)} of layer {piece.layer}, {SAID[piece.how]}: {size}"
-    return Titled(said, boxes(places, style(color, outline if least >= THIN else None, width, opacity)))
+    text = f"{capitalized(piece.what)} of layer {piece.layer}, {SAID[piece.how]}: {size}"
+    return Titled(text, boxes(places, style(color, outline if least >= THIN else None, width, opacity)))
 
 
 def ways_of(event: Event) -> Iterator[tuple[int, str, str]]:
@@ -220,9 +220,9 @@ def framed(
 def _card(contents: Contents, rank: int, tick: float) -> Diagram:
     """Return what a rank holds at a tick."""
     row, now = contents.rows[rank], contents.now(rank, tick)
-    said = [" + ".join(words_of(one, row, batches) for one in now) for batches in (True, False)]
-    said = said if now else ["done" if tick >= row.events[-1].end else "waits"]
-    does = first_fit(said, (9.5, 8.5), WIDE - 58) or (fit(said[-1], 8.5, WIDE - 58), 8.5)
+    texts = [" + ".join(words_of(one, row, batches) for one in now) for batches in (True, False)]
+    texts = texts if now else ["done" if tick >= row.events[-1].end else "waits"]
+    does = first_fit(texts, (9.5, 8.5), WIDE - 58) or (fit(texts[-1], 8.5, WIDE - 58), 8.5)
     marks = [mark for event in now for way in ways_of(event) for mark in travel(contents, *way)]
     parts = [*(strip(contents, piece) for piece in contents.held(rank, tick)), *marks]
     head = label(WIDE - EDGE, 10.5, *does, style(theme.MUTE), "end")
@@ -266,11 +266,11 @@ def _drawn(contents: Contents, moments: Sequence[float], many: int, static: bool
     parts: list[Diagram] = [label(PAD, 22, fit(title, 14, wide - 2 * PAD), 14, style(theme.INK), "start", 650), *legend]
     words = [f"{title}."]
     for tick in moments:
-        said = trace.unit.at(trace.unit.show(tick))
-        parts.append(label(PAD, y + 21, said, 12, style(theme.INK), "start", 600))
+        text = trace.unit.at(trace.unit.show(tick))
+        parts.append(label(PAD, y + 21, text, 12, style(theme.INK), "start", 600))
         parts.append(in_lines([_card(contents, rank, tick) for rank in ranks], many).translate(PAD + 4, y + 34))
         y += 24 + -(-len(ranks) // many) * (HEAD + FOOT + 10 + contents.tall)
-        words.append(f"{capitalized(said)}: {_in_words(contents, tick)}.")
+        words.append(f"{capitalized(text)}: {_in_words(contents, tick)}.")
     return card(parts, wide, y + 16, " ".join(words), static, title)
 
 
@@ -301,12 +301,12 @@ def moving(contents: Contents) -> tuple[Figure, list[list[list[float]]]]:
 
 def _in_words(contents: Contents, tick: float) -> str:
     """Return what the ranks hold at a tick in words: those that do and hold the same are said once."""
-    trace, said = contents.trace, defaultdict[str, list[int]](list)
+    trace, words = contents.trace, defaultdict[str, list[int]](list)
     for rank in contents.pieces:
         now = [words_of(event, contents.rows[rank], batches=False) for event in contents.now(rank, tick)]
         sizes = defaultdict[str, Elements](int)
         for piece in contents.held(rank, tick):
             sizes[theme.MEMORY[piece.memory][0] + f" ({SAID[piece.how]})" * (piece.how != STORED)] += piece.elements
         held = [f"{name} {trace.size_unit.show(size)}" for name, size in sizes.items()]
-        said[f"{' and '.join(now) or 'nothing goes on'}; in memory {', '.join(held) or 'nothing'}"].append(rank)
-    return ". ".join(f"{full_ranks(ranks)}: {text}" for text, ranks in said.items())
+        words[f"{' and '.join(now) or 'nothing goes on'}; in memory {', '.join(held) or 'nothing'}"].append(rank)
+    return ". ".join(f"{full_ranks(ranks)}: {text}" for text, ranks in words.items())

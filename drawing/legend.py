@@ -119,8 +119,8 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         yield Entry(together(arrows([(1.0, 2.0, WIDE - 1, TALL - 2)])), WIDE, f"from send to {late}receive")
     if any(layout.trace.idle > 1e-9 for layout in layouts):
         measured = any(layout.trace.unit is MS for layout in layouts)
-        said = f"bubble: waits, or is {'between operations' if measured else 'done'}"
-        yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, said)
+        text = f"bubble: waits, or is {'between operations' if measured else 'done'}"
+        yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, text)
     if any(not layout.fine and column_of(layout, layout.rough) for layout in layouts):
         halves = [(0.0, theme.work_color(FORWARD.kind, 0, 1)), (TALL / 2, theme.work_color(BACKWARD.kind, 0, 1))]
         sample = together([box(0, y, WIDE, TALL / 2, style(color)) for y, color in halves])
@@ -132,8 +132,8 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         yield Entry(box(0, 0, WIDE, TALL, ONLY_TALKS, 2), WIDE, "only communicates")
     if any(layout.within for layout in layouts):
         lanes += [(HIDDEN, "traffic within layers, hidden by products"), (None, "and exposed")]
-    for look, said in lanes:
-        yield Entry(box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, look)), WIDE, said)
+    for look, text in lanes:
+        yield Entry(box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, look)), WIDE, text)
     if any(map(draw_held, layouts)):
         dot = box(WIDE / 2 - DOT / 2, TALL / 2 - DOT / 2, DOT, DOT, style(theme.INK, theme.CARD, 1), ROUND)
         yield Entry(dot, WIDE, "made what is in memory at the peak")

@@ -81,7 +81,7 @@ def _strips(
     height = next(height for most, height in HEIGHTS.items() if len(shown) <= most)
     highest = Strip(layout, first, peak, target, top, (height, LABELED))
     note = PeakNote(highest)
-    said, below = note.parts()
+    text, below = note.parts()
     tops = [below + place * (height + ABOVE + GAP) for place in range(len(others))]
     lower = [Strip(layout, profile, peak, target, y, (height, ABOVE)) for profile, y in zip(others, tops, strict=True)]
     strips = [highest, *lower]
@@ -95,7 +95,7 @@ def _strips(
     for strip in strips:
         parts += [*strip.area(), *strip.notes(note.place), *strip.zones(ZONE[strip is not highest])]
     # A line from the row of a host would cross the strips of the devices.
-    parts += [*([] if first.devices else note.line([*above, heading])), *said]
+    parts += [*([] if first.devices else note.line([*above, heading])), *text]
     return parts, strips[-1].bottom if others else below - GAP
 
 
@@ -190,17 +190,17 @@ class Strip:
             when = unit.at(unit.brief(most.issued))
             when = f"from {when}" if len(samples) == 1 else f"{when}, with the most here"
             held = [f"{theme.MEMORY[kind][0]} {sizes.show(size)}" for kind, size in memory_parts(most).items()]
-            said = "\n".join([f"{self.profile.full_name}, {when}: {sizes.describe(most.memory)}", *held])
-            yield unseen(said, (start, self.top, end - start, self.bottom - self.top))
+            text = "\n".join([f"{self.profile.full_name}, {when}: {sizes.describe(most.memory)}", *held])
+            yield unseen(text, (start, self.top, end - start, self.bottom - self.top))
 
     def notes(self, text: Rect) -> Iterator[Diagram]:
         """Yield the name of the strip, its maximum, and the line of the target, which leaves out the area of a text."""
         layout, middle, mute = self.layout, (self.top + self.bottom) / 2, style(theme.MUTE)
         ranks, high = len(self.profile.ranks), self.bottom - self.top
-        said = brief_size(layout.trace.size_unit, _most(self.profile))
-        most = largest(said, layout.width - layout.x1 - 10, high)
+        words = brief_size(layout.trace.size_unit, _most(self.profile))
+        most = largest(words, layout.width - layout.x1 - 10, high)
         yield Titled(self.profile.full_name, row_name(layout, self.profile, middle, 11.0, high))
-        yield label(layout.x1 + 8, middle, f"max {said}", 9.5, mute, "start", most=most, lead="max ")
+        yield label(layout.x1 + 8, middle, f"max {words}", 9.5, mute, "start", most=most, lead="max ")
         if ranks > 1:
             yield label(layout.x1 + 8, middle + 13, f"{ranks} ranks", 9.5, mute, "start")
         if self.target is not None:
@@ -221,16 +221,16 @@ class PeakNote:
         strip, place, text = self.strip, self.place, self.text
         left, top, _, height = place
         mark = poly([(self.x, self.y), (self.x - 4, self.y - 7), (self.x + 4, self.y - 7)], style(theme.INK))
-        said: list[Diagram] = [
+        drawn: list[Diagram] = [
             box(*place, style(theme.CARD, None, 0, 0.85), 2),
             label(left + 3, top + height / 2, text, 10.5, style(theme.INK), "start", 600, passive=True),
             Titled(self._hover(), mark),
         ]
         y = strip.bottom + 8
         for words in self._sum():
-            said.append(label(self.layout.x0, y + 3, words, 10, style(theme.INK), "start"))
+            drawn.append(label(self.layout.x0, y + 3, words, 10, style(theme.INK), "start"))
             y += LINE
-        return said, y + GAP
+        return drawn, y + GAP
 
     def _label(self) -> tuple[Rect, str]:
         """Return the longest label that there is room for, and its place beside or above the mark."""

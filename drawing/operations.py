@@ -145,28 +145,28 @@ def _signed(kind: str, place: Rect) -> Diagram:
 def hover(event: Event, row: Row, trace: Trace) -> str:
     """Return the hover text of an operation, as far as it is true of all ranks of its row."""
     alone, size = row.one, trace.size_unit
-    said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, trace.unit)]
+    texts = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, trace.unit)]
     if alone:
-        said += [f"{whose}: {which}" for whose, which in slices_of(event).items()]
+        texts += [f"{whose}: {which}" for whose, which in slices_of(event).items()]
     if event.tensor:
         what = f"{event.tensor} of an adapter" if alone and ADAPTER in event.words else event.tensor
-        said.append(f"{what}, {size.describe(event.elements)}")
+        texts.append(f"{what}, {size.describe(event.elements)}")
     elif alone and ADAPTER in event.words:
         trains = event.kind in training()
-        said.append("with the layer's adapter; its own weight is frozen" if trains else "of the layer's adapter")
+        texts.append("with the layer's adapter; its own weight is frozen" if trains else "of the layer's adapter")
     if alone and event.words:
-        said += [text for feature, text in FEATURES.items() if feature in event.words]
+        texts += [text for feature, text in FEATURES.items() if feature in event.words]
     if alone and event.stream == "message" and len(event.group) == 2:
-        said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
+        texts.append(f"from rank {event.group[0]} to rank {event.group[1]}")
     elif alone and event.stream == "collective":
-        said.append(f"among ranks {ranges(event.group)}")
+        texts.append(f"among ranks {ranges(event.group)}")
     if alone and trace.profile is not None and event.stream in ("collective", "message"):
-        said += [size.describe(event.elements)] if event.elements else []
+        texts += [size.describe(event.elements)] if event.elements else []
         waited = event.start - event.issued
-        said += [f"rank {event.rank} was there {trace.unit.lasting(waited)} before"] if waited > 0 else []
+        texts += [f"rank {event.rank} was there {trace.unit.lasting(waited)} before"] if waited > 0 else []
     if row.same_memory and event.held:
-        said.append(f"memory when issued: {size.describe(event.memory)}")
-    return "\n".join(said)
+        texts.append(f"memory when issued: {size.describe(event.memory)}")
+    return "\n".join(texts)
 
 
 def slices_of(event: Event) -> dict[str, str]:
@@ -176,8 +176,8 @@ def slices_of(event: Event) -> dict[str, str]:
     meets = event.kind in (ATTEND.kind, BACKWARD_ATTEND.kind)
     names = ("queries", "keys") if meets else ("sequence",)
     own, heads = event.slices[: len(names)], event.slices[2:]
-    said = {} if all(of == 1 for _, of in own) else dict(zip(names, map(show_slices, own), strict=False))
-    return said | ({"heads": show_heads(heads[0])} if meets and heads else {})
+    text = {} if all(of == 1 for _, of in own) else dict(zip(names, map(show_slices, own), strict=False))
+    return text | ({"heads": show_heads(heads[0])} if meets and heads else {})
 
 
 def operation_in_words(event: Event, row: Row, brief: bool = False) -> str:
@@ -190,14 +190,14 @@ def operation_in_words(event: Event, row: Row, brief: bool = False) -> str:
 
 def carried(event: Event, row: Row, brief: bool = False) -> str:
     """Return the layer and the micro-batches of an operation, after a comma each."""
-    said = ""
+    text = ""
     if brief and len(row.layers) == 1:
         event = event._replace(layer=None)
     if event.layer is not None and layered(event):
-        said += f", {show_layers(event.layers or event.layer)}"
+        text += f", {show_layers(event.layers or event.layer)}"
     if event.batches and row.same_batches:
-        said += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
-    return said
+        text += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
+    return text
 
 
 def when(event: Event, unit: Unit) -> str:
@@ -213,14 +213,14 @@ def layered(event: Event) -> bool:
 
 def words_of(event: Event, row: Row, batches: bool = True) -> str:
     """Return an operation in few words: ``forward layer 2, mb 0``, or without its micro-batches."""
-    said = theme.name_of(event.kind)
+    text = theme.name_of(event.kind)
     if event.stream == "message":
         sender, receiver = event.group
         other = f" to rank {receiver}" if event.rank == sender else f" from rank {sender}"
-        return said + other * row.one
+        return text + other * row.one
     code = code_of(event)
     if code.layer is not None:
-        said += f" {show_layers(code.layers or code.layer)}"
+        text += f" {show_layers(code.layers or code.layer)}"
     if code.numbers and row.same_batches and batches:
-        said += f", mb {ranges(event.batches)}"
-    return said
+        text += f", mb {ranges(event.batches)}"
+    return text

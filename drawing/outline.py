@@ -119,8 +119,8 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     ]
     words = f"Yours: {_figures(own)}. One that meets the {goal}: {_figures(target)}."
     figure = card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the {goal}")
-    said = [f"{own.title}: {_figures(own)}", f"one that meets the {goal}, below: {_figures(target)} {MEANS}"]
-    figure.narrow = in_pieces(said, meaning, (PAD, end + AXIS))
+    texts = [f"{own.title}: {_figures(own)}", f"one that meets the {goal}, below: {_figures(target)} {MEANS}"]
+    figure.narrow = in_pieces(texts, meaning, (PAD, end + AXIS))
     return figure
 
 

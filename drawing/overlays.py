@@ -144,10 +144,10 @@ def draw_held(layout: Layout) -> list[Diagram]:
     y = row.y + layout.row_height - DOT - 1
     return [
         Titled(
-            "\n".join(["in memory at the peak:", *dict.fromkeys(said)]),
+            "\n".join(["in memory at the peak:", *dict.fromkeys(text)]),
             box(x - DOT / 2, y, DOT, DOT, style(theme.INK, theme.CARD, 1), ROUND),
         )
-        for x, said in sorted(texts.items())
+        for x, text in sorted(texts.items())
     ]
 
 
@@ -187,8 +187,8 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
     for (row, wait), place in zip(waiting, places, strict=True):
         verb = "wait" if len(row.ranks) > 1 else "waits"
         yield unseen(f"{row.full_name}: {verb} {wait.what}\nsince {failure.at(wait.since)}, and for ever", place)
-        said = f"{verb} {wait.what}"
-        texts = [f"{said}, since {failure.at(wait.since)}", said, said.partition(" in ")[0], verb]
+        text = f"{verb} {wait.what}"
+        texts = [f"{text}, since {failure.at(wait.since)}", text, text.partition(" in ")[0], verb]
         x, y, width, height = place
         if layout.height >= WRITTEN and (fit := first_fit(texts, [10], width - 24)):
             middle = y + height / 2
@@ -223,14 +223,14 @@ def _note(layout: Layout, row: Row, x: float, text: str, color: str) -> Iterator
 def draw_sentences(trace: Trace, y: float) -> tuple[list[Diagram], float]:
     """Return sentences on the failure from ``y`` down, and the y where they end."""
     failure = trace.failure
-    said = failure.sentences() if failure is not None else []
+    sentences = failure.sentences() if failure is not None else []
     parts: list[Diagram] = []
-    if not said:
+    if not sentences:
         return parts, y
     y -= LINE / 2
-    if len(said) > MOST:
-        said[MOST - 1 :] = [("", f"and {len(said) - MOST + 1} more ranks or groups of ranks wait")]
-    for mark, sentence in said:
+    if len(sentences) > MOST:
+        sentences[MOST - 1 :] = [("", f"and {len(sentences) - MOST + 1} more ranks or groups of ranks wait")]
+    for mark, sentence in sentences:
         y += LINE
         if mark == "~":
             tint, hatch = style(theme.BAD, None, 0, TINT), style(None, theme.BAD, 1)
@@ -266,9 +266,9 @@ def draw_within(layout: Layout) -> list[Diagram]:
             x, width, more = layout.x(event.start), hidden * layout.per_tick, exposed * layout.per_tick
             bars[True].append((round(x, 2), y, round(width, 2)))
             bars[False].append((round(x + width, 2), y, round(more, 2)))
-            said = f"{row.full_name}: traffic within {theme.name_of(event.kind)}\n"
-            said += f"{unit.lasting(hidden)} hidden by products, {unit.lasting(exposed)} exposed"
-            texts.append(((round(x, 1), round(y, 1), round(width + more, 1)), said))
+            text = f"{row.full_name}: traffic within {theme.name_of(event.kind)}\n"
+            text += f"{unit.lasting(hidden)} hidden by products, {unit.lasting(exposed)} exposed"
+            texts.append(((round(x, 1), round(y, 1), round(width + more, 1)), text))
     looks = {True: style(theme.TALK, None, 0, HIDDEN), False: style(theme.TALK)}
     found: list[Diagram] = [leaf(Bars(bars[hidden], high), look) for hidden, look in looks.items()]
     return found if layout.crowded else [*found, leaf(Hovers(texts, high))]

@@ -79,9 +79,9 @@ def moment(peak: Event, trace: Trace, several: bool) -> str:
         return "the end of the program"
     if peak.kind in MARKS:
         return f"{peak.kind} of {_place(peak, several)}".removesuffix(" of ")
-    said = f"{_named(peak, several)} begins"
+    text = f"{_named(peak, several)} begins"
     before = _just_ended(peak, trace)
-    return said if before is None else f"{_named(before, several)} ends, and {said}"
+    return text if before is None else f"{_named(before, several)} ends, and {text}"
 
 
 def _just_ended(peak: Event, trace: Trace) -> Event | None:
@@ -104,7 +104,7 @@ def _named(event: Event, several: bool) -> str:
 
 def _place(event: Event, several: bool) -> str:
     """Return the layer and the micro-batches of an operation, of a collective the layer alone."""
-    said = [show_layers(event.layers or event.layer)] if event.layer is not None and layered(event) else []
+    lines = [show_layers(event.layers or event.layer)] if event.layer is not None and layered(event) else []
     if event.batches and event.stream != "collective" and not several:
-        said.append(f"micro-batch{plural(event.batches, 'es')} {ranges(event.batches)}")
-    return " on ".join(said)
+        lines.append(f"micro-batch{plural(event.batches, 'es')} {ranges(event.batches)}")
+    return " on ".join(lines)

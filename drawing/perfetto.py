@@ -82,7 +82,7 @@ def perfetto(source: object) -> Export:
 def _about(trace: Trace) -> Json:
     """Return the description of the file: the title, the meaning of a millisecond, and the targets, if any."""
     about: Json = {"title": trace.title, "1 ms is": f"1 {trace.unit.one}", "issued": "at the start, if nothing is said"}
-    about |= {name: said for name, said in (("scale", trace.scale), ("note", trace.note)) if said}
+    about |= {name: text for name, text in (("scale", trace.scale), ("note", trace.note)) if text}
     if trace.time_target is not None:
         about["target, time"] = trace.unit.lasting(trace.time_target)
     if trace.memory_target is not None:
@@ -227,6 +227,6 @@ class Writer:
             details["overlapped"] = True
         if event.group:
             details["ranks"] = ranges(event.group)
-        said = f",{encode(details)[1:-1]}" if details else ""
+        text = f",{encode(details)[1:-1]}" if details else ""
         named = any(one is not None and one.by_batch for one in (row, kind))
-        return f',"name":{name[:-1]}', f'","cat":{encode(event.kind)}', said, named
+        return f',"name":{name[:-1]}', f'","cat":{encode(event.kind)}', text, named

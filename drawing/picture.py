@@ -137,10 +137,10 @@ def beside_narrow(parts: list[Diagram], end: float) -> Figure:
     return Figure([box(0, 0, PHONE, end, style(theme.CARD)), *parts], PHONE, end, "")
 
 
-def sentences(said: Iterable[str], y: float, width: float = PHONE) -> tuple[list[Diagram], float]:
+def sentences(lines: Iterable[str], y: float, width: float = PHONE) -> tuple[list[Diagram], float]:
     """Return sentences from ``y`` down in a picture of this width, and the y where they end."""
     parts: list[Diagram] = []
-    for text in said:
+    for text in lines:
         for line in wrapped(text, 11.5, width - 2 * PAD):
             y += 16
             parts.append(label(PAD, y - 6, line, 11.5, style(theme.INK), "start"))
@@ -148,17 +148,17 @@ def sentences(said: Iterable[str], y: float, width: float = PHONE) -> tuple[list
     return parts, y
 
 
-def in_pieces(said: Sequence[str], legend: Legend, part: tuple[float, float]) -> Narrow:
+def in_pieces(lines: Sequence[str], legend: Legend, part: tuple[float, float]) -> Narrow:
     """Return what is shown in a narrow place: what is said, a part of the picture, and the legend."""
-    above, below = sentences(said, 8), draw_legend(legend, PHONE, 4)
-    return Narrow(part, beside_narrow(*above) if said else None, beside_narrow(below[0], below[1] + 10))
+    above, below = sentences(lines, 8), draw_legend(legend, PHONE, 4)
+    return Narrow(part, beside_narrow(*above) if lines else None, beside_narrow(below[0], below[1] + 10))
 
 
 def _schedule(
     trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int, room: float = 0.0
 ) -> Figure:
     head, top = draw_header(trace, width)
-    said, top = draw_sentences(trace, top) if not room else ([], top)
+    text, top = draw_sentences(trace, top) if not room else ([], top)
     layout = Layout(trace, width, top, rough=rough, fold=not room)  # a player has rows of its own
     if room and len(layout.rows) > CLOSER:
         layout = Layout(trace, width, top, rough=rough, fold=False, beside=[trace])
@@ -167,7 +167,7 @@ def _schedule(
     below = y + 8, y + 8 + room
     y = below[1] if room else y
     rows = [*draw_timeline(layout, links, plans), *scale]
-    parts = [*head, *said, *rows]
+    parts = [*head, *text, *rows]
     memory = memory and trace.peak is not None and trace.peak.memory > 0
     if memory:
         panel, y = draw_memory(layout, y + 12, rows)
@@ -192,8 +192,8 @@ def _for_phone(trace: Trace, legend: Legend, memory: bool, part: tuple[float, fl
     """Return what is shown in a narrow place: the head, who waits in a failed run and the legend with letters of the
     usual size, and in between the rows and the memory (``part``)."""
     head, top = draw_header(trace, PHONE)
-    said = [sentence for _, sentence in trace.failure.sentences()][:MOST] if trace.failure else []
-    waits, top = sentences(said, top)
+    text = [sentence for _, sentence in trace.failure.sentences()][:MOST] if trace.failure else []
+    waits, top = sentences(text, top)
     texts, y = sentences([why_highest(trace)] if memory else [], 4)
     drawn, end = draw_legend(legend, PHONE, y + 6)
     return Narrow(part, beside_narrow([*head, *waits], top), beside_narrow([*texts, *drawn], end + 8))

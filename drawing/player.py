@@ -156,8 +156,8 @@ def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]
     if len(found) == len(rows):
         return found, ""
     own = [rank for row in found for rank in row.ranks]
-    said = f"{len(own):,} of {len(trace.by_rank):,} ranks are played: {ranges(own)}."
-    return found, f"{said} play(run, ranks=[...]) plays those that you name."
+    text = f"{len(own):,} of {len(trace.by_rank):,} ranks are played: {ranges(own)}."
+    return found, f"{text} play(run, ranks=[...]) plays those that you name."
 
 
 def _named(trace: Trace, rows: Sequence[Row], ranks: Iterable[int]) -> list[int]:

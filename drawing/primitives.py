@@ -68,8 +68,8 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activatio
 def _drawn(exchange: Exchange, many: int, static: bool) -> Figure:
     """Return the picture with so many ranks beside each other."""
     rooms, words = (HEAD, TALL, BETWEEN, TALL + APART), ("", "before", "", "after")
-    said = [label(0, TALL / 2, word, 11, style(theme.MUTE), "start") for word in words]
-    names = vcat([tile(LEFT, room, [one]) for room, one in zip(rooms, said, strict=True)])
+    texts = [label(0, TALL / 2, word, 11, style(theme.MUTE), "start") for word in words]
+    names = vcat([tile(LEFT, room, [one]) for room, one in zip(rooms, texts, strict=True)])
     columns = []
     for rank in exchange.before:
         name = label(WIDE / 2, HEAD / 2, f"rank {rank}", 11, style(theme.INK), weight=600)
@@ -114,12 +114,12 @@ def _head(exchange: Exchange) -> list[Diagram]:
     name, ticks = theme.name_of(exchange.kind), show_ticks(exchange.events[0].length)
     size, mute = show_elements(exchange.events[0].elements), style(theme.MUTE)
     key = {Weight: "bar: layer, block: shards", WeightGrad: "bar: layer, block: shards, strip: micro-batches"}
-    said = [f"{ticks} ticks, each with {size} elements", key.get(type(exchange.before[0]), "")]
+    texts = [f"{ticks} ticks, each with {size} elements", key.get(type(exchange.before[0]), "")]
     if exchange.kind == SEND.kind:
-        name, said = "send and receive", [f"{ticks} ticks on each side, {size} elements"]
+        name, texts = "send and receive", [f"{ticks} ticks on each side, {size} elements"]
     return [
         label(PAD, 20, name, 14, style(theme.INK), "start", 650),
-        *(label(PAD, 36 + 14 * n, line, 10.5, mute, "start") for n, line in enumerate(said) if line),
+        *(label(PAD, 36 + 14 * n, line, 10.5, mute, "start") for n, line in enumerate(texts) if line),
     ]
 
 
@@ -145,8 +145,8 @@ def _operation(exchange: Exchange, rank: int) -> list[Diagram]:
 
 
 def _in_words(exchange: Exchange) -> str:
-    def said(held: dict[int, Tensor | None]) -> str:
+    def text(held: dict[int, Tensor | None]) -> str:
         return "; ".join(f"rank {rank} {'nothing' if t is None else in_words(t)}" for rank, t in held.items())
 
     name, ticks = theme.name_of(exchange.kind), show_ticks(exchange.events[0].length)
-    return f"{name}, {ticks} ticks. Before: {said(exchange.before)}. After: {said(exchange.after)}."
+    return f"{name}, {ticks} ticks. Before: {text(exchange.before)}. After: {text(exchange.after)}."

@@ -97,7 +97,7 @@ def race(
     weights. Raises PuzzleError for fewer than two or more than twelve, for anything that is not a finished run, and for
     runs of different models.
     """
-    names, said = texts_for(runs, titles, "title", "race"), texts_for(runs, notes, "note", "race")
+    names, sentences = texts_for(runs, titles, "title", "race"), texts_for(runs, notes, "note", "race")
     _check(runs)
     traces = in_one_unit([trace_of(one, name, few=True) for one, name in zip(runs, names, strict=True)])
     until = max(trace.time for trace in traces)
@@ -112,7 +112,7 @@ def race(
     texts = dict.fromkeys(text for one in marked for text in one)
     signs = {text: SIGNS[at % len(SIGNS)] * (1 + at // len(SIGNS)) for at, text in enumerate(texts)}
     rows = [y + NAME + at * (NAME + TALL + GAP) for at in range(len(runs))]
-    for at, (trace, note, row) in enumerate(zip(traces, said, rows, strict=True)):
+    for at, (trace, note, row) in enumerate(zip(traces, sentences, rows, strict=True)):
         wide = (RIGHT - LEFT) * trace.time / (until or 1.0)
         under += draw_rows(_rows(trace, wide), LEFT, row, wide, TALL, theme.GAP)
         under.append(lines([(LEFT + wide + 1, row - 1, LEFT + wide + 1, row + TALL + 1)], style(None, theme.INK, 2)))

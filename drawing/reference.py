@@ -95,8 +95,8 @@ class Reference:
             how, call, says = (PRICE, "", "margin:0") if prices else (ROW, CALL, SAYS)
             rows = (
                 f'<div style="{how}"><dt style="{call};{WRAPS};font-weight:normal"><code>{escape(written)}</code></dt>'
-                f'<dd style="{says}">{escape(said)}</dd></div>'
-                for written, said in entries
+                f'<dd style="{says}">{escape(text)}</dd></div>'
+                for written, text in entries
             )
             parts.append(f'<p style="font-weight:bold;margin:14px 0 2px">{escape(group)}</p>')
             parts.append(f'<dl style="margin:0;{GRID if prices else ""}">{"".join(rows)}</dl>')

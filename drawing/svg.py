@@ -179,8 +179,8 @@ def only_narrow(body: str, size: tuple[float, float], words: str) -> str:
     of dark pages. It has no hover texts, since there is hardly a pointer. Without ``words`` the other one says what it
     shows."""
     width, height = map(number, size)
-    said = f'role="img" aria-label="{escape(words)}"' if words else 'aria-hidden="true"'
-    how = f'width="{width}" height="{height}" style="max-width:100%;height:auto" {said}'
+    text = f'role="img" aria-label="{escape(words)}"' if words else 'aria-hidden="true"'
+    how = f'width="{width}" height="{height}" style="max-width:100%;height:auto" {text}'
     return _svg("ltp narrow", size, how, without_hover(body))
 
 
@@ -230,8 +230,8 @@ def body(parts: Iterable[Diagram]) -> str:
             stack += node.diagrams[::-1]
         elif isinstance(node, Titled):
             pale = "" if node.opacity is None else f' opacity="{number(node.opacity)}"'
-            said = f"<title>{escape(node.title)}</title>" if node.title else ""
-            out.append(f"<g{pale}>{said}")
+            text = f"<title>{escape(node.title)}</title>" if node.title else ""
+            out.append(f"<g{pale}>{text}")
             stack += ["</g>", node.diagram]
         elif isinstance(node, Classed):
             out.append(f'<g class="{node.name}"' + ("" if node.seen else ' opacity="0"') + ">")

@@ -45,8 +45,8 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     target = _target(right, sweep.cost)
     chart_of = partial(Chart.of, [*right, *([target] if target else [])], None)
     wrong = len(sweep.trials) - len(right)
-    said = f"{len(right)} run{plural(len(right))}"
-    said += f", and {wrong} that {'is' if wrong == 1 else 'are'} wrong" * (wrong > 0)
+    text = f"{len(right)} run{plural(len(right))}"
+    text += f", and {wrong} that {'is' if wrong == 1 else 'are'} wrong" * (wrong > 0)
 
     def inside(chart: Chart) -> Iterator[Diagram]:
         if target:
@@ -61,9 +61,9 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     aim = f"; the target of {target.name}: {_figures(target, sweep)}" if target else ""
     best = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial, sweep)}" for trial in front[:DESCRIBED])
     best += f"; and {len(front) - DESCRIBED} more" if len(front) > DESCRIBED else ""
-    words = f"{TITLE}: {said}{aim}. What no other of the same size beats: {best}."
+    words = f"{TITLE}: {text}{aim}. What no other of the same size beats: {best}."
     legend = partial(_legend, names, target, sweep)
-    return draw_chart(chart_of, sweep.unit, sweep.size_unit, TITLE, said, inside, legend, words, static)
+    return draw_chart(chart_of, sweep.unit, sweep.size_unit, TITLE, text, inside, legend, words, static)
 
 
 def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:

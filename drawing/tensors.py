@@ -51,17 +51,17 @@ def in_words(tensor: Tensor) -> str:
     """Return a tensor in words, with its size."""
     labels = tensor._token.labels
     kind = KINDS[labels.kind]
-    said = [f"{_name(labels)} of layer {labels.layer} of {labels.layers}"]
+    texts = [f"{_name(labels)} of layer {labels.layer} of {labels.layers}"]
     if _sliced(labels):
-        said += [*_pieces(labels), *[_met(labels)] * bool(kind.meets and labels.parts)]
+        texts += [*_pieces(labels), *[_met(labels)] * bool(kind.meets and labels.parts)]
     elif "shards" in kind.fields:
-        said.append(_shards(labels) or "complete")
+        texts.append(_shards(labels) or "complete")
     if kind.batched:
         batches = ranges(labels.batches) or "none"
-        said.append(f"micro-batch{plural(labels.batches, 'es')} {batches} of {labels.total_batches}")
+        texts.append(f"micro-batch{plural(labels.batches, 'es')} {batches} of {labels.total_batches}")
     if kind.stepped:
-        said.append(f"step {labels.step}")
-    return f"{', '.join(said)}: {tensor._token.size_unit.describe(tensor.memory())}"
+        texts.append(f"step {labels.step}")
+    return f"{', '.join(texts)}: {tensor._token.size_unit.describe(tensor.memory())}"
 
 
 def icon(tensor: Tensor, x: float, y: float) -> Diagram:
@@ -113,10 +113,10 @@ def _met(labels: Labels) -> str:
 
 def _part(labels: Labels) -> str:
     """Return which part of the whole, briefly."""
-    said, kind = _pieces(labels), KINDS[labels.kind]
-    if kind.batched and not (said and labels.total_batches == 1 and _sliced(labels)):
-        said.append(f"mb {ranges(labels.batches) or 'none'} of {labels.total_batches}")
-    return fit(", ".join(said) or "complete", 9, 1.2 * WIDE)
+    texts, kind = _pieces(labels), KINDS[labels.kind]
+    if kind.batched and not (texts and labels.total_batches == 1 and _sliced(labels)):
+        texts.append(f"mb {ranges(labels.batches) or 'none'} of {labels.total_batches}")
+    return fit(", ".join(texts) or "complete", 9, 1.2 * WIDE)
 
 
 def _color(labels: Labels) -> str:
@@ -148,13 +148,13 @@ def _rows(labels: Labels, place: Rect) -> list[Diagram]:
     if labels.of == 1 or KINDS[labels.kind].by_heads:
         return cells
     x, y, width, height = place
-    middle, said = (x + width / 2, y + height / 2), f"\u03a3 {len(labels.parts)}/{labels.of}"
-    wide = text_width(said, SIGN, bold=True) + 8
+    middle, text = (x + width / 2, y + height / 2), f"\u03a3 {len(labels.parts)}/{labels.of}"
+    wide = text_width(text, SIGN, bold=True) + 8
     return [
         *cells,
         lines(hatching(*place), style(None, theme.CARD, 1.2)),
         box(middle[0] - wide / 2, middle[1] - 7, wide, 14, style(theme.CARD, theme.GRID, 0.75), 3),
-        label(*middle, said, SIGN, style(theme.INK), weight=600),
+        label(*middle, text, SIGN, style(theme.INK), weight=600),
     ]
 
 

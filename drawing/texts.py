@@ -132,8 +132,8 @@ def summary(trace: Trace) -> str:
         return f"{trace.title}: not attempted yet"
     sentences = trace.failure.sentences() if trace.failure else ()
     failed = [f"{capitalized(sentence)}." for _, sentence in sentences]
-    said = trace.chain.describe(trace.unit) if trace.chain else ""
-    chain = [f"The longest chain of operations that wait for each other: {said}."] if trace.chain else []
+    text = trace.chain.describe(trace.unit) if trace.chain else ""
+    chain = [f"The longest chain of operations that wait for each other: {text}."] if trace.chain else []
     return " ".join([_figures(trace), *failed, *chain, _shape(trace)])
 
 
@@ -192,12 +192,12 @@ def machine(trace: Trace) -> str:
     """Return the numbers of ranks, layers and micro-batches, the length of a tick if it was measured, and notes."""
     if trace.profile is not None:
         return " · ".join(filter(None, [trace.profile.about, trace.scale, trace.note]))
-    said = f"{who(trace)} · {trace.layers} layer{plural(trace.layers)}"
-    said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
-    said += f" · nodes of {trace.node_size}" if trace.node_size else ""
-    said += f" · {len(trace.hosts)} host{plural(trace.hosts)}" if trace.hosts else ""
+    text = f"{who(trace)} · {trace.layers} layer{plural(trace.layers)}"
+    text += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
+    text += f" · nodes of {trace.node_size}" if trace.node_size else ""
+    text += f" · {len(trace.hosts)} host{plural(trace.hosts)}" if trace.hosts else ""
     more = (trace.scale, trace.note, "" if trace.attempted else "not attempted yet")
-    return " · ".join(filter(None, [said, *more]))
+    return " · ".join(filter(None, [text, *more]))
 
 
 def _met(target: Any, met: bool | None, show: Callable[[Any], str]) -> str:
@@ -212,15 +212,15 @@ def _shape(trace: Trace) -> str:
     counts = [Counter(map(attrgetter("kind"), events)) for events in trace.by_rank.values()]
     kinds = [kind for kind in (*OPERATIONS, *TRACED) if any(count[kind] for count in counts)]
     amounts = [f"{_span([count[kind] for count in counts], str)} {name_of(kind)}" for kind in kinds]
-    said = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts) or 'nothing'}."
+    text = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts) or 'nothing'}."
     computes = [of_stream(events, "compute") for events in trace.by_rank.values()]
     starts = [min((event.start for event in own), default=0.0) for own in computes]
     ends = [max((event.end for event in own), default=0.0) for own in computes]
     if len(set(starts)) > 1:
         unit = trace.unit
         first, last = (unit.at(_span(times, unit.brief)) for times in (starts, ends))
-        said += f" Ranks begin to compute at {first} and end at {last}."
-    return said
+        text += f" Ranks begin to compute at {first} and end at {last}."
+    return text
 
 
 def _span(numbers: Sequence[N], show: Callable[[N], str]) -> str:

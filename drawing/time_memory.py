@@ -121,10 +121,10 @@ def _axes(chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str) -> l
     grid = [(chart.x.at(time), TOP, chart.x.at(time), BOTTOM) for time in times]
     grid += [(LEFT, chart.y.at(size), right, chart.y.at(size)) for size in amounts]
     mute, ink = style(theme.MUTE), style(theme.INK)
-    said = wrapped(note, 11.5, right - PAD)[:2]
+    texts = wrapped(note, 11.5, right - PAD)[:2]
     return [
         label(PAD, 26, title, 17, ink, "start", 650),
-        *[label(PAD, 44 + 13 * at, line, 11.5, mute, "start") for at, line in enumerate(said)],
+        *[label(PAD, 44 + 13 * at, line, 11.5, mute, "start") for at, line in enumerate(texts)],
         lines(grid, style(None, theme.GRID, 1)),
         *[label(chart.x.at(time), BOTTOM + 13, unit.show(time), 10, mute) for time in times],
         *[label(LEFT - 8, chart.y.at(size), brief_size(sizes, size), 10, mute, "end") for size in amounts],

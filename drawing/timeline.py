@@ -138,9 +138,9 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
         if len(rows) > 1:
             yield lines([(x - 2, top + 2, x - 2, bottom - 2)], style(None, theme.HATCH, 1))
             x += 4
-        said = [f"{several} ranks", text] if several and bottom - top >= 2 * NOTE else [text]
-        for line, words in enumerate(said):
-            y = middle + (line - (len(said) - 1) / 2) * (NOTE + 2)
+        texts = [f"{several} ranks", text] if several and bottom - top >= 2 * NOTE else [text]
+        for line, words in enumerate(texts):
+            y = middle + (line - (len(texts) - 1) / 2) * (NOTE + 2)
             yield label(x, y, words, NOTE, style(theme.MUTE), "start")
 
 

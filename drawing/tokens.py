@@ -72,9 +72,9 @@ def draw_tokens(run: Run, layer: int = 1, *, static: bool = False) -> Figure:
         expected = f"up to {MOST_RANKS} ranks and {MOST_BOXES} experts"
         got = f"{len(traffic.brought)} ranks, {len(traffic.experts)} experts"
         raise PuzzleError("there is no room for so many", where="draw_tokens", expected=expected, got=got)
-    said = _sentences(run, traffic, [*sent.values()])
-    figure = _drawn(run, traffic, said, WIDE, static)
-    figure.narrow = Narrow(above=_drawn(run, traffic, said, SLIM, static))
+    texts = _sentences(run, traffic, [*sent.values()])
+    figure = _drawn(run, traffic, texts, WIDE, static)
+    figure.narrow = Narrow(above=_drawn(run, traffic, texts, SLIM, static))
     return figure
 
 
@@ -91,12 +91,12 @@ def _sentences(run: Run, traffic: Traffic, others: Sequence[Traffic]) -> list[st
     """Return what is said below the picture: for whom all wait, in this layer and in the others."""
     if not any(one.hottest for one in others):
         return ["Every rank gets as many tokens: nobody waits for a hot expert."]
-    said = [_who_is_hot(run, traffic)]
+    texts = [_who_is_hot(run, traffic)]
     if len(others) > 1:
         elsewhere = [one for one in others if one.layer != traffic.layer]
         rest = ", ".join(f"{_names(one.hottest) or 'none'} in layer {one.layer}" for one in elsewhere)
-        said.append(f"The hottest elsewhere: {rest}.")
-    return said
+        texts.append(f"The hottest elsewhere: {rest}.")
+    return texts
 
 
 def _who_is_hot(run: Run, traffic: Traffic) -> str:
@@ -117,7 +117,7 @@ def _names(ranks: Sequence[int]) -> str:
 # -- drawn ------------------------------------------------------------------------------------------
 
 
-def _drawn(run: Run, traffic: Traffic, said: Sequence[str], across: Across, static: bool) -> Figure:
+def _drawn(run: Run, traffic: Traffic, texts: Sequence[str], across: Across, static: bool) -> Figure:
     """Return the picture, with things from left to right as they are in a wide or in a narrow place."""
     loads = [expert.load * len(traffic.came[expert.rank]) for expert in traffic.experts]
     tall = max(TALL, LOWEST * len(loads))
@@ -136,8 +136,8 @@ def _drawn(run: Run, traffic: Traffic, said: Sequence[str], across: Across, stat
     parts += _home_boxes(traffic, homes, across)
     parts += _expert_boxes(traffic, rooms, across)
     parts += _time_bars(run, traffic, rooms, across)
-    below, y = sentences(said, bottom + 12, across.width)
-    words = f"{title}. {_in_words(run, traffic)} {' '.join(said)}"
+    below, y = sentences(texts, bottom + 12, across.width)
+    words = f"{title}. {_in_words(run, traffic)} {' '.join(texts)}"
     return card([*parts, *below], across.width, y + 4, words, static, title)
 
 
@@ -197,9 +197,9 @@ def _bands(traffic: Traffic, homes: Homes, rooms: Sequence[Rect], across: Across
             left[rank, batch] += thick
             right[at] += thick
             how = style(_color(traffic, expert.rank), None, 0, PALE + STRONG * float(expert.load / most))
-            said = f"micro-batch {batch} of rank {rank} to expert {expert.number} on rank {expert.rank}: "
-            said += f"{share_text(thick / place[3])} of its tokens"
-            found.append((hot, Titled(said, poly(_band(across.home_ends, across.experts, *way), how))))
+            text = f"micro-batch {batch} of rank {rank} to expert {expert.number} on rank {expert.rank}: "
+            text += f"{share_text(thick / place[3])} of its tokens"
+            found.append((hot, Titled(text, poly(_band(across.home_ends, across.experts, *way), how))))
     yield from [band for _, band in sorted(found, key=lambda one: one[0])]
 
 
@@ -223,8 +223,8 @@ def _home_boxes(traffic: Traffic, homes: Homes, across: Across) -> Iterator[Diag
         for batch, (_, y, _, tall) in zip(batches, places, strict=True):
             yield box(across.home, y, across.home_ends - across.home, tall, how, 3)
             if tall >= 11:
-                said = f"mb {batch}" if across is WIDE else str(batch)
-                yield label((across.home + across.home_ends) / 2, y + tall / 2, said, 10.5, ink)
+                text = f"mb {batch}" if across is WIDE else str(batch)
+                yield label((across.home + across.home_ends) / 2, y + tall / 2, text, 10.5, ink)
 
 
 def _expert_boxes(traffic: Traffic, rooms: Sequence[Rect], across: Across) -> Iterator[Diagram]:
@@ -234,8 +234,8 @@ def _expert_boxes(traffic: Traffic, rooms: Sequence[Rect], across: Across) -> It
         shape = box(across.experts, y, wide, max(tall, 1.5), style(theme.CARD, color, 1.4), 3)
         parts: list[Diagram] = [shape]
         if tall >= 11:
-            said = f"expert {expert.number}" if across is WIDE else str(expert.number)
-            parts.append(label(across.experts + wide / 2, y + tall / 2, said, 10.5, style(theme.INK)))
+            text = f"expert {expert.number}" if across is WIDE else str(expert.number)
+            parts.append(label(across.experts + wide / 2, y + tall / 2, text, 10.5, style(theme.INK)))
         yield Titled(f"expert {expert.number} on rank {expert.rank}", together(parts))
 
 
@@ -255,8 +255,8 @@ def _time_bars(run: Run, traffic: Traffic, rooms: Sequence[Rect], across: Across
         yield box(across.bars, middle - 8, long, 16, style(_color(traffic, rank)), 2)
         if long < ends - across.bars - 1:
             yield box(across.bars + long, middle - 8, ends - across.bars - long, 16, style(theme.GAP), 2)
-        said = run.unit.lasting(ticks) if across is WIDE else run.unit.show(ticks)
-        yield label(ends + 6, middle, said, 11, ink, "start", 650 if hot else 400)
+        text = run.unit.lasting(ticks) if across is WIDE else run.unit.show(ticks)
+        yield label(ends + 6, middle, text, 11, ink, "start", 650 if hot else 400)
 
 
 def _in_words(run: Run, traffic: Traffic) -> str:

@@ -41,12 +41,12 @@ def draw_total(layout: Layout, y: float, most: float, trace: Trace | None = None
     unit, sizes, middle = trace.unit, trace.size_unit, (y + bottom) / 2
     x, top = min(layout.x(peak.issued), layout.x1 - 1.5), at(peak.memory)
     when = unit.at(unit.brief(peak.issued))
-    said = f"memory of rank {peak.rank}, whose peak is the highest: {sizes.describe(peak.memory)} at {when}"
+    text = f"memory of rank {peak.rank}, whose peak is the highest: {sizes.describe(peak.memory)} at {when}"
     end = max(end, x)
     highest = "peak " * (not sizes.says_itself) + brief_size(sizes, peak.memory)  # a unit leaves no room for a word
     parts: list[Diagram] = [
         box(layout.x0, y, end - layout.x0, HEIGHT, style(theme.LANE)),
-        Titled(said, poly([(layout.x0, bottom), *corners, (corners[-1][0], bottom)], style(theme.HATCH))),
+        Titled(text, poly([(layout.x0, bottom), *corners, (corners[-1][0], bottom)], style(theme.HATCH))),
         poly(corners, style(None, theme.INK, 1.2), closed=False),
         poly([(x, top), (x - 3.5, top - 6), (x + 3.5, top - 6)], style(theme.INK)),
         label(layout.x0 - 8, middle - 5, "memory", 11, style(theme.INK), "end", most=svg.KEPT),

@@ -96,18 +96,18 @@ class Bounds(NamedTuple):
 
     def in_words(self) -> str:
         """Return the bounds as text that continues a sentence."""
-        said = f"no schedule with these prices is faster than {show_ticks(float(self.time))} ticks"
+        text = f"no schedule with these prices is faster than {show_ticks(float(self.time))} ticks"
         if self.one_stage is None:
-            return said
-        return f"{said}; {ONE_STAGE}, none is faster than {show_ticks(float(self.one_stage))}"
+            return text
+        return f"{text}; {ONE_STAGE}, none is faster than {show_ticks(float(self.one_stage))}"
 
     def praise(self, time: float) -> str:
         """Return a sentence on a run that meets a bound, or an empty text."""
         if time == float(self.time):
             return f"No schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
         if self.one_stage is not None and time == float(self.one_stage):
-            said = ONE_STAGE.capitalize()
-            return f"{said}, no schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
+            text = ONE_STAGE.capitalize()
+            return f"{text}, no schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
         return ""
 
     def as_json(self) -> dict[str, float | None]:

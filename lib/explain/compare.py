@@ -317,8 +317,8 @@ class Comparison:
             pairs = enumerate(zip(own, right, strict=False))
             at = next((at for at, pair in pairs if not _same_step(*pair)), min(len(own), len(right)))
             if at < max(len(own), len(right)):
-                said = self._departs(rank, own, right, at)
-                found.append((at >= len(own), (own or right)[min(at, len(own or right) - 1)][2].tick, rank, said))
+                departure = self._departs(rank, own, right, at)
+                found.append((at >= len(own), (own or right)[min(at, len(own or right) - 1)][2].tick, rank, departure))
         return [one[-1] for one in sorted(found, key=lambda one: one[:3])]
 
     def _departs(self, rank: int, own: list[Step], right: list[Step], at: int) -> Statement:

@@ -96,8 +96,8 @@ def _of_costs(name: str, comparison: Comparison | None, over: Collection[str]) -
         told.append((own.time / right.time, sorted([*seen, *found], key=lambda one: one.name not in PLACES)))
     if "memory" in over and own.memory > right.memory:
         told.append((own.memory / right.memory, [*larger(comparison)]))
-    said = [one for _, part in sorted(told, key=lambda part: -float(part[0])) for one in part]
-    return Explanation(NOWHERE, (), tuple(said[:1]), tuple(said[1:]), name, "the target's run")
+    statements = [one for _, part in sorted(told, key=lambda part: -float(part[0])) for one in part]
+    return Explanation(NOWHERE, (), tuple(statements[:1]), tuple(statements[1:]), name, "the target's run")
 
 
 class Explaining:
@@ -155,8 +155,8 @@ class Explaining:
             told = [one for one in told if one.name == "other_axis"] or [*self._differ(comparison, failed)]
         self._tell(told)
         if self.said or self.looks:
-            told = [said.facts["tensor"].labels for said in (*self.looks, *self.said) if said.facts.get("tensor")]
-            self.given = [said for said in self.given if said.facts["tensor"].labels in told] or self.given[:1]
+            told = [one.facts["tensor"].labels for one in (*self.looks, *self.said) if one.facts.get("tensor")]
+            self.given = [one for one in self.given if one.facts["tensor"].labels in told] or self.given[:1]
             return
         self.said += comparison.layers()
         self._next(comparison, failed.rank)
@@ -178,8 +178,8 @@ class Explaining:
     def _tell(self, statements: Iterable[Statement]) -> None:
         """Take over what was found beside the right run, the first place to look at among it."""
         found = [*statements]
-        self.looks += [said for said in found if said.name in PLACES][:1]
-        self.said += [said for said in found if said.name != LOOK_AT and said not in self.looks]
+        self.looks += [one for one in found if one.name in PLACES][:1]
+        self.said += [one for one in found if one.name != LOOK_AT and one not in self.looks]
 
     def _of_key(self) -> None:
         """Explain that a dictionary was asked for what it has not."""

@@ -102,10 +102,10 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as values that JSON can carry."""
     place = explanation.place
     parts = {part: getattr(explanation, part) for part in ("look_at", "given", "difference")}
-    said = {part: [{"name": one.name, **_plain(one.facts)} for one in some] for part, some in parts.items()}
+    statements = {part: [{"name": one.name, **_plain(one.facts)} for one in some] for part, some in parts.items()}
     layer = place.layer if place.layer is None or type(place.layer) is int else str(place.layer)
     where = {"rank": place.rank, "operation": place.operation, "layer": layer}
-    return {**where, **said, "reference": explanation.reference}
+    return {**where, **statements, "reference": explanation.reference}
 
 
 def _plain(thing: Any) -> Any:

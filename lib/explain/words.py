@@ -255,12 +255,12 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
 def verdict(explanation: Explanation, problem: str) -> list[str]:
     """Return the lines of a verdict before its figures: what is wrong, and the line to look at if there is one."""
     waits = [sentence(one) for one in explanation.given if one.name in ("waits", "returned")]
-    said = f"deadlock: {'; '.join(waits[:2])}" if waits else problem.partition("\n")[0]
+    text = f"deadlock: {'; '.join(waits[:2])}" if waits else problem.partition("\n")[0]
     look = next((sentence(one, look=True) for one in explanation.look_at), "")
     if look:
         look = f"look at:  {_shortened(look.replace(A_RIGHT_RUN, explanation.beside), MOST_WORDS - SHORT)}"
-        said = _shortened(said, MOST_WORDS - len(look.split()))
-    return [one for one in (_shortened(said, MOST_WORDS), look) if one]
+        text = _shortened(text, MOST_WORDS - len(look.split()))
+    return [one for one in (_shortened(text, MOST_WORDS), look) if one]
 
 
 def why(explanation: Explanation, level: int = 2) -> list[str]:

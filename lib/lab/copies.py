@@ -128,8 +128,8 @@ def _keep(file: Path) -> Path:
 def told(fresh: Path, kept: Path | None) -> str:
     """Return what to say after a reset."""
     whole = "" if fresh.stem[:1] == "p" else ", all of it"
-    said = f"{short(fresh)} is blank again{whole}. If it is open in JupyterLab: File, Reload Notebook from Disk."
-    return f"Your work, as it was last saved, is kept in {short(kept)}.\n{said}" if kept else said
+    text = f"{short(fresh)} is blank again{whole}. If it is open in JupyterLab: File, Reload Notebook from Disk."
+    return f"Your work, as it was last saved, is kept in {short(kept)}.\n{text}" if kept else text
 
 
 def short(path: Path) -> str:

@@ -76,8 +76,8 @@ def _grouped(rows: Iterable[str]) -> list[list[str]]:
     """Return rows together that differ by nothing but numbers outside of the lines where ranks stand."""
     groups: dict[str, list[str]] = {}
     for row in rows:
-        said, bracket, place = row.partition(" [")
-        groups.setdefault(_NUMBER.sub("0", said) + bracket + place, []).append(row)
+        text, bracket, place = row.partition(" [")
+        groups.setdefault(_NUMBER.sub("0", text) + bracket + place, []).append(row)
     return [*groups.values()]
 
 

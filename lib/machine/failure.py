@@ -84,18 +84,18 @@ class Failure(NamedTuple):
     def sentences(self) -> list[tuple[str, str]]:
         """Return where the error is, who has returned, and who waits for whom since when: first what explains the
         rest. Each with the mark (see ``marks``) that is explained by it; ranks that do the same share a sentence."""
-        said = []
+        found = []
         if self.place.rank is not None and self.place.rank not in [wait.rank for wait in self.waits]:
             where = self.where and f", in {self.where}"
-            said.append(("!", f"the error is on rank {self.place.rank} at {self.at(self.tick)}{where}"))
+            found.append(("!", f"the error is on rank {self.place.rank} at {self.at(self.tick)}{where}"))
         if self.waits and self.ended:
-            said.append(("", f"{numbered('rank', self.ended)} {'has' if len(self.ended) == 1 else 'have'} returned"))
+            found.append(("", f"{numbered('rank', self.ended)} {'has' if len(self.ended) == 1 else 'have'} returned"))
         groups: dict[str, list[int]] = {}
         knot = self.knot()
         for wait in sorted(self.waits, key=lambda wait: (wait.rank not in knot, -wait.since, wait.rank)):
             groups.setdefault(f"{wait.what}, since {self.at(wait.since)}", []).append(wait.rank)
         waits = [f"{numbered('rank', own)} wait{'s' * (len(own) == 1)} {what}" for what, own in groups.items()]
-        return [*said, *(("~", wait) for wait in waits)]
+        return [*found, *(("~", wait) for wait in waits)]
 
     def knot(self) -> list[int]:
         """Return ranks that wait for each other in a circle or, if there are none, the last of those that wait for one

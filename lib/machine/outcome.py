@@ -175,21 +175,21 @@ class Outcome:
             f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {self.unit.lasting(self.time)}, "
             f"peak memory {self.size_unit.describe(self.memory)}"
             + (f", on hosts {self.size_unit.show(self.host_memory)}" if self.hosts else "")
-            + "".join(f" ({said})" for said in (self.note, self.overlap) if said)
+            + "".join(f" ({text})" for text in (self.note, self.overlap) if text)
         )
 
     def _spent(self) -> str:
         """Return where the time of all ranks goes, in lines that fit, or nothing if it takes no time."""
         parts = time_parts(*self.shares, self.time)
         whose = "devices" if self.hosts else "ranks"
-        said = f"where the time of all {whose} goes: {in_words(parts).replace(' ', FIXED).replace(f',{FIXED}', ', ')}"
-        return fill(said, max(line_width(), 40), subsequent_indent="    ").replace(FIXED, " ") + "\n" if parts else ""
+        text = f"where the time of all {whose} goes: {in_words(parts).replace(' ', FIXED).replace(f',{FIXED}', ', ')}"
+        return fill(text, max(line_width(), 40), subsequent_indent="    ").replace(FIXED, " ") + "\n" if parts else ""
 
     def __str__(self) -> str:
         """Return the log as text (see ``codes``). ``!`` is where a failed run stopped, and ``~`` a rank that waits."""
         if self.failure is None:
             table = grid(self.events, self.unit, hosts=self.devices_of)
             return f"{self!r}\n{self._spent()}{table}" if self.attempted else repr(self)
-        said = [self.failure.says, *(f"{mark:1} {sentence}" for mark, sentence in self.failure.sentences())]
+        sentences = [self.failure.says, *(f"{mark:1} {sentence}" for mark, sentence in self.failure.sentences())]
         marks = self.failure.marks(self.ranks + self.hosts)
-        return "\n".join([repr(self), grid(self.events, self.unit, marks, hosts=self.devices_of), *said])
+        return "\n".join([repr(self), grid(self.events, self.unit, marks, hosts=self.devices_of), *sentences])

@@ -190,10 +190,10 @@ def grid(
     }
     moments = sorted({event.start for own in by_rank.values() for event in own} | {tick for tick, _ in marks.values()})
     if len(moments) * len(names) > CELLS:
-        said = {rank: [text_of(event) for event in by_rank.get(rank, ())] for rank in names}
+        codes = {rank: [text_of(event) for event in by_rank.get(rank, ())] for rank in names}
         for rank, (_, mark) in marks.items():
-            said[rank].append(mark)
-        return "\n".join(f"{name}  {' '.join(said[rank])}" for rank, name in names.items())
+            codes[rank].append(mark)
+        return "\n".join(f"{name}  {' '.join(codes[rank])}" for rank, name in names.items())
     rows = {unit.one: [unit.show(moment) for moment in moments]}
     columns = {moment: at for at, moment in enumerate(moments)}
     rows |= {

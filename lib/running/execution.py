@@ -337,14 +337,14 @@ def where_it_waits(task: asyncio.Task[object], started: Sequence[asyncio.Task[ob
     """Return the line at which a rank waits and, where it has started tasks, those at which each of these waits, if it
     is for a call."""
     line = waiting_line(task)
-    said = line
+    text = line
     for one in started:
         within = waiting_line(one)
         if one.done() or not within or isinstance(waited_for(one), asyncio.Task) or gathered(waited_for(one)):
             continue
-        if TASK + within not in said:
-            said += TASK + within
-    return line if said == line else _same_spot(line, said)
+        if TASK + within not in text:
+            text += TASK + within
+    return line if text == line else _same_spot(line, text)
 
 
 def _same_spot(spot: str, text: str) -> str:

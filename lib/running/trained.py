@@ -95,10 +95,10 @@ class Run(Outcome):
 
     def verify(self) -> str:
         """Return a sentence on final weights that are right. Raise PuzzleError if they are not, or the run failed."""
-        said = super().verify()
+        right = super().verify()
         if self.failed:
             raise PuzzleError("the final weights are right, but the run failed: its error says why", line="")
-        return said
+        return right
 
 
 @dataclass(frozen=True)

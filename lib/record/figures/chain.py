@@ -77,8 +77,8 @@ class Chain:
 
     def describe(self, unit: Unit = TICKS) -> str:
         """Return the chain as a sum: ``33.8 = 14 forward + 14 backward + 4.8 messages + 1 update``."""
-        said = [f"{unit.brief(length)} {word}" for length, word in self.parts]
-        return f"{unit.brief(self.time)} = {' + '.join(said) or 'nothing'}"
+        parts = [f"{unit.brief(length)} {word}" for length, word in self.parts]
+        return f"{unit.brief(self.time)} = {' + '.join(parts) or 'nothing'}"
 
     __str__ = describe
 
