@@ -25,7 +25,7 @@ CALL, SAYS = "flex:38 1 0;min-width:min(100%,270px)", "flex:62 1 0;min-width:min
 GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,240px),1fr));gap:0 28px"
 PRICE = "display:flex;justify-content:space-between;gap:10px;padding:2px 0"
 PICTURE = "flex:1 1 560px;max-width:640px;min-width:0"
-WRAPS = "white-space:pre-wrap;overflow-wrap:break-word"
+WRAPS = "white-space:pre-wrap"
 Entries = dict[str, list[tuple[str, str]]]
 """Group by group, how each thing is written, and what it does. The group without a name has sentences."""
 
@@ -99,7 +99,7 @@ class Reference:
                 for written, text in entries
             )
             parts.append(f'<p style="font-weight:bold;margin:14px 0 2px">{escape(group)}</p>')
-            parts.append(f'<dl style="margin:0;{GRID if prices else ""}">{"".join(rows)}</dl>')
+            parts.append(f'<dl style="margin:0;overflow-wrap:break-word;{GRID if prices else ""}">{"".join(rows)}</dl>')
             if group == "Communication":
                 shown = [kind for kind in _drawn({group: entries}) if kind not in drawn]
                 cells = [f'<div style="{PICTURE}">{draw_primitive(kind)._repr_html_()}</div>' for kind in shown]

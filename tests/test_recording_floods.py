@@ -155,6 +155,12 @@ def added(n: int) -> Calls:
         yield ["combine", 0, None, n + 3 + 3 * at, n + 4 + 3 * at]
 
 
+def exchanged(n: int) -> Calls:
+    """Exchanges, each of which is one call in the queue of its rank."""
+    for at in range(n):
+        yield from (["group", 0, None, True], ["pass_to", 0, None, 1, None, at], ["group", 0, None, False])
+
+
 def stands_still(n: int) -> Calls:
     """A deadlock of many calls."""
     for at in range(n):
@@ -168,7 +174,7 @@ FLOODS: list[Callable[[int], Calls]] = [
     unmatched_and_decided, sent_while_it_is_carried,
     piece_after_piece, pieces_in_another_order, cuts_of_one_load, loaded_twice, gone_long_ago,
     sums, lists_of_sums, other_sums_than_the_others, stored_and_dropped,
-    coroutines_without_end, waited_for_again, trained, added, stands_still,
+    coroutines_without_end, waited_for_again, trained, added, exchanged, stands_still,
 ]  # fmt: skip
 
 
