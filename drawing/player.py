@@ -16,6 +16,7 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.folders import BLANKS
 from lib.basics.units import Elements
+from lib.record.training import BACKWARD
 
 from .figure import Figure, write
 from .figure import page as page_of
@@ -116,11 +117,13 @@ def play(
 
 def board(run: Run) -> Player:
     """The board, a page on which a pipeline's schedule is moved by hand, with the schedule of a run. Raises PuzzleError
-    for a run that is no pipeline."""
-    price = run.cost.price
-    given = {"rows": run.schedule(), "backward": float(price("backward")), "message": float(price("send"))}
+    for a run that is no pipeline, and where the page is not installed."""
+    price, blank = run.cost.price, BLANKS / "board.html"
+    if not blank.exists():
+        raise PuzzleError("the board is not here", where="board", expected="the installed course, or a clone of it")
+    given = {"rows": run.schedule(), BACKWARD.kind: float(price(BACKWARD.kind)), "message": float(price("send"))}
     opened = f"<script>\nglobalThis.OPENED = {json.dumps(given | {'overlapped': float(run.cost.overlapped)})};"
-    page = (BLANKS / "board.html").read_text(encoding="utf-8").replace("<script>", opened, 1)
+    page = blank.read_text(encoding="utf-8").replace("<script>", opened, 1)
     return Player("the board", page, lambda: draw(run))
 
 

@@ -38,13 +38,13 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 def archive(root: Path) -> bytes:
     """The packages ``lib`` and ``drawing``, compressed, and of the sources of puzzles the cells out of which
-    ``solution`` reads. What there is for a shell is left out: a notebook grades by itself."""
+    ``solution`` reads. The board, and what there is for a shell, are left out: a notebook grades by itself."""
     packed = io.BytesIO()
     puzzles = [path for path in sources(root / "solutions") if is_puzzle(path)]
     with zipfile.ZipFile(packed, "w") as made:
         found = (p for name in ("lib", "drawing") for p in (root / name).rglob("*"))
-        shell = {"commands.py", "referee", "server.py", "settings", "__main__.py", "shell.py"}
-        packages = (p for p in found if shell.isdisjoint(p.relative_to(root).parts))
+        left = {"board", "commands.py", "referee", "server.py", "settings", "__main__.py", "shell.py"}
+        packages = (p for p in found if left.isdisjoint(p.relative_to(root).parts))
         for path in [*sorted(packages), *puzzles]:
             if path.suffix in TAKEN:
                 info = zipfile.ZipInfo(path.relative_to(root).as_posix(), DATE)
