@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from lib.basics.units import MS
-from lib.record.kinds import MEMORY_KINDS
+from lib.record.kinds import INBOX, MEMORY_KINDS
 from lib.record.table import OPERATIONS, stream_of
 from lib.record.training import BACKWARD, FORWARD
 
@@ -147,7 +147,7 @@ def _memory(layout: Layout) -> Iterator[Entry]:
     for slot, kind in enumerate(MEMORY_KINDS):
         if any(one[slot] for one in held if one):
             name, color = theme.MEMORY[kind]
-            yield patch(color, name)
+            yield patch(color, name + " (not received)" * (slot == INBOX))
     peak, target = layout.trace.peak, layout.trace.memory_target
     if target is not None and peak is not None:
         yield Entry(target_line(layout.trace, 0, WIDE, 7), WIDE, "target")

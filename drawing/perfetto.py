@@ -144,7 +144,7 @@ class Writer:
         held = [*map(attrgetter("held"), trace.events)]
         samples = dict(zip(map(id, held), held, strict=True)).values()  # ranks that do the same share them
         used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples if sample)]
-        self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0].partition(" (")[0])) for at in used]
+        self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
         self.issued = encode(f"issued at {trace.unit.one}")
         self.changes: dict[tuple[int, int], str] = {}
         self.steps: dict[tuple[object, object], str] = {}

@@ -72,7 +72,7 @@ too. They were searched together: to change one is to run the test of the palett
 MEMORY = {
     **{row.memory: (f"{row.word}s", TENSOR_COLORS[name]) for name, row in KINDS.items() if name in TENSOR_COLORS},
     "in_flight": ("in flight", "#b6bd7e"),
-    "inbox": ("inbox (not received)", "#fee408"),
+    "inbox": ("inbox", "#fee408"),
 }
 """The name and the color of each kind of memory."""
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.

@@ -186,8 +186,7 @@ def test_a_flow_has_both_ends_or_none(price: str) -> None:
 
 
 def test_memory_is_a_counter_that_says_what_has_changed(made: Run) -> None:
-    slots = [at for at in range(len(MEMORY_KINDS)) if any(event.held[at] for event in made.events)]
-    used = {MEMORY[MEMORY_KINDS[at]][0].partition(" (")[0]: at for at in slots}  # without what it means
+    used = {MEMORY[kind][0]: at for at, kind in enumerate(MEMORY_KINDS) if any(event.held[at] for event in made.events)}
     for rank in range(4):  # played back, what was said last of each series is what is held
         counters = [entry for entry in entries(made, "C") if entry["pid"] == rank]
         assert set(counters[0]["args"]) == {*used, "total"} and {one["name"] for one in counters} == {"memory"}

@@ -38,7 +38,7 @@ def test_memory_is_there_by_kind_and_sums_up() -> None:
     assert max(sum(shown["held"][place]) for row in shown["rows"] for place in row["held"][1::2]) == made.memory
     assert [name for name, _ in shown["kinds"]] == [
         "weights", "optimizer states", "weight gradients", "activations", "activation gradients",
-        "inbox (not received)",
+        "inbox",
     ]  # fmt: skip
     assert shown["target"] == 2_000_000
 

@@ -155,8 +155,7 @@ def _taken(puzzle: Puzzle, names: Sequence[str]) -> dict[str, Json]:
             check(done, puzzle, puzzle.size)
         except PuzzleError:
             continue
-        time, memory = puzzle.scored(done.time, done.memory)
-        found[name] = {"time": time, "memory": math.ceil(memory)}
+        found[name] = dict(zip(("time", "memory"), puzzle.listed(*puzzle.scored(done.time, done.memory)), strict=True))
     return found
 
 

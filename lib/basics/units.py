@@ -9,7 +9,7 @@ that 20.4 ticks compare equal to ``20.4``.
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, gcd, lcm
+from math import gcd, lcm
 from typing import Any, NamedTuple, TypeAlias
 
 HIDDEN = 512  # width of a layer: a weight has HIDDEN x HIDDEN elements
@@ -207,7 +207,7 @@ class Unit(NamedTuple):
         return self.moment.format(shown)
 
 
-TICKS = Unit("ticks", "tick", "tick {}", show_ticks, show_ticks, lambda time: round(time, 6))
+TICKS = Unit("ticks", "tick", "tick {}", show_ticks, show_ticks)
 MS = Unit("ms", "ms", "{} ms", show_ticks, lambda ms: f"{ms:.0f}" if ms >= 1000 else f"{ms:.3g}")
 SECONDS = Unit("s", "second", "{} s", lambda time: f"{time:.6g}", lambda time: f"{time:.4g}", two_digits)
 
@@ -250,5 +250,5 @@ class SizeUnit(NamedTuple):
         return self.show(size) if self.says_itself else f"{self.show(size)} {self.name}"
 
 
-ELEMENTS = SizeUnit("elements", show_elements, scored=ceil)
+ELEMENTS = SizeUnit("elements", show_elements)
 BYTES = SizeUnit("bytes", show_bytes, says_itself=True, scored=two_digits)

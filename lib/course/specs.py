@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from math import ceil
 from typing import Any, NamedTuple
 
 from ..basics.arguments import one_of_names
@@ -65,9 +66,13 @@ class Puzzle(NamedTuple):
         return cost_named(self.cost).size_unit
 
     def scored(self, time: float, memory: Elements | float) -> tuple[float, Any]:
-        """Return time and memory as they count: in millionths of a tick and whole elements, or with two digits in
-        seconds and bytes."""
+        """Return time and memory as they count: exactly in ticks and elements, with two digits in seconds and bytes."""
         return self.unit.scored(time), self.size_unit.scored(memory)
+
+    def listed(self, time: float, memory: Elements | float) -> tuple[float, int]:
+        """Return figures that count as a frontier lists them: rounded up to millionths of a tick and whole elements."""
+        up = round(time, 6) if self.unit is TICKS else time
+        return up if up >= time else round(up + 1e-6, 6), ceil(memory)
 
     def describe(self, time: float, memory: Elements | float) -> tuple[str, str]:
         """Return time and memory with their units."""
@@ -99,6 +104,7 @@ class Puzzle(NamedTuple):
 
     def beats_all(self, time: float, memory: Elements) -> bool:
         """Return whether nothing known is as fast in so little memory."""
+        time, memory = self.listed(time, memory)
         return not any(point["time"] <= time and point["memory"] <= memory for point in self.frontier)
 
 

@@ -72,8 +72,8 @@ SENTENCES: Mapping[str, Sentence] = {
         "[!out: {tensor:line}, which {tensor:makes} {tensor}]"),
     "first_through": Sentence("in a right run {tensor}[, before {reader:brief},] goes through {right_steps:steps}"),
     "sum_lacks": Sentence(
-        "{tensor}[, which goes into {reader:brief},] adds up {count:parts}; of the {right_count} that a right run adds "
-        "up here one is missing that is {right:made}"),
+        "{tensor}[, which goes into {reader:brief},] adds up {count:parts}; a right run adds up {right_count}, "
+        "among them one that is missing here, {right:made}"),
     "sum_has": Sentence(
         "{tensor}[, which goes into {reader:brief},] has in it {part}, {part:made}[{often:}, too often]"),
     "comes_from": Sentence(

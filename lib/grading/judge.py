@@ -150,7 +150,7 @@ def praise(outcome: Outcome, puzzle: Puzzle) -> str:
         sentences += [f"For the star, save another {' and '.join(missing)}."] if missing else []
     if bound := bounds_of(puzzle):
         sentences += filter(None, [bound.praise(time)])
-    if (time, memory) in [(point["time"], point["memory"]) for point in puzzle.frontier]:
+    if puzzle.listed(time, memory) in [(point["time"], point["memory"]) for point in puzzle.frontier]:
         sentences.append("These figures are among the best known.")
     elif puzzle.beats_all(time, memory):
         sentences.append("Better than the best known: nothing that we know is as fast in so little memory!")

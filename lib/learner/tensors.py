@@ -82,7 +82,7 @@ class Tensor:
 
     def __truediv__(self, other: object) -> Any:
         done = "divided, multiplied or subtracted: a gradient here is the sum over its micro-batches, and not the mean"
-        raise unfit("frozen", other, f"{self} / ...", what=_a(self._token.labels.kind), done=done)
+        raise unfit("frozen", other, type(self).__name__, what=_a(self._token.labels.kind), done=done)
 
     __rtruediv__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __truediv__
 

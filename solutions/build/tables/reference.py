@@ -131,12 +131,12 @@ def _shown(number: int) -> Mapping[tuple[str, str], tuple[str, str]]:
 def _is_later(name: str, number: int) -> bool:
     """Whether a name is the subject of a puzzle after that number, or of none yet. What only looks at a rank is no
     subject."""
-    if name == "exchange":
-        return number < max(int(puzzle.number) for puzzle in puzzles().values() if not puzzle.repair)
     groups: list[tuple[str, ...]] = [(verb,) for verb in in_stream("compute", *TALK)] + [CUTS]
     groups += [names for group, names in MODEL.items() if "puzzle" in group]
     own = next((names for names in groups if name in names), ())
     taught = [int(puzzle.number) for puzzle in puzzles().values() if {*own} & {*puzzle.teaches}]
+    if not taught and len(own) and own in MODEL.values():
+        taught = [max(int(puzzle.number) for puzzle in puzzles().values() if not puzzle.repair)]
     return bool(taught) and taught[0] > number
 
 
