@@ -34,7 +34,7 @@ from .learner import tensors
 from .learner.dist import Dist
 from .learner.model import Model
 from .learner.tensors import *  # noqa: F403 - the kinds of tensor, listed there
-from .machine.cost import Cost, ExpertCost, ExpertRingCost, RingCost
+from .machine.cost import Cost, ExpertCost, ExpertRingCost, RingCost, WireCost
 from .machine.uneven import Uneven
 from .real.traces.files import trace
 from .real.traces.profile import Profile
@@ -59,6 +59,7 @@ __all__ = [
     "RingCost",
     "Run",
     "Uneven",
+    "WireCost",
     "run",
 ]
 __all__ += ["Plan", "Plans", "Sweep", "allow_nested_loops", "attempt", "grade", "hint", "plan", "progress", "solution"]

@@ -78,6 +78,10 @@ draw_course(done.solved, done.starred, done.trail)
 #
 # 29. [ZB-V](p29_zbv.ipynb): what if the second half of the model ran through the ranks in reverse?
 # 30. [DualPipe](p30_dualpipe.ipynb): what if a pipeline were filled from both ends?
+#
+# **Inside the calls, and newer questions**
+#
+# 31. [Ring all-reduce, by hand](p31_ring_allreduce.ipynb): what is inside an all-reduce?
 
 # %% [markdown]
 # Each puzzle has two goals, and both limit the time and the peak memory. Meet the **target** ✓, and you pass. The

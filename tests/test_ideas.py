@@ -46,6 +46,7 @@ ONLY = {
     "keys_go_round": ("ring_attention", "the keys of one layer gathered"),
     "summed_across_once": ("replica_fsdp", "across the nodes after every micro-batch"),
     "no_whole_gradient": ("fsdp", "puzzle 3"),
+    "by_hand": ("ring_allreduce", "the machine's two halves"),
 }
 """Of each idea a program that only it rejects."""
 

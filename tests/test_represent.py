@@ -38,6 +38,7 @@ PASS_MESSAGES = {
     "zero_bubble",
     "ring_attention",
     "zbv",
+    "ring_allreduce",
 }
 """Programs whose only axis is one along which messages are passed."""
 UNEVEN = {"context_parallel", "expert_parallel", "two_batch_overlap"}

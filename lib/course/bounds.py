@@ -341,10 +341,6 @@ def _bring(size: Size, cost: Cost) -> Fraction:
     mesh = mesh_of(size)
     groups = [mesh.group(rank, axis) for rank in range(mesh.ranks) for axis in (None, *mesh.axes)]
     weight = Labels("Weight", 0, size["layers"])
-    meetings = [
-        cost.meeting(kind, weight, 0, group)
-        for kind in in_stream("collective")
-        for group in groups
-        if len(group.ranks) > 1
-    ]
+    several = [group for group in groups if len(group.ranks) > 1]
+    meetings = [cost.meeting(kind, weight, 0, group) for kind in in_stream("collective") for group in several]
     return min([_message(size, cost, 0), *[Fraction(meeting) / cost.per_tick for meeting in meetings]])

@@ -211,6 +211,13 @@ def weights_stay(outcome: Outcome) -> Iterator[Broken]:
         yield Broken(f"it moves the {_word(event)} of layer {event.layer}", event)
 
 
+@idea("No collective is called.")
+def by_hand(outcome: Outcome) -> Iterator[Broken]:
+    for event in outcome.events:
+        if event.stream == "collective":
+            yield Broken(f"it calls {event.kind} for layer {event.layer}", event)
+
+
 @idea("Of the weights, only updated ones travel.")
 def only_updated_weights(outcome: Outcome) -> Iterator[Broken]:
     """Once a rank has updated a layer, or has got some of it from others, all gradients of that layer are done, and its

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
 from ..basics.units import HIDDEN, LENGTH, TICKS, Elements, SizeUnit, Unit, show_ticks
-from ..machine.cost import LINKS, Cost, ExpertRingCost, RingCost, Shape
+from ..machine.cost import LINKS, Cost, ExpertRingCost, RingCost, Shape, WireCost
 from ..machine.uneven import Uneven
 from ..real import presets
 from ..real.hardware import Hardware
@@ -270,6 +270,7 @@ COSTS: Mapping[str, Cost] = {
     "far_experts": replace(_EXPERTS, bandwidth=327_680),  # an all-to-all takes nearly as long as a forward
     "far_nodes": Cost(collective_across=4),  # a sum across nodes takes as long as four forwards
     "warm_rank": Cost(uneven=Uneven(slow={0: 1.1})),
+    "wires": WireCost(backward=2, latency=0.02, bandwidth=131_072),  # a gradient takes two ticks, as its backward
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 

@@ -121,6 +121,7 @@ CONTEXT = (
     "have a sharding strategy registered."
 )
 """What PyTorch has for a sequence that is cut, and why it is not recorded: a test asks the torch that is installed."""
+OVER_LINKS = "PyTorch leaves it to NCCL how a sum goes over the links, and starts one all-reduce."
 NONE = {
     "wsdp": "PyTorch has nothing that divides weights and states and leaves gradients whole: it has fully_shard, "
     "puzzle 4.",
@@ -132,15 +133,13 @@ NONE = {
     "shards of the weights between steps, and gathers them for each micro-batch.",
     "checkpointing": "PyTorch's torch.utils.checkpoint starts nothing that could be compared: a forward more happens "
     "inside backward.",
-    "tensor_parallel": "PyTorch's parallelize_module (torch.distributed.tensor.parallel) cuts each matrix by itself, "
-    "and what it starts is not recorded here.",
-    "sequence_parallel": "PyTorch's SequenceParallel (torch.distributed.tensor.parallel) is a style for single "
-    "modules, and what it starts is not recorded here.",
-    "lora": "PyTorch itself has no adapters. PEFT adds them to a model, and what fully_shard starts then "
-    "is not recorded here.",
+    "tensor_parallel": "PyTorch's parallelize_module cuts each matrix by itself; what it starts is not recorded here.",
+    "sequence_parallel": "PyTorch's SequenceParallel is a style for modules; what it starts is not recorded here.",
+    "lora": "PyTorch itself has no adapters, and what fully_shard starts for those of PEFT is not recorded here.",
     "buckets": "PyTorch's DDP fills its buckets by bytes, 1 MiB first and then 25, and never by layers. What it does "
     "with layers of other sizes is in tests/torch_truth/TABLE.md.",
-    "hierarchical": "PyTorch leaves it to NCCL how a sum goes over the links, and starts one all-reduce.",
+    "hierarchical": OVER_LINKS,
+    "ring_allreduce": OVER_LINKS,
     "hpz": "PyTorch does this with fully_shard(..., reshard_after_forward=4), where a node has 4 ranks, and what that "
     "starts is not recorded here.",
     "offload": "PyTorch's CPUOffloadPolicy keeps the weights on the processor, too, and updates after the whole "

@@ -342,6 +342,10 @@ class Cost:
         """How long a receive takes once its message is there, in time units."""
         return self._fixed["receive"]
 
+    def taking_in(self, size: Elements, across: bool) -> TimeUnits:
+        """Return how long after the message before so many elements are in at the earliest, in time units."""
+        return 0
+
     def in_words(self, kind: str) -> str:
         """Return the price of an operation for people: ``0.3 ticks (1.5 between nodes)``."""
         row = operation(kind)
@@ -438,6 +442,22 @@ class RingCost(Cost):
     def receiving(self) -> TimeUnits:
         """Nothing: a message is received when it is there."""
         return 0
+
+
+@dataclass(frozen=True)
+class WireCost(RingCost):
+    """Links on which a message costs what it costs, whatever it carries: a rank sends one at a time, each in latency +
+    size/bandwidth, and takes in one at a time, each in size/bandwidth. Neither disturbs the other. Collectives are
+    rings (see RingCost), and a ring by hand, piece by piece, takes just as long."""
+
+    def message(self, labels: Labels | None, size: Elements, across: bool, ranks: int) -> TimeUnits:
+        """Return how long a send takes, in time units."""
+        return self.transfer(size, across)
+
+    def taking_in(self, size: Elements, across: bool) -> TimeUnits:
+        """Return how long it takes until so many elements are in, in time units."""
+        latency = self.latency_across if across else self.latency
+        return self.transfer(size, across) - self.in_time_units(latency)
 
 
 @dataclass(frozen=True)

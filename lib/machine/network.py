@@ -368,8 +368,14 @@ class Network:
                     best = key, call
         if best is not None:
             (ready, _, sender), call = best
-            end = max(ready, links.receive_free) + self.cost.receiving
+            arrived = self._arrived(links, self.mailboxes[links.rank.rank][sender][0])
+            end = max(ready, arrived) + self.cost.receiving
             heappush(self.candidates, (end, links.rank.rank, links.version, call, sender))
+
+    def _arrived(self, links: RankLinks, sent: Message) -> TimeUnits:
+        """Return when a sent message is in, which comes after the one that its receiver has taken in before."""
+        across = self.mesh.node(sent.op[0]) != self.mesh.node(sent.op[1])
+        return max(sent.end or 0, links.receive_free + self.cost.taking_in(sent.sent, across))
 
     def _receive(self, links: RankLinks, call: Message, sender: int) -> None:
         """Let a rank's receive link take the next message of a sender."""
@@ -379,8 +385,11 @@ class Network:
         queue.remove(call)  # the first, unless it was found by another's message
         if not queue:
             del links.receives[call.peer]
-        call.start = start = max(call.posted, links.receive_free, sent.end)
-        call.end = links.receive_free = start + self.cost.receiving
+        arrived, receiving = self._arrived(links, sent), self.cost.receiving
+        call.start = max(call.posted, links.receive_free, sent.end)
+        call.end = max(call.posted, arrived) + receiving
+        # What comes in by itself does so while its receiver does something else.
+        links.receive_free = call.end if receiving else arrived
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
         call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
         call.with_host = sent.with_host

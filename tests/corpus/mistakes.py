@@ -31,6 +31,7 @@ IN_ZIGZAG = "inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))"
 
 
 MISTAKES: list[Program] = [
+    changed("ring_allreduce", "the machine's two halves", ("        await sum_up(layer)\n", "        grads[layer] = await model.scatterreduce(grads.pop(layer), layer)\n        grads[layer] = await model.allgather(grads.pop(layer), layer)\n")),
     # -- micro-batches ----------------------------------------------------------------------------------------
     changed("ddp", "everybody trains micro-batch 0", (OWN, "[0]")),
     changed("ddp", "no sum", (SUM, "")),

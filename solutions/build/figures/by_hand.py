@@ -4,17 +4,17 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from lib import Cost, RingCost
+from lib import Cost, RingCost, WireCost
 
 from .writing import PLACE
 
-PRICES = re.compile(r"`cost=((?:Ring)?Cost\([^`]*\))`")
+PRICES = re.compile(r"`cost=((?:Ring|Wire)?Cost\([^`]*\))`")
 
 
 def other_prices(text: str, cost: Cost) -> Iterator[str]:
     """Yield the prices that a text tells a learner to use, where they are not those of its puzzle."""
     for said in PRICES.findall(text):
-        if eval(said, {"Cost": Cost, "RingCost": RingCost}) != cost:
+        if eval(said, {"Cost": Cost, "RingCost": RingCost, "WireCost": WireCost}) != cost:
             yield " ".join(said.split())
 
 

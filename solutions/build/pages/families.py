@@ -85,6 +85,11 @@ FAMILIES = (
         {"ranks": 16, "layers": 8, "batches": 16, "mesh": {"replica": 4, "shard": 4}, "node_size": 4},
         "two_speeds",
     ),
+    Family(
+        "Sums by hand",
+        "No collective is called: gradients are summed message by message.",
+        apart=("ring_allreduce", "small_messages"),
+    ),
     Family("Several ways at once", "The GPUs are a mesh, and each axis has a use of its own."),
 )
 """The families in the order of the page. The last one takes all puzzles that no other names."""
