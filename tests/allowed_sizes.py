@@ -1,8 +1,6 @@
 """All small sizes that the texts of the puzzles allow, and of what kind a size is: written without the lists of lib, so
 that these can be held against them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 from math import prod

@@ -18,8 +18,6 @@ and an expert. A weight of such a layer has positions of its own, from WIDTH on,
 another.
 """
 
-from __future__ import annotations
-
 import math
 import types
 from collections.abc import Iterable, Sequence

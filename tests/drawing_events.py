@@ -1,7 +1,5 @@
 """Runs and made-up traces for the tests of pictures, and what is read back from a picture."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ Calls are read from the recording itself. Which tensors each call has made is fo
 they were stored by what was written down beside the calls.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any

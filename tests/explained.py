@@ -3,8 +3,6 @@
 python -m tests.explained    write explained.json anew; read the difference before you keep it
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import random

@@ -8,8 +8,6 @@ of the line, and time and memory at the puzzle's own size. A program that is rig
 list of the corpus it is in.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Programs that fail, one for each way to fail, and what is said of each."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from types import MappingProxyType

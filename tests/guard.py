@@ -3,8 +3,6 @@
 So ``make quick``, which leaves these out with ``pytest -m``, starts none, and stays quick.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Notebooks in real kernels, and what one sees of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

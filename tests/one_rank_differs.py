@@ -1,7 +1,5 @@
 """Random programs in which one rank of many does otherwise, for one reason out of many ways to know its number."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple

@@ -30,8 +30,6 @@ the slot "" is thrown away.
     ("meet", kind, axis, of, call, layer)                   ("final", layer, of)
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

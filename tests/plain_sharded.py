@@ -4,8 +4,6 @@ All are one schedule (see ``Plan``), of which data parallel, ZeRO, FSDP and HSDP
 part in an order of its own, as far as one step does not need another: so calls are early, and awaits late.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ all gradients that went into it), a gradient is how often it has which term, and
 batch. A piece has the value of the whole that it is a piece of. What makes no sense has the value NONSENSE.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Files of profiles with known answers, as PyTorch's profiler and NCCL's flight recorder write them, made by hand."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Learner programs that several tests share: honest ones of many styles, with what the puzzles ask."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Iterator

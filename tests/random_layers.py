@@ -7,8 +7,6 @@ them as globals. So a change at random, as in test_fuzz.py, may be in the number
 # The globals of the functions below are written above them, in the source that is made of them.
 # ruff: noqa: F821
 
-from __future__ import annotations
-
 import inspect
 import random
 from collections.abc import Callable

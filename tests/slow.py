@@ -4,8 +4,6 @@ A test that is marked ``slow`` is left out by `make test`, of a test with many c
 that goes through a long list takes every so many-th of it (``some``). Whoever runs a file by itself runs all of it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import TypeVar

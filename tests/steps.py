@@ -1,7 +1,5 @@
 """How much work Python does, in lines that it runs: the same on every machine, however busy it is."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import FrameType

@@ -1,7 +1,5 @@
 """The sentences of the tasks, as the built pages have them."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -1,8 +1,6 @@
 """Adapters beside frozen weights (``load_adapter``, ``adapter=``, ``train="adapters"``): figures, what is refused, what
 is wrong by its value alone, and real tensors."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import re

@@ -1,7 +1,5 @@
 """A new Python that has no longer what lib.basics.asyncio_private needs, or has it with another meaning, fails here."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

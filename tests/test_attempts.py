@@ -1,7 +1,5 @@
 """Which file attempts which puzzle, whatever is in the files and whatever they are called."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Collectives over several axes of a mesh at once: groups, prices, values, pictures, and programs that compose ways."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where the time of all ranks goes: parts that are disjoint and add up to all of it, for any run."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence

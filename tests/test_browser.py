@@ -1,7 +1,5 @@
 """Pictures as a reader sees them: in a real browser, on light and dark pages. Skipped where there is none."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Callable

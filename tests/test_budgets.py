@@ -1,7 +1,5 @@
 """Of a student's seconds, only those count in which the worker runs what the student has written."""
 
-from __future__ import annotations
-
 import math
 from contextlib import closing
 from typing import Any

@@ -1,7 +1,5 @@
 """The build of the notebooks, a learner's own copies, and the cell that finds the project."""
 
-from __future__ import annotations
-
 import ast
 import errno
 import json

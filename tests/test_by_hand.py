@@ -1,7 +1,5 @@
 """A notebook of the older kind, worked by hand: its habits go on working (our own words, its habits)."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

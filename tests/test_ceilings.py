@@ -1,7 +1,5 @@
 """What the code base may weigh: the lines of each package are at most those of the table in docs/code.md."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

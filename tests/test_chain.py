@@ -1,7 +1,5 @@
 """The longest chain of a run: its sum is the run's time, each of its links is a cause, and slack is exact."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What a course hands to others' machines: a workflow, an autograder, an installation without solutions."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """What the field's formulas say of the techniques of puzzles 9 and up, and what they take here, at many sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache, partial

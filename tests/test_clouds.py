@@ -1,7 +1,5 @@
 """What others run from the repository: workflows, a devcontainer, Binder, a box for a grader."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

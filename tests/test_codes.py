@@ -1,7 +1,5 @@
 """A schedule as text."""
 
-from __future__ import annotations
-
 import pytest
 
 from lib import Model, PuzzleError, Run, run

@@ -2,8 +2,6 @@
 that tamper or never end make no verdict. `make test` grades a fixed part of each list, `make test-all` every program.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

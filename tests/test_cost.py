@@ -1,7 +1,5 @@
 """Prices and sizes: the cost alone decides them, and prices that know sizes agree with closed forms."""
 
-from __future__ import annotations
-
 import ast
 import pickle
 from collections import Counter

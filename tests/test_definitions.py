@@ -1,7 +1,5 @@
 """To import a source of the course runs nothing of it."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import sys

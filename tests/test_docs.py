@@ -1,7 +1,5 @@
 """README.md, docs/ and CONTRIBUTING.md: what they name is there, and what they show can be run."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import importlib

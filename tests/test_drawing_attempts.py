@@ -1,7 +1,5 @@
 """Right attempts as points of time and memory."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

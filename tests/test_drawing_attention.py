@@ -1,7 +1,5 @@
 """Who attends to what, and when: the blocks of the triangle, their times, and what is said of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import combinations

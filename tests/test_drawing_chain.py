@@ -1,7 +1,5 @@
 """The longest chain in a picture: a line through its boxes, a sum in the head, everything else pale."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree

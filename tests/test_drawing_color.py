@@ -1,7 +1,5 @@
 """What colors tell: the layer, or in a pipeline the operation and the micro-batch."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Several schedules under one time axis."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from decimal import Decimal

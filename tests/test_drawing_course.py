@@ -1,7 +1,5 @@
 """The map of the course."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The marks on what has made the tensors that are in memory at the peak."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What each GPU holds at a moment: nothing drawn is false, and nothing that is held is missing."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from itertools import combinations
 from random import Random

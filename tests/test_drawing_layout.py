@@ -1,7 +1,5 @@
 """Rows, tracks, colors and words: numbers only."""
 
-from __future__ import annotations
-
 import ast
 from itertools import combinations
 from pathlib import Path

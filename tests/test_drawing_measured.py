@@ -1,7 +1,5 @@
 """Pictures of what a clock has measured: in milliseconds, also beside what was simulated."""
 
-from __future__ import annotations
-
 import json
 import re
 from copy import copy

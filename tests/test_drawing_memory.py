@@ -1,7 +1,5 @@
 """The memory of a schedule: why it peaks, what is held when, and that all of it can be seen."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Half of a schedule, and a schedule beside the outline of the target's."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pictures of runs: structure, not pixels."""
 
-from __future__ import annotations
-
 import base64
 import re
 from itertools import combinations

@@ -1,7 +1,5 @@
 """The page that plays a schedule: what stands in it. (What it does is looked at in a browser.)"""
 
-from __future__ import annotations
-
 import ast
 import html
 import linecache

@@ -1,7 +1,5 @@
 """What collectives do, as pictures of what a run did."""
 
-from __future__ import annotations
-
 import pytest
 
 from drawing import draw_primitive

@@ -1,7 +1,5 @@
 """Runs of one model that race: every figure is that of its run, and it plays only where pictures may move."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The rows of a schedule: gaps and who is waited for, messages, and a legend that has every sign of the picture."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

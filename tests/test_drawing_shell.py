@@ -1,7 +1,5 @@
 """``python -m lib draw``."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """No line goes through a text: told from rectangles, in the order in which things are painted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any

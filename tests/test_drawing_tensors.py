@@ -1,7 +1,5 @@
 """Small pictures of tensors, and how everything shows itself in a notebook."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

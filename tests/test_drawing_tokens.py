@@ -1,7 +1,5 @@
 """Tokens on their way to experts: bands, the hottest ranks, and what is said of them."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from itertools import combinations

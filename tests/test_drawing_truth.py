@@ -1,7 +1,5 @@
 """Nothing drawn is false: what a picture says in its own numbers, read back from the SVG, is what the log says."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """What a verdict shows below its words in a notebook, and the card to keep."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Callable

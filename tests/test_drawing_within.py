@@ -1,7 +1,5 @@
 """Traffic within layers that products hide has a lane of its own in pictures."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

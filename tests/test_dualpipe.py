@@ -1,7 +1,5 @@
 """DualPipe against the report of DeepSeek-V3: bubble, memory and copies (arXiv 2412.19437, table 2)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

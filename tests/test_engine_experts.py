@@ -1,7 +1,5 @@
 """Layers with experts on real tensors, beside torch's autograd, which knows no ranks and sends no tokens."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Every solution, unmodified, with real tensors in this process: right numbers, the same log, the same memory."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import subprocess

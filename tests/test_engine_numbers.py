@@ -1,7 +1,5 @@
 """Numbers in tensors: pieces against plain slices, operations against torch, what is wrong against the reference."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from typing import Any

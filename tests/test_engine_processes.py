@@ -1,7 +1,5 @@
 """One process a rank: the same logs, right numbers, and a message for whatever goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """What a rank has to do for real is recorded alike in every process, and can be done without waiting for ever."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A layer in three steps on real tensors: gathers and rings, in order and zigzag, beside training as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """An error as a notebook or IPython shows it: the message and the learner's line, no frame of ours, and the picture."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

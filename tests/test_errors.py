@@ -1,7 +1,5 @@
 """A corpus of wrong programs: each ends in a PuzzleError that says what to do."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import itertools

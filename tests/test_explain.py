@@ -1,7 +1,5 @@
 """Explanations of wrong, slow and large runs: that they lead, that they say what is so, and how they say it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A run that fails is shown up to its error, with a flag where it is, and with who waits for whom."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from functools import cache

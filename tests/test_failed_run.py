@@ -1,7 +1,5 @@
 """A run that fails keeps its log, and says the same whoever came first."""
 
-from __future__ import annotations
-
 import ast
 import pickle
 import random

@@ -1,7 +1,5 @@
 """The contract's table, exactly; and that no figure depends on the order in which ranks start."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import random

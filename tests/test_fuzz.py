@@ -5,8 +5,6 @@ The programs are the puzzles' solutions and others, and programs with slices and
 FUZZ_EXAMPLES=20000 makes it a long search (see tests/slow.py, too).
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import math

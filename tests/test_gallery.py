@@ -1,7 +1,5 @@
 """The gallery: every solution is in it, its links lead somewhere, and it is read on phones, in the dark, on paper."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

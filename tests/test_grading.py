@@ -1,7 +1,5 @@
 """Verdicts, rules of form, progress and the notebook's grade."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """The marker ``process`` is where it belongs: a test without it that starts something fails, whatever it does then."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import socket

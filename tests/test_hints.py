@@ -1,7 +1,5 @@
 """The hints of all puzzles: each fits that for which one is sent to it, and can be read alone."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

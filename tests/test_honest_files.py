@@ -1,7 +1,5 @@
 """Files as learners write them, which work in a notebook: the shell's grader passes each of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import closing

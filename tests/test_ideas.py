@@ -1,7 +1,5 @@
 """Each idea is used, is said on the page of each puzzle that names it, and rejects a program that nothing else does."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

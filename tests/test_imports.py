@@ -1,7 +1,5 @@
 """Imports only go down, so that the files can be read one after the other."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a worker finds around it is the same whoever grades, and whatever another worker has left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The input of a micro-batch is taken once by each rank, as pieces of weights are."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The course without a clone: what `make wheel` builds, installed outside of the project, and what one does there."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The same calls at the same size are carried out once, whoever sends them, and the verdicts are the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace

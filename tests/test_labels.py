@@ -1,7 +1,5 @@
 """Laws of shards and tensors."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import tracemalloc

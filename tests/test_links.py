@@ -1,7 +1,5 @@
 """Links on which sends wait for their receives, and exchanges (SPEC 25; their times are held by test_plain_machine)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Whatever lists operations lists all of the table: the reference, help, pictures, codes, and the corpora."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """One call for several layers: a collective that gets a list of tensors, with the list of their layers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from fractions import Fraction

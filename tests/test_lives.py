@@ -1,7 +1,5 @@
 """The life rule, memory, storage and loading."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Iterator

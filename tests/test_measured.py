@@ -1,7 +1,5 @@
 """One H100 that was measured for this course, beside our prices: what the documents say of it holds."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The systematic mistakes that tools/mistakes.py makes, and what it writes down of them."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """The mistakes that `make mutants` puts into the modules that decide."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Timing of lanes, messages, meshes and boxes; deadlocks and mismatches."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -3,8 +3,6 @@
 `make test` runs some of the puzzles': that all of their figures come out is seen by the build every time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

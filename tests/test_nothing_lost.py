@@ -1,7 +1,5 @@
 """What is graded is told and kept, whatever is closed, full, damaged, newer, or written by others at the same time."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """The table of operations: a new one is one row, and works everywhere at once; an unknown one is refused."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Figures in texts: the build computes them, and refuses those that nothing computes."""
 
-from __future__ import annotations
-
 import doctest
 from fractions import Fraction
 from pathlib import Path

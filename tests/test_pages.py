@@ -1,7 +1,5 @@
 """The form of the pages: the task first, in few words, and all else below "When it passes"."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

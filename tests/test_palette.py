@@ -1,7 +1,5 @@
 """Colors have one meaning each. Any two that meet in a picture can be told apart by everybody, on dark pages, too."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Published figures: exact ones are met exactly, ratios within 5 percent, and each of these is nearer to what was
 published than without the idea that it is about. Seconds are a benchmark (``make papers``), not a test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Layers in pieces (``partial=True``), partial sums, slices: figures, refusals, wrong values, and real tensors."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable, Sequence

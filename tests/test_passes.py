@@ -1,7 +1,5 @@
 """Whose code passes where: every program of solutions/, renamed, in every puzzle, at all of its sizes."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -1,8 +1,6 @@
 """What a peak is made of, and what of it is named: checked against the log alone, on programs that are right but too
 large."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

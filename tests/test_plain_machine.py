@@ -3,8 +3,6 @@
 PLAIN_EXAMPLES=20000 makes it a long search (see tests/slow.py, too).
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """A search over the meshes of a cluster: what it finds are runs, what it leaves out cannot fit or cannot be fast."""
 
-from __future__ import annotations
-
 import re
 from ast import literal_eval
 from dataclasses import replace

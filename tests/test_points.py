@@ -1,7 +1,5 @@
 """Points by a formula, on every face of the grader, and the leaderboard of a class."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

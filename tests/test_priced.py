@@ -1,7 +1,5 @@
 """What a step takes on real GPUs: each notebook says it of its own puzzle's solution, and anyone can run it again."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """What a rank prints says whose it is, and when."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing
 

@@ -1,8 +1,6 @@
 """What somebody may hand to models, clusters, prices and the planner: whatever cannot be is refused with what would do,
 never with an error of Python's, and never taken."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any

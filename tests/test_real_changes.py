@@ -1,7 +1,5 @@
 """What a report says of single changes is what comes out if they are made."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models with experts, and sequences that GPUs share: parameters that were published, and prices by closed forms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction

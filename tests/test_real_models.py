@@ -4,8 +4,6 @@ Sources: arXiv 1910.02054, figure 1; docs/performance.md and
 benchmarks/llama3_h100_202412_torchtitan.md of github.com/pytorch/torchtitan; the abstract of arXiv 2305.14314.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any

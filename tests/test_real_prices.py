@@ -1,8 +1,6 @@
 """A model on a cluster: what operations take in seconds and bytes, and the shorter runs that give the same as whole
 ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

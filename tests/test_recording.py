@@ -1,7 +1,5 @@
 """Recordings: an honest run that is replayed is the same run, and nonsense in one makes nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """The work of a replay grows as its recording does: floods of every verb, of one length and of eight times that."""
 
-from __future__ import annotations
-
 import gc
 import math
 import time

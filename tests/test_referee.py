@@ -1,7 +1,5 @@
 """Workers: how they are kept apart, what happens where that is refused, what they are told."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

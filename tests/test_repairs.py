@@ -1,7 +1,5 @@
 """The programs that are to be repaired: what is wrong with each shows, and each solution holds."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

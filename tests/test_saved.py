@@ -1,7 +1,5 @@
 """What forward leaves behind (``keep``, ``Saved``): time, memory, what is refused, and real graphs on the engines."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable

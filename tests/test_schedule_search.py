@@ -1,7 +1,5 @@
 """The search for pipelines: its arithmetic is the machine's, its bounds hold, and it finds again what is known."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

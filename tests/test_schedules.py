@@ -1,7 +1,5 @@
 """Schedules as rows of actions: those of PyTorch run here, and rows that cannot be run say where."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The search for better schedules: what it writes down, and what its changes leave as it was."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """The grader at a shell, as its users call it: exit status, reports, faces, folders of submissions, watching."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

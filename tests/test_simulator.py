@@ -1,8 +1,6 @@
 """What the simulator decides alone: whatever the learner's side has let through, or a worker has sent, is checked
 again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """The site: all of its links lead somewhere, and it is read in the dark and on a phone."""
 
-from __future__ import annotations
-
 import shutil
 import urllib.parse
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """The other sizes of a puzzle: short lists that have a size of every kind, so that a program which is wrong at one kind
 of size fails."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

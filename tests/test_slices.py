@@ -1,7 +1,5 @@
 """A layer in three steps, for slices of a sequence: figures, values, what is refused and what is said of it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

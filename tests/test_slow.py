@@ -1,7 +1,5 @@
 """Of what takes long a part is run, always the same one, with something of every test."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

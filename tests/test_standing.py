@@ -1,7 +1,5 @@
 """How a run stands to the puzzle of its name is found once, for the first picture of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from drawing import draw, standing

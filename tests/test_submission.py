@@ -1,7 +1,5 @@
 """What is taken of a learner's file, and what their code finds where it prints."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

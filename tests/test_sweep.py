@@ -1,7 +1,5 @@
 """Many runs at once: every combination, the same figures as one by one, the front, what is wrong, and the picture."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from importlib import import_module

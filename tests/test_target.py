@@ -1,7 +1,5 @@
 """Who meets the printed target passes: programs that take all of the target, and right ones that hold a tensor more."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

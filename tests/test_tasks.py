@@ -1,7 +1,5 @@
 """Puzzles as tasks for agents: the files, the reward of honest programs, and that no forgery has any."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """What others have written (names, output, errors) is words wherever the grader repeats it: no formula, no command."""
 
-from __future__ import annotations
-
 import csv
 import io
 from argparse import Namespace

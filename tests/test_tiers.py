@@ -1,7 +1,5 @@
 """Links of several tiers work at the same time, and what is sent may be smaller than what is kept."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

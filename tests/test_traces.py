@@ -1,7 +1,5 @@
 """Profiles of real runs: read, matched, set to one clock, and drawn like runs."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

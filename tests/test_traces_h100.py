@@ -1,8 +1,6 @@
 """Profiles of a real GPU: an H100 with PyTorch 2.11, on which two processes trained, or one with NCCL. ``tests/h100``
 has one step of each, without the flows and the shapes that are not read."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import pairwise
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Where the time of a device goes when work overlaps: profiles that are made by drawing lots, each beside its answer,
 which is counted here microsecond by microsecond."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Machines that are not even: what a slow rank or a slow link costs, by closed forms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

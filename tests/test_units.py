@@ -1,7 +1,5 @@
 """Of a run with the prices of a cluster, whatever shows it tells seconds and bytes, and never ticks or elements."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

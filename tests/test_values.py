@@ -1,7 +1,5 @@
 """The check by value: what is wrong fails with the set rules switched off, what is honest passes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import combinations_with_replacement, permutations
 from typing import Any

@@ -1,7 +1,5 @@
 """Variants of puzzles: drawn from a seed, with targets that are run, and graded as any puzzle."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

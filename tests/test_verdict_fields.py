@@ -1,7 +1,5 @@
 """What a verdict tells of an error, in parts: the same in a notebook and at a shell, and what is read off them."""
 
-from __future__ import annotations
-
 import json
 import math
 from functools import cache

@@ -1,7 +1,5 @@
 """No rank receives a whole summed gradient, in whatever way it is brought; and every honest reduce-scatter may be."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ of all ranks out to all ranks, as ``ToyTokens``, and brings them home again: eve
 ``toy_keys`` makes ``ToyKeys``, a kind with a size of its own, which is cut, sent, joined and gathered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Most are the reference solution of a puzzle with something changed, so that one sees what the program is about.
 """
 
-from __future__ import annotations
-
 import ast
 from functools import cache
 from importlib import import_module

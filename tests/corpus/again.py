@@ -1,7 +1,5 @@
 """Programs to which a weight comes that they have already, or that nobody uses; and one that keeps a whole gradient."""
 
-from __future__ import annotations
-
 from . import HEAD, Program, changed, functions
 
 

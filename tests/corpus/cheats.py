@@ -3,8 +3,6 @@
 None of them does the work that it wants to be praised for. At a shell no one may pass.
 """
 
-from __future__ import annotations
-
 from textwrap import indent
 
 from . import Program, after, changed, whole

@@ -1,8 +1,6 @@
 """Programs that do well at the puzzle's own size, and at others do something for nothing; and honest ones in the same
 spirit, with another order of work, another table of ranks or buckets of another size."""
 
-from __future__ import annotations
-
 from . import Program, changed
 
 RUN = "        model.activations[layer + 1] ="

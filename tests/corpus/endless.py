@@ -1,7 +1,5 @@
 """Programs that never end, or end the process, or flood it. They run in a process of their own only."""
 
-from __future__ import annotations
-
 from . import Program, whole
 
 

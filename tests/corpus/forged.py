@@ -1,7 +1,5 @@
 """Calls that a program writes into its recording by hand."""
 
-from __future__ import annotations
-
 from . import Program, changed
 
 RAW = """

@@ -1,7 +1,5 @@
 """Programs, and files beside one, that want a reward which they have not earned: each gets none."""
 
-from __future__ import annotations
-
 from lib.course.specs import puzzles
 from tools import tasks
 

@@ -1,7 +1,5 @@
 """Programs that must pass: the same work in many hands."""
 
-from __future__ import annotations
-
 from tests.programs import COURSE, REPAIRS
 
 from . import Program, after, changed, of_each_puzzle, whole

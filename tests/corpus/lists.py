@@ -1,7 +1,5 @@
 """Programs that bring lists to their collectives, in puzzles that do not grant them: right, fast, and refused."""
 
-from __future__ import annotations
-
 from . import Program, changed, function
 from .forged import raw
 

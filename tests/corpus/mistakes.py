@@ -1,7 +1,5 @@
 """Programs that must not pass, as people write them by mistake, or to get round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import Program, after, changed, of_each_puzzle, whole
 from .again import MISTAKES as AGAIN
 from .elsewhere import MISTAKES as ELSEWHERE

@@ -1,8 +1,6 @@
 """Programs that do something for nothing: what it gives is used by nobody. There is time for it; at other sizes only, it
 is a mistake."""
 
-from __future__ import annotations
-
 from . import changed
 
 RETURN = "    return model"

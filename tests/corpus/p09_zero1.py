@@ -1,7 +1,5 @@
 """Puzzle 9, ZeRO-1: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 SUM = "            grad = await model.scatterreduce(grad, layer)\n"

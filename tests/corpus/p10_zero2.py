@@ -1,7 +1,5 @@
 """Puzzle 10, ZeRO-2: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 from .p09_zero1 import HALF_BY_HALF, WHOLE_UPDATE
 

@@ -1,7 +1,5 @@
 """Puzzle 11, checkpointing: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 HALF = "if layer < model.LAYERS // 2:"

@@ -1,7 +1,5 @@
 """Puzzle 12, prefetching: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed, whole
 
 LAST = "    ahead = model.allgather(model.weights[model.LAYERS - 1], model.LAYERS - 1)\n"

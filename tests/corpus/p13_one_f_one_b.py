@@ -1,7 +1,5 @@
 """Puzzle 13, 1F1B: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 AHEAD = "ahead = min(model.RANKS - model.rank, model.BATCHES)"

@@ -1,7 +1,5 @@
 """Puzzle 14, interleaved 1F1B: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 AHEAD = "ahead = 2 * (ranks - 1 - model.rank) + (len(mine) - 1) * ranks + 1"

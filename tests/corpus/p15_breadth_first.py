@@ -1,7 +1,5 @@
 """Puzzle 15, breadth-first pipeline: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed, whole
 
 HEADS = (

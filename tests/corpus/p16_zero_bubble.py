@@ -1,7 +1,5 @@
 """Puzzle 16, zero bubble: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 INPUT = "            model.grad_activations[layer, mb] = model.backward_input(\n                layer, inp, grad, model.weights[layer]\n            )\n"

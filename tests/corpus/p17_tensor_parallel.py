@@ -1,7 +1,5 @@
 """Puzzle 17, tensor parallel: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 LOAD = "model.load_weights(\n            layer, model.rank, model.RANKS\n        )"

@@ -1,7 +1,5 @@
 """Puzzle 18, sequence parallel: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 INPUT = "model.get_activation([0]).shard(model.rank, model.RANKS)"

@@ -1,7 +1,5 @@
 """Puzzle 19, buckets: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 FULL = "if len(model.grad_weights) == 6 or layer == 0:"

@@ -1,7 +1,5 @@
 """Puzzle 20, hierarchical: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 FIRST = 'grad = await model.scatterreduce(grad, layer, axis="shard")'

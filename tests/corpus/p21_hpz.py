@@ -1,7 +1,5 @@
 """Puzzle 21, hpz: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 FIRST = "weight = await model.allgather(model.weights[layer], layer)"

@@ -1,7 +1,5 @@
 """Puzzle 22, offload: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import after, changed
 
 LOAD = "        model.weights[layer], state = model.load_weights(layer)\n        if model.is_host:\n            model.opt_states[layer] = state\n"

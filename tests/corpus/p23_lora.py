@@ -1,7 +1,5 @@
 """Puzzle 23, LoRA: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 LOAD = "model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)"

@@ -1,7 +1,5 @@
 """Puzzle 24, compose: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import HEAD, Program, changed, function
 
 PLACE = 'replica, replicas = model.axis_index("x"), model.axis_size("x")'

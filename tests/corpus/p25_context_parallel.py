@@ -1,7 +1,5 @@
 """Puzzle 25, context parallel: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 
 OWN = "model.get_activation([0]).shard(model.rank, model.RANKS)"

@@ -1,7 +1,5 @@
 """Puzzle 26, ring attention: honest styles, natural mistakes, and ways round the work by the public names alone."""
 
-from __future__ import annotations
-
 from . import changed
 from .p25_context_parallel import ALL, EVERYWHERE
 

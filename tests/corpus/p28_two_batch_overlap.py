@@ -1,7 +1,5 @@
 """Puzzle 28, two batches overlapped: honest styles, natural mistakes, and ways round the work."""
 
-from __future__ import annotations
-
 from . import changed
 
 LOAD = "piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)"

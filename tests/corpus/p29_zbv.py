@@ -1,7 +1,5 @@
 """Puzzle 29, ZB-V: honest styles, natural mistakes, and ways round the work."""
 
-from __future__ import annotations
-
 from . import changed
 
 RANK = "ranks, rank, end = model.RANKS, model.rank, model.LAYERS"

@@ -1,7 +1,5 @@
 """Puzzle 30, DualPipe: honest styles, natural mistakes, and ways round the work."""
 
-from __future__ import annotations
-
 from . import changed
 
 THICK = "thick, share = end // model.RANKS, model.BATCHES // 2"

@@ -1,7 +1,5 @@
 """Other ways to write right answers: updates at the end or at once, other orders of work, other sizes of buckets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lib import Model

@@ -1,7 +1,5 @@
 """Programs that leave out one sentence of a task, where no other program of the corpus is about it alone."""
 
-from __future__ import annotations
-
 from . import Program, after, changed, function, whole
 
 

@@ -4,8 +4,6 @@ They stand in told.json, a row each: the puzzle, a name, a base, and what replac
 function of the solutions, or ``#7``, the program of that row.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from functools import cache

@@ -1,8 +1,6 @@
 """Programs in which work, or what belongs to one rank, is at another: micro-batches that change ranks, weights, states
 and activations that others get, slices that are dealt out otherwise, and micro-batches of DualPipe that go another way."""
 
-from __future__ import annotations
-
 from . import Program, changed, functions, whole
 
 OVER = '''

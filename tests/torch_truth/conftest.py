@@ -1,7 +1,5 @@
 """One recording for all tests here."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 A program of its own, on torch's fake process group, as in ``record``. Two ranks share a sequence of 32 tokens.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh

@@ -9,8 +9,6 @@ What is computed is seen by an autograd function and by torch's ``PipelineStage`
 collectives and messages by a dispatch mode, which sees each operator of ``c10d``: no hook that is public sees them all.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable, Iterator

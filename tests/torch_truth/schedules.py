@@ -1,7 +1,5 @@
 """The table of PyTorch's schedules in docs/schedules.md. ``python -m tests.torch_truth.schedules`` prints it anew."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

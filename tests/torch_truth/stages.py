@@ -5,8 +5,6 @@ each CSV for each rank. Prints for each CSV by how much the gradients differ fro
 model, as a part of the largest.
 """
 
-from __future__ import annotations
-
 import csv
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 ``TABLE.md`` is what this prints of the recordings. A test makes it anew and compares, row by row.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """``python -m lib run FILE:function --like torch``: what it prints, and its exit status."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether lib/engines/torch_order.py says what PyTorch does: each order beside fresh recordings, at several sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise

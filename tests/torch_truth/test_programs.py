@@ -1,7 +1,5 @@
 """Whether programs of solutions/ do what PyTorch does, or differ from it as the table says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

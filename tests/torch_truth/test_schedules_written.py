@@ -1,7 +1,5 @@
 """Whether PyTorch runs what a run of ours writes: real stages in real processes, gradients beside autograd's."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
