@@ -24,7 +24,7 @@ from lib.grading.submission import load
 from lib.machine.cost import Shape
 from lib.machine.outcome import Outcome
 from lib.machine.simulator import LocalSimulator
-from lib.recording.recorder import recorder_for
+from lib.recording.recorder import recorded_run, recorder_for
 from lib.recording.replay import MOST, MOST_ERRORS, Replay
 from lib.recording.safe import LONGEST_TEXT, pack_error, presentable, shown, unpack_error
 from lib.recording.verbs import VERBS
@@ -96,6 +96,12 @@ def test_honest_programs_are_the_same_when_they_are_replayed(program: Program) -
     outcome = through_a_recording(fn, size)
     assert same(outcome, run(fn, **size))
     check(outcome, puzzles()[program.puzzle], size)
+
+
+def test_a_line_is_noted_to_the_end_of_its_call() -> None:
+    basic, spec = next(solutions())
+    whole, _ = recorded_run(basic, machine_of(spec["size"], "default"), layers=2, batches=4, timeout=60)
+    assert all(text.count("(") == text.count(")") for _, text, _ in whole["diary"][1] if "model." in text)
 
 
 async def several_at_once(model: Model) -> None:

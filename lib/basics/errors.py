@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
 NOWHERE = Place()
 
-LINES_OF_A_CALL = 4  # after its first one, that are shown beside it
+LINES_OF_A_CALL = 6  # after its first one, that are shown beside it
 AROUND, CALLS, MOST = 2, 3, 8
 """The number of lines shown before and after the learner's, the largest number of calls that led there, and of groups
 of ranks that wait."""
@@ -277,7 +277,7 @@ def around(spot: Spot) -> str:
     return "\n".join(shown)
 
 
-def _whole_call(file: str, number: int) -> str:
+def whole_call(file: str, number: int) -> str:
     """Return a line of a file with those that go on with its call, as one line."""
     text = linecache.getline(file, number).strip()
     for more in range(number + 1, number + 1 + LINES_OF_A_CALL):
@@ -290,7 +290,7 @@ def _whole_call(file: str, number: int) -> str:
 
 def show_line(code: CodeType, number: int) -> Spot:
     """Return a line of code as text: its function, number and source, without the machine's paths."""
-    text = _whole_call(code.co_filename, number)
+    text = whole_call(code.co_filename, number)
     path = Path(code.co_filename)
     known = code.co_filename in shown_files or (path.is_file() and "ipykernel" not in code.co_filename)
     file = f" of {path.name}" if known else ""

@@ -7,14 +7,13 @@ handed on and not noted.
 
 from __future__ import annotations
 
-import linecache
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, cast
 
-from ..basics.errors import Deadlock, PuzzleError, is_learners_file, line_at
+from ..basics.errors import Deadlock, PuzzleError, is_learners_file, line_at, whole_call
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..learner.storage import Storage
@@ -297,6 +296,6 @@ class Writer:
             self.known[key] = self.numbers_of_lines.setdefault((file, number), len(self.places))
             if self.known[key] == len(self.places):
                 first = next((name for name, _ in self.numbers_of_lines if name), "")
-                text = linecache.getline(file, number).strip()[:LONGEST_LINE] if file else ""
+                text = whole_call(file, number)[:LONGEST_LINE] if file else ""
                 self.places.append([number, text, "" if file in ("", first) else Path(file).name])
         return self.known[key]
