@@ -90,8 +90,8 @@ on_processes(gathers, kill=(2, 3))
 # %% [markdown]
 # Try others: a rank that raises, that waits for a message nobody sends, that calls another collective than the rest,
 # that never ends. Each ends with a message that names the rank and the line, before anything real has begun: your
-# function runs on the simulated machine first. The real run then repeats the operations of the simulated one, so your
-# function must do the same in every process: one that asks `random` what to do is refused.
+# function runs on the simulated machine first. The real run then repeats the operations of the simulated one. So your
+# function must do the same in every process, and one that asks `random` what to do is refused.
 #
 # ## Overlap
 #

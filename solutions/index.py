@@ -88,8 +88,8 @@ draw_course(done.solved, done.starred, done.trail)
 # **star** ★ is tighter, and takes a deeper idea. Come back for it.
 #
 # The last cards are [What is wrong here?](repairs.ipynb): short programs with one mistake each. After puzzle 4, two
-# more pages are for you: in [The laboratory](laboratory.ipynb) you compare your programs at many sizes, and in
-# [For real](for_real.ipynb) they run on real processes with real tensors.
+# more pages are for you. In [The laboratory](laboratory.ipynb) you compare your programs at many sizes. In [For
+# real](for_real.ipynb) they run on real processes, with real tensors.
 #
 # <details><summary><b>What helps</b></summary>
 #

@@ -96,8 +96,8 @@ grade(grad_accum)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. Every program that passes earns it, and the star of
-# puzzle 0 as well.
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. Every program that passes earns it. Under the name
+# `basic`, it earns the star of puzzle 0, too.
 #
 # ### Why it matters
 #

@@ -60,7 +60,7 @@ PUZZLE = {
 # Train one step on `model.RANKS` ranks; yours is `model.rank`. Beginning and end are given.
 #
 # - {{ideas}}
-# - Other sizes have as many micro-batches as ranks, too.
+# - Other sizes, too, have as many micro-batches as ranks.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
@@ -330,7 +330,7 @@ draw(run(ddp_as_pytorch, ranks=4, layers=2, batches=4))
 # %% [markdown]
 # ### Why not the obvious way?
 #
-# There is a more obvious way to share a batch, and for years people met it first: PyTorch's `DataParallel`. One
+# There is a more obvious way to share a batch: PyTorch's `DataParallel`. For years, people tried that one first. One
 # process drives all GPUs, and the model lives on the first of them. In each step, rank 0
 #
 # - sends its weights to all the others, and one micro-batch to each,
@@ -421,10 +421,11 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # tensors would mean many calls. The first bucket is {{first_bucket:.0f}} MB, so that the sums start early.
 #
 # We have recorded which calls PyTorch {{TORCH}} starts, and in which order (`tests/torch_truth/TABLE.md`). Each layer
-# of {{bucket:.0f}} MB or more is a bucket of its own; forty layers of {{first_bucket:.0f}} MB make
-# {{len(forty):word}}, of {{forty[0]}}, {{forty[1]}} and {{forty[2]}} layers. In PyTorch's order this puzzle takes
-# {{pytorch.time}} ticks and {{pytorch.memory}} elements, since DDP keeps all gradients until the last is summed, and
-# then updates. `llm-training-puzzles run my_ddp.py:ddp --like torch` shows your program beside that order.
+# of {{bucket:.0f}} MB or more is a bucket of its own. Forty layers of {{first_bucket:.0f}} MB each make
+# {{len(forty):word}} buckets, of {{forty[0]}}, {{forty[1]}} and {{forty[2]}} layers. In PyTorch's order this puzzle
+# takes {{pytorch.time}} ticks and {{pytorch.memory}} elements, since DDP keeps all gradients until the last is
+# summed, and then updates. `llm-training-puzzles run my_ddp.py:ddp --like torch` shows your program beside that
+# order.
 #
 # On real links the price of an all-reduce depends on how much is sent. Usually the ranks form a ring, and each passes
 # pieces of the gradient on to its neighbor. In all, each of n ranks sends 2(n - 1)/n times the gradient: less than
@@ -436,9 +437,9 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 #
 # ### On real GPUs
 #
-# The machine can also count the seconds and bytes of a real model on a real cluster, and from here on every puzzle ends
-# with those of its solution. Here the backward pass computes the inner activations of a layer again instead of keeping
-# them (puzzle 11). So memory holds little else than weights, gradients and states.
+# The machine can also count in seconds and bytes, for a real model on a real cluster. From here on, every page ends
+# with such figures of our solution. Here the backward pass computes the inner activations of a layer again instead of
+# keeping them (puzzle 11). So memory holds little else than weights, gradients and states.
 #
 # ![What a step takes](picture:priced)
 #

@@ -115,8 +115,9 @@ play(run(wsdp, ranks=4, layers=6, batches=4))
 # %% [markdown]
 # ### What each GPU holds
 #
-# Here is a program that passes: in the forward of layer 1, while layer 2 is gathered, and in the forward of layer 2. A
-# GPU stores a quarter of each layer. A whole layer (pale) is there for one operation, and then it is gone.
+# Here is a program that passes, at three moments: in the forward of layer 1, while layer 2 is gathered, and in the
+# forward of layer 2. A GPU stores a quarter of each layer. A whole layer (pale) is there for one operation, and then
+# it is gone.
 #
 # ![Four GPUs store a quarter of each weight; for one operation each has a whole layer](picture:around_a_gather)
 #
@@ -129,8 +130,8 @@ play(run(wsdp, ranks=4, layers=6, batches=4))
 #
 # ### Two things to know
 #
-# You may also load a whole weight and cut it at once, with `weight.shard(r, n)`. Only what you store or use counts as
-# loaded.
+# You may also load a whole weight and cut it at once, with `weight.shard(r, n)`. If you store the shard alone, you
+# have loaded no more than that.
 #
 # `update` needs the same shard of the weight and of the state. The gradient may cover more than this shard. Here it is
 # whole.

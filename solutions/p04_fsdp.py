@@ -114,8 +114,8 @@ play(run(fsdp, ranks=4, layers=6, batches=4))
 # %% [markdown]
 # ### What each GPU holds
 #
-# Here is a program that passes: in the backward of layer 3, while its gradient is summed, and while layer 2 is
-# gathered. The whole gradient (pale) goes into the sum, and a quarter of the sum stays.
+# Here is a program that passes, at three moments: in the backward of layer 3, while the gradient of layer 3 is
+# summed, and while layer 2 is gathered. The whole gradient (pale) goes into the sum, and a quarter of the sum stays.
 #
 # ![Four GPUs: a whole gradient goes into a reduce-scatter, and a quarter of the sum stays](picture:around_a_sum)
 #
@@ -172,10 +172,10 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # %% [markdown]
 # ### How much to gather at once
 #
-# You gathered one layer at a time. PyTorch calls layers that are gathered together a *unit*: one call brings all their
-# weights, and one call sums all their gradients. We ran this puzzle with 1, 2, {{some[2]}} and 6 layers in a unit, each
-# twice: at the usual {{cost.collective}} ticks for every layer in a call, and with another {{latency}} ticks for the
-# latency of each *call*, which is what counts with small layers.
+# You gathered one layer at a time. PyTorch calls layers that are gathered together a *unit*: one call brings all
+# their weights, and one call sums all their gradients. We ran this puzzle with 1, 2, {{some[2]}} and 6 layers in a
+# unit, each at two prices. At the first, a call takes the usual {{cost.collective}} ticks for every layer in it. At
+# the second, each *call* takes another {{latency}} ticks, its latency. With small layers, latency is what counts.
 #
 # | layers in a unit | calls | peak memory | ticks | ticks, with latency |
 # |---|---|---|---|---|
@@ -188,18 +188,18 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 #
 # The line on the left is without latency, the one on the right with it. Large units save calls and pay in memory: all
 # their weights are whole at the same time, and so are their gradients. Without latency they save one thing only: the
-# last unit is needed again at once, and not gathered twice. With latency, going from one layer to two saves
-# {{late[0].time - late[1].time}} ticks for {{late[1].memory - late[0].memory}} elements. Going from three to six saves
-# only {{late[2].time - late[3].time}} ticks, for
-# {{Fraction(late[3].memory - late[2].memory, late[1].memory - late[0].memory):word}} times as many elements as that.
+# last unit is needed again at once, so it is gathered only once. With latency, going from one layer to two saves
+# {{late[0].time - late[1].time}} ticks for {{late[1].memory - late[0].memory}} elements. Going from three to six
+# saves only {{late[2].time - late[3].time}} ticks, for {{late[3].memory - late[2].memory}} elements.
 #
-# PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on the
-# model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with {{LLAMA / BILLION}} billion
-# parameters is {{WEIGHT * LAYER / BILLION:.2f}} GB. NVLink, the fast link in a *node* (one machine, mostly with eight
-# GPUs), carries {{IN_NODE}} GB/s and gathers it in {{WEIGHT * LAYER / IN_NODE / MILLION:.1f}} ms, so the latency of a
-# call hardly matters. For many small layers, `size_based_auto_wrap_policy` groups layers until a unit has
-# {{auto / MILLION}} million parameters. If you forget to make each block a unit (to *wrap* it), the whole model is a
-# single unit, as in the last row. Then all {{LLAMA * WEIGHT / BILLION}} GB of its weights are on each GPU at once.
+# PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
+# the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with {{LLAMA / BILLION}}
+# billion parameters is {{WEIGHT * LAYER / BILLION:.2f}} GB. NVLink is the fast link in a *node* (one machine, mostly
+# with eight GPUs). It carries {{IN_NODE}} GB/s and gathers such a block in {{WEIGHT * LAYER / IN_NODE / MILLION:.1f}}
+# ms, so the latency of a call hardly matters. For many small layers, `size_based_auto_wrap_policy` groups layers
+# until a unit has {{auto / MILLION}} million parameters. If you forget to make each block a unit (to *wrap* it), the
+# whole model is a single unit, as in the last row. Then all {{LLAMA * WEIGHT / BILLION}} GB of its weights are on
+# each GPU at once.
 
 # %% [markdown] tags=["solution"]
 # ### Two micro-batches a rank
@@ -457,10 +457,10 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 #
 # PyTorch's `fully_shard` makes the same calls as our solution, but in another order. For six layers PyTorch {{TORCH}}
 # starts {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}} reduce-scatters, as you
-# do, and starts the next gather *before* the backward of the layer above it. In that order, and with early gathers in
-# the forward pass, too, this puzzle takes {{ahead.time}} ticks and {{ahead.memory}} elements instead of {{ours.time}}
-# and {{ours.memory}}. Puzzle 12 is about that. `llm-training-puzzles run my_fsdp.py:fsdp --like torch` shows where your
-# program first differs.
+# do. But it begins to gather a layer *before* the backward of the layer above. In that order, and with early gathers
+# in the forward pass, too, this puzzle takes {{ahead.time}} ticks and {{ahead.memory}} elements instead of
+# {{ours.time}} and {{ours.memory}}. Puzzle 12 is about that. `llm-training-puzzles run my_fsdp.py:fsdp --like torch`
+# shows where your program first differs.
 #
 # There is a trap: if you call `fully_shard` on every block but not on the model itself, no block is freed after its
 # forward. Then there are {{recorded(unwrapped, "all-gathers")}} gathers, and all weights are whole at once. (The

@@ -62,7 +62,7 @@ PUZZLE = {
 #
 # Train one step with the layers spread over the ranks.
 #
-# - Each layer is on one rank, and every rank has the same number of layers.
+# - Each layer is on one rank, with its weight and optimizer state, and every rank has the same number of layers.
 # - {{ideas}}
 # - Other sizes are tried, too.
 #

@@ -48,7 +48,7 @@ PUZZLE = {
 #
 # Train one step as in puzzle 5, but keep the ranks busy.
 #
-# - Each layer is on one rank, and every rank has the same number of layers.
+# - Each layer is on one rank, with its weight and optimizer state, and every rank has the same number of layers.
 # - {{ideas}}
 # - Other sizes are tried, too.
 #
@@ -131,10 +131,10 @@ play(run(gpipe, ranks=4, layers=8, batches=4))
 #
 # ### How small can the bubble get?
 #
-# You are close to a limit. A *turn* is one forward and one backward of a micro-batch on a rank. With m micro-batches a
-# rank works for m turns. But with p stages, the last one waits for p - 1 forwards before it can begin, and when it is
-# done, p - 1 backwards are still to come on the ranks before it. So with one stage for each rank, no order takes less
-# than m + p - 1 turns.
+# You are close to a limit. A *turn* is one forward and one backward of a micro-batch on a rank. With m micro-batches
+# a rank works for m turns. But with p stages, the last one waits for p - 1 forwards before it can begin. And when it
+# is done, p - 1 backwards still have to follow, one after the other, on the ranks before it. So with one stage for
+# each rank, no order takes less than m + p - 1 turns.
 #
 # Here a rank needs {{each}} ticks for 4 micro-batches, so a turn is {{each / batches}}. The limit is
 # {{batches + ranks - 1}} turns, or {{slower * each}} ticks, plus updates and messages. The bubble is p - 1 of the m + p

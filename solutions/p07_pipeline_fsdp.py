@@ -6,7 +6,7 @@
 #
 # ![Sixteen ranks as four pipelines of four stages, each rank with the input of its layer](picture:sixteen_ranks)
 #
-# All ranks join in each collective. Those that did not run the layer bring a gradient that is zero:
+# All ranks join in each collective. To a sum of gradients, those that did not run the layer bring zero:
 #
 # ```python
 # grad = model.fake_grad(layer, [])  # zero, from no micro-batch; takes no memory
@@ -294,9 +294,9 @@ def sixteen_ranks(static: bool = False) -> Figure:
 # ### Where real systems do this
 #
 # The largest models are trained with pipelines and data parallelism together, and the data-parallel part is sharded.
-# Real systems shard a layer only over the ranks that run it, the same stage of each pipeline. Then no rank gathers what
-# it does not need. Here all sixteen take part in everything. That saves the most memory, keeps the code short, and
-# shows that a collective needs all its ranks.
+# Real systems shard a layer only over the ranks that run it: those with the same stage, one in each pipeline. Then no
+# rank gathers what it does not need. Here all sixteen take part in everything. That saves the most memory, keeps the
+# code short, and shows that a collective needs all its ranks.
 #
 # The two ideas get in each other's way when a pipeline runs several micro-batches. A *depth-first* schedule, such as
 # 1F1B, lets each micro-batch go through as soon as it can, and gathers a layer m times forward and m times backward.

@@ -65,7 +65,7 @@ PUZZLE = {
 #
 # Train one step, two micro-batches a rank.
 #
-# - Each node holds all weights, one shard on each rank. Each shard's state is cut again, one piece per node.
+# - Each node holds all weights, one shard on each rank. Each shard's state is cut again, a piece for each node.
 # - {{ideas}}
 # - Other grids are tried, too.
 #
@@ -133,8 +133,8 @@ grade(replica_fsdp)
 # **The star:** {{star.time}} ticks, {{star.memory}} elements (the best known program takes {{ahead.time}} ticks). To
 # earn it, let the slow calls run while a rank computes ("start now, fetch later", as in [puzzle 2](p02_ddp.ipynb)).
 # Here a rank makes one call at a time, so a call in the node waits for an earlier call between nodes. (On real GPUs,
-# calls along two axes do not wait for each other. Nor do ours in the section "On real GPUs".) To watch your own run,
-# with the line that each rank is at:
+# calls along two axes do not wait for each other. In the section "On real GPUs", ours do not either.) To watch your
+# own run, with the line that each rank is at:
 
 # %%
 play(
@@ -210,8 +210,8 @@ compare(
 # %% [markdown]
 # ### The trap
 #
-# *When* do you sum across the nodes? Summing after every micro-batch is slow. If you each time sum all that a rank has
-# so far, early gradients count twice. If you never do it, you have two models that drift apart.
+# *When* do you sum across the nodes? Summing after every micro-batch is slow. If each sum takes all that a rank has
+# added up so far, early gradients count twice. If you never do it, you have two models that drift apart.
 #
 # A program with an all-reduce between the nodes passes, too, since it takes no longer on our machine. On real links it
 # sends twice as much, and your update would use only half of what it brings.
@@ -231,9 +231,9 @@ compare(
 # | 2 nodes of 8 H100s, a card for each, {{CONTEXT}} tokens | {{few[0]:.2f}} | {{few[1]:.2f}} | {{few[2]:.2f}} | {{few[3]:.2f}} |
 #
 # If calls are awaited, your program is faster where the GPUs of a node share a card. On two nodes of H100s the
-# difference is too small to mean anything. On many nodes it depends on how long each step of a ring takes between
-# them, which we have not measured. If weights are gathered ahead, as real systems do, FSDP is slower only where a
-# micro-batch is too short to hide the gathers. Elsewhere a copy of the weights in each node only takes memory.
+# difference is too small to mean anything. On many nodes it depends on the latency between nodes, which we have not
+# measured. If weights are gathered ahead, as real systems do, FSDP is slower only where a micro-batch is too short to
+# hide the gathers. Elsewhere a copy of the weights in each node only takes memory.
 
 # %% [markdown] tags=["solution"]
 # ### Faster: the slow links work while no rank waits
@@ -432,11 +432,11 @@ def all_across(static: bool = False) -> Figure:
 # replica. It shards the states over the node only, which takes {{TRAINED}}/s bytes for each parameter with s ranks in a
 # node. With states over all N ranks, as here, it is {{WEIGHT + GRADIENT}}/s + {{STATE}}/N.
 #
-# With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between nodes, *once a step*. And the trap is
-# real. On two nodes of eight A100, with Ethernet in between, a micro-batch took {{every_time}} s when gradients were
-# reduced between the nodes after each, so a step of four micro-batches took {{4 * every_time:.1f}} s. Reduced once,
-# such a step took {{once_least}} to {{once_most}} s (NVIDIA cosmos-framework, issue 161; how much it saves depends on
-# the links).
+# With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between nodes, *once a step*. And the trap
+# is real. Take two nodes of eight A100, with Ethernet in between. With gradients reduced between the nodes after
+# every micro-batch, each micro-batch took {{every_time}} s, and a step of four took {{4 * every_time:.1f}} s. With
+# gradients reduced once, such a step took {{once_least}} to {{once_most}} s (NVIDIA cosmos-framework, issue 161; how
+# much it saves depends on the links).
 #
 # In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the last. The reduce-scatter in the
 # node stays, and only the all-reduce between the nodes waits. Without that call you are in the trap. So was torchtitan

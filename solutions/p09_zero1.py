@@ -58,8 +58,7 @@ PUZZLE = {
 # Train one step, data parallel, with two micro-batches for each rank.
 #
 # - {{ideas}}
-# - Every rank begins and ends with all weights. Rank `r` has shard `r` of `RANKS` of every optimizer state, and nothing
-#   else of it.
+# - Every rank begins and ends with all weights. Of every optimizer state, rank `r` has only shard `r` of `RANKS`.
 # - Other sizes are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
@@ -286,7 +285,7 @@ draw(run(zero1_overlap, ranks=4, layers=6, batches=8, cost=prices))
 #
 # ![What a step takes](picture:priced)
 #
-# The optimizer states, most of what puzzle 2 could not hold, are divided by {{priced.ranks}} now. Weights and
+# Puzzle 2 did not fit, mostly because of its optimizer states. Now they are divided by {{priced.ranks}}. Weights and
 # gradients are whole.
 
 # %% tags=["priced"]

@@ -47,12 +47,11 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train one step as in puzzle 9, with the same times for calls and the same two micro-batches for each rank, but with
-# less memory for gradients.
+# Train one step as in puzzle 9, with less memory for gradients. Calls take the same times, and each rank again has
+# two micro-batches.
 #
 # - {{ideas}}
-# - Every rank begins and ends with all weights. Rank `r` has shard `r` of `RANKS` of every optimizer state, and nothing
-#   else of it.
+# - Every rank begins and ends with all weights. Of every optimizer state, rank `r` has only shard `r` of `RANKS`.
 # - Other sizes are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
@@ -116,11 +115,11 @@ play(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
 # %% [markdown]
 # ### What it costs now
 #
-# The lunch is not quite free any more. In a step ZeRO-1 sends twice the model's size, for any number of micro-batches:
-# one reduce-scatter of each gradient, one all-gather of each weight. Here every micro-batch has its own
-# reduce-scatters. For K micro-batches on each rank, that comes to K + 1 times the model's size. At our size it takes
-# {{ours.time - before.time}} ticks more than puzzle 9 if you wait for each sum, and nothing if the sums run during the
-# next backward.
+# The lunch is not quite free any more. In a step ZeRO-1 sends twice the model's size, for any number of
+# micro-batches: one reduce-scatter of each gradient, one all-gather of each weight. Here every micro-batch has its
+# own reduce-scatters. For K micro-batches on each rank, that comes to K + 1 times the model's size. At our size it
+# takes {{ours.time - before.time}} ticks more than puzzle 9 if you wait for each sum. If the sums run during the next
+# backward, it takes no more.
 #
 # | | ZeRO-1 | ZeRO-2 |
 # |---|---|---|
@@ -228,8 +227,8 @@ def whole_sums(static: bool = False) -> Figure:
 # backward pass is over, and then frees them. So it sends K all-gathers and K reduce-scatters in a step, 2K times the
 # model's size, where ZeRO-2 sends K + 1. `fully_shard` with `reshard_after_forward=False` is the same. Recorded from
 # PyTorch {{TORCH}} with six layers and two micro-batches, it makes {{recorded(twice, "all-gathers")}} all-gathers and
-# {{recorded(twice, "reduce-scatters")}} reduce-scatters (`tests/torch_truth/TABLE.md`). Full sharding gathers once more
-# in each backward pass: K more.
+# {{recorded(twice, "reduce-scatters")}} reduce-scatters (`tests/torch_truth/TABLE.md`). Full sharding gathers again
+# in each backward pass, and so sends 3K times the model's size.
 #
 # ### On real GPUs
 #

@@ -152,14 +152,14 @@ play(run(checkpointing, layers=12, cost=prices))
 #
 # ### The figures are those of GPT-3
 #
-# In 16 bits the input of its layers takes {{WEIGHT}} bytes for each number: 2sbh, with s tokens, b sequences and width
-# h. With everything inside, a layer takes {{sbh}}sbh, {{sbh // 2}} times the input. Without the scores of attention,
-# which have a number for each pair of tokens, it is {{linear}}sbh, {{linear // 2}} times the input. If all
+# In 16 bits each number takes {{WEIGHT}} bytes. So the input of a layer takes 2sbh bytes, with s tokens, b sequences
+# and width h. With everything inside, a layer takes {{sbh}}sbh, {{sbh // 2}} times the input. Without the scores of
+# attention, which have a number for each pair of tokens, it is {{linear}}sbh, {{linear // 2}} times the input. If all
 # {{GPT_LAYERS}} layers keep selectively, one sequence takes
-# {{GPT_LAYERS * linear * GPT_SEQUENCE * GPT_HIDDEN / BILLION:.0f}} GB. That is still too much for one GPU: some layers
-# have to be computed again, or other GPUs have to help. The scores are quick to make: they take s/(6h) of a forward,
-# which is {{Fraction(GPT_SEQUENCE, 6 * GPT_HIDDEN)}} for s = {{GPT_SEQUENCE}} and h = {{GPT_HIDDEN}} (Korthikanti et
-# al., arXiv 2205.05198).
+# {{GPT_LAYERS * linear * GPT_SEQUENCE * GPT_HIDDEN / BILLION:.0f}} GB. That is still too much for one GPU: some
+# layers have to be computed again, or other GPUs have to help. The scores are quick to make: they take s/(6h) of a
+# forward, which is {{Fraction(GPT_SEQUENCE, 6 * GPT_HIDDEN)}} for s = {{GPT_SEQUENCE}} and h = {{GPT_HIDDEN}}
+# (Korthikanti et al., arXiv 2205.05198).
 #
 # ### Across layers
 #
@@ -215,11 +215,11 @@ draw(run(partial(across_layers, every=4), layers=16, cost=wide))
 #
 # ![Every fourth input is kept](picture:saw)
 #
-# Let there be L layers and a checkpoint every k layers. Then L/k checkpoints are in memory. While the backward pass is
-# in the last k layers, the k - 1 inputs after the last checkpoint are in memory, too, and a gradient. Together that is
-# L/k + k. It is least where both are equal, at k = √L: then it is 2√L, here {{at_peak[3]}} instead of {{at_peak[0]}}.
-# (A k near √L that does not divide L can take as little.) The price is L - L/k forwards. That is less than one forward
-# pass, whatever k is:
+# Let there be L layers and a checkpoint every k layers. Then L/k checkpoints are in memory. While the backward pass
+# is in the last k layers, memory also holds the k - 1 inputs after the last checkpoint, and a gradient. Together that
+# is L/k + k. It is least where both are equal, at k = √L: then it is 2√L, here {{at_peak[3]}} instead of
+# {{at_peak[0]}}. (Another k near √L can take as little, even if it does not divide L.) The price is L - L/k forwards.
+# That is less than one forward pass, whatever k is:
 #
 # | `every` | {{every[0]}} | {{every[1]}} | {{every[2]}} | {{every[3]}} | {{every[4]}} | {{every[5]}} | {{every[6]}} |
 # |---|---|---|---|---|---|---|---|

@@ -20,7 +20,7 @@
 # Two things about calls that are on their way:
 #
 # - The network of a rank makes one call at a time, in the order in which you start them.
-# - They take up memory: a weight counts as whole from the call of `allgather` on, a gradient counts until its sum is
+# - They take up memory. A weight counts as whole as soon as you call `allgather`. A gradient counts until its sum is
 #   there.
 
 # %%
@@ -140,16 +140,16 @@ play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
 # %% [markdown]
 # ### What can be hidden
 #
-# Here is rank 0 in a program that passes. It makes the same {{calls}} calls as the one at the top of this page, and all
-# but {{len(seen):word}} run while something is computed. The three are the first gather of each pass and the last sum.
-# For the star, one of them is not made, and another is hidden as well.
+# Here is rank 0 in a program that passes. It makes the same {{calls}} calls as the one at the top of this page, and
+# all but {{len(seen):word}} run while something is computed. The three are the first gather of each pass and the last
+# sum. For the star, you leave out one of these three, and hide another one.
 #
 # ![The next gather ahead](picture:one_ahead)
 #
-# The price is memory: {{ours.memory}} elements instead of {{plain.memory}}. The band *in flight* is what is on its way.
-# In the backward pass two whole weights are in memory at a time, the one in use and the next, and beside them the
-# gradient of the layer above, which is being summed. If you gather two ahead, there are three whole weights, for
-# nothing: the network is not done any earlier.
+# The price is memory: {{ours.memory}} elements instead of {{plain.memory}}. The band *in flight* is what is on its
+# way. In the backward pass two whole weights are in memory at a time: the one in use, and the next one. Beside them
+# is the gradient of the layer above, which is being summed. If you gather two ahead, there are three whole weights,
+# and nothing is gained: the network is not done any earlier.
 #
 # How far does this go? Here are both programs with quicker and slower collectives:
 #
@@ -158,11 +158,11 @@ play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
 # | each call awaited | {{awaited[0]}} | {{awaited[1]}} | {{awaited[2]}} | {{awaited[3]}} | {{awaited[4]}} | {{awaited[5]}} |
 # | the next gather ahead | {{gone[0]}} | {{gone[1]}} | {{gone[2]}} | {{gone[3]}} | {{gone[4]}} | {{gone[5]}} |
 #
-# Up to {{dear[3]}} ticks for a collective, the second program waits for {{len(seen):word}} calls instead of {{calls}}.
-# A forward of {{cost.forward}} tick hides one gather, and a backward of {{cost.backward}} ticks hides a gather and a
-# sum. When a collective takes longer, a rank waits for the rest of it. From {{dear[3]}} to {{dear[5]}} ticks for a
-# collective, the second program loses {{gone[5] - gone[3]}} ticks, and the first {{awaited[5] - awaited[3]}}. Then no
-# order of calls helps, only fewer calls, or more work for each of them.
+# As long as a collective takes no more than {{dear[3]}} tick, the second program waits for {{len(seen):word}} calls
+# instead of {{calls}}. A forward of {{cost.forward}} tick hides one gather, and a backward of {{cost.backward}} ticks
+# hides a gather and a sum. When a collective takes longer, a rank waits for the rest of it. From {{dear[3]}} to
+# {{dear[5]}} ticks for a collective, the second program loses {{gone[5] - gone[3]}} ticks, and the first
+# {{awaited[5] - awaited[3]}}. Then no order of calls helps, only fewer calls, or more work for each of them.
 #
 # ### How many tokens hide a gather
 #
@@ -171,13 +171,13 @@ play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
 # second, so that is {{gather * 1000:.0f}} ms. The forward pass on {{tokens}} tokens takes {{forward * 1000:.0f}} ms.
 # (That is why a collective takes {{cost.collective}} ticks on this page.)
 #
-# A forward pass takes 2 operations for each weight and token, and a GPU does {{PER_SECOND / 1e14}} x 10¹⁴ operations a
-# second. A gather brings {{WEIGHT}} bytes for each weight, {{BETWEEN}} x 10⁹ of them a second. They take equally long
-# with {{PER_SECOND / 1e14}} x 10¹⁴ / ({{BETWEEN}} x 10⁹) = {{PER_SECOND / BETWEEN / BILLION}} tokens on each GPU,
-# **however large the layer is**. A backward pass takes twice as long and has twice as much to hide, so it needs just as
-# many. If each of a node's eight GPUs has such a card, a gather over whole nodes uses all eight, with {{8 * BETWEEN}}
-# GB a second. Then {{PER_SECOND / (8 * BETWEEN) / BILLION}} tokens are enough. Over NVLink alone, with {{IN_NODE}} GB a
-# second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}} tokens are enough.
+# A forward pass takes 2 operations for each weight and token, and a GPU does {{PER_SECOND / 1e14}} x 10¹⁴ operations
+# a second. A gather brings {{WEIGHT}} bytes for each weight, and {{BETWEEN}} x 10⁹ bytes a second. They take equally
+# long with {{PER_SECOND / 1e14}} x 10¹⁴ / ({{BETWEEN}} x 10⁹) = {{PER_SECOND / BETWEEN / BILLION}} tokens on each
+# GPU, **however large the layer is**. A backward pass takes twice as long and has twice as much to hide, so it needs
+# as many tokens. If each of a node's eight GPUs has such a card, a gather over whole nodes uses all eight, with
+# {{8 * BETWEEN}} GB a second. Then {{PER_SECOND / (8 * BETWEEN) / BILLION}} tokens are enough. Over NVLink alone,
+# with {{IN_NODE}} GB a second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}} tokens are enough.
 #
 # ### A skill: several chains at once
 #
@@ -387,11 +387,11 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 # ### Where real systems do this
 #
 # PyTorch's FSDP does what you did. Its first version lets you choose when the next weights are gathered in the
-# backward pass: `BACKWARD_PRE`, the default, begins before the gradient of the current layer is computed, and
-# `BACKWARD_POST` after it. The documentation says that the first "enables the most overlap but increases memory usage
-# the most". FSDP2 (`fully_shard`) always begins before. Recorded from PyTorch {{TORCH}} with six blocks, there are
-# {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}} sums, in the order in which
-# our solution starts them: {{ours.time}} ticks and {{ours.memory}} elements here (`tests/torch_truth/TABLE.md`).
+# backward pass. `BACKWARD_PRE`, the default, begins before the gradient of the current layer is computed,
+# `BACKWARD_POST` after it. The documentation says that the former "enables the most overlap but increases memory
+# usage the most". FSDP2 (`fully_shard`) always begins before. We recorded PyTorch {{TORCH}} with six blocks: it
+# starts {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}} sums, in the same order
+# as our solution (`tests/torch_truth/TABLE.md`). Here that takes {{ours.time}} ticks and {{ours.memory}} elements.
 # `llm-training-puzzles run my_prefetch.py:prefetch --like torch` compares yours.
 #
 # In the forward pass PyTorch need not start anything earlier. The CPU only *queues* work for the GPU, and runs ahead
@@ -411,9 +411,9 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 #
 # ![What a step takes](picture:priced)
 #
-# Between the layers there are hardly any gaps. Each GPU has a card of its own here, and {{LLAMA_3_8B.sequence}} tokens.
-# With cards of half the speed a step takes {{slower[0]:.2f}} s, and with an eighth, as if all GPUs of a node shared one
-# card, {{slower[1]:.2f}} s. Try `replace(H100_TORCHTITAN, nic=25e9)`, with
+# Between the layers there are hardly any gaps. Each GPU has a card of its own here, and {{LLAMA_3_8B.sequence}}
+# tokens. With cards of half the speed a step takes {{slower[0]:.2f}} s. With an eighth of the speed, as if all GPUs
+# of a node shared one card, it takes {{slower[1]:.2f}} s. Try `replace(H100_TORCHTITAN, nic=25e9)`, with
 # `from dataclasses import replace`.
 
 # %% tags=["priced"]

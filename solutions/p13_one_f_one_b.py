@@ -8,7 +8,7 @@
 #
 # ![GPipe with eight micro-batches](picture:the_hill)
 #
-# (The picture has a little more bubble: by the formula of puzzle 6, messages and updates take no time.)
+# (In the picture the bubble is a little larger. The formula of puzzle 6 leaves out messages and updates.)
 #
 # The first micro-batch is through all stages long before the last one begins. Why is it still in memory?
 
@@ -57,10 +57,10 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train as in puzzle 6, now with 8 micro-batches. GPipe takes {{hill[1].time}} ticks for them, which is nearly good
-# enough, and far too much memory.
+# Train as in puzzle 6, now with 8 micro-batches. GPipe takes {{hill[1].time}} ticks for them, which is nearly fast
+# enough. But it takes far too much memory.
 #
-# - Each layer is on one rank, and all ranks have equally many.
+# - Each layer is on one rank, with its weight and optimizer state, and every rank has the same number of layers.
 # - {{ideas}}
 #
 # The order of the forwards and backwards is up to you.
@@ -149,10 +149,10 @@ play(run(one_f_one_b, ranks=4, layers=8, batches=8))
 # ![1F1B](picture:the_stairs)
 #
 # With GPipe every rank climbs the same hill, eight micro-batches high. Here the ranks are stairs: there are four
-# micro-batches on rank 0, then three, two and one. A micro-batch is *in flight* on a rank from its forward there to its
-# backward. While it goes from rank r of p through the p - r - 1 stages after it, rank r can begin one more micro-batch
-# for each of these stages. So **rank r has at most min(p - r, m) of m micro-batches in flight**, however many there
-# are. Here are four stages again, with more and more micro-batches:
+# micro-batches on rank 0, then three, two and one. A micro-batch is *in flight* on a rank from its forward there to
+# its backward. From rank r of p ranks it goes on through the p - r - 1 stages that follow. Meanwhile rank r can begin
+# one more micro-batch for each of these stages. So **rank r has at most min(p - r, m) of m micro-batches in flight**,
+# however many there are. Here are four stages again, with more and more micro-batches:
 #
 # | micro-batches | {{counts[0]}} | {{counts[1]}} | {{counts[2]}} | {{counts[3]}} |
 # |---|---|---|---|---|
@@ -163,16 +163,16 @@ play(run(one_f_one_b, ranks=4, layers=8, batches=8))
 # | both, if messages took no time: ticks | {{free(4)}} | {{free(8)}} | {{free(16)}} | {{free(32)}} |
 #
 # **1F1B saves memory, not time.** Each rank does the same work as before, and the first and the last rank still wait
-# for each other at both ends. The last row is the formula of puzzle 6: (m + p - 1)(F + B) and the update, where F and
-# B are a stage's forward and backward. For 8 micro-batches that is {{(batches + before) * (F + B) + update:=}}. But
-# now you can afford {{counts[3]}} micro-batches, and with them the bubble shrinks to {{empty[32]}},
-# {{empty[32]:percent}}.
+# for each other, at the beginning and at the end. The last row is the formula of puzzle 6: (m + p - 1)(F + B) and the
+# update, where F and B are a stage's forward and backward. For 8 micro-batches that is
+# {{(batches + before) * (F + B) + update:=}}. But now you can afford {{counts[3]}} micro-batches, and with them the
+# bubble shrinks to {{empty[32]}}, {{empty[32]:percent}}.
 #
 # Take GPT-3 on {{stages}} stages of {{GPT_LAYERS // stages}} layers. If a GPU keeps only the input of each layer, a
-# sequence of {{GPT_SEQUENCE}} tokens takes {{each:.1f}} GB of each stage. A bubble of
+# sequence of {{GPT_SEQUENCE}} tokens takes {{each:.1f}} GB on each stage. A bubble of
 # {{Fraction(stages - 1, needed + stages - 1):percent}} needs {{needed}} sequences. With GPipe all of them are kept,
-# {{needed * each:.0f}} GB on each stage. With 1F1B the first stage keeps {{stages}} of them ({{stages * each:.1f}} GB),
-# and the last keeps one.
+# {{needed * each:.0f}} GB on each stage. With 1F1B the first stage keeps {{stages}} of them ({{stages * each:.1f}}
+# GB), and the last keeps one.
 #
 # ### How fast can it be?
 #
@@ -183,12 +183,13 @@ play(run(one_f_one_b, ranks=4, layers=8, batches=8))
 # {{before * (F + hop) + batches * (F + B) + before * (B + hop) + update:=}}. That is the time of the star. With one
 # stage on each rank, no schedule is faster, in whatever order it works and however much memory it takes.
 #
-# A rank may also have layers that do not follow each other, such as layers 0 and 4. Then the bound is lower. Four ranks
-# have four different lowest layers, so on one rank the lowest is at least layer 3. This rank can begin when a
-# micro-batch has come through three layers (not stages), with a message after each: {{before}} x ({{f}} + {{hop}})
-# ticks. Then it has as much work as before. From its last backward the gradient goes up through three layers, to one
-# update. Together: {{before * (f + hop) + batches * (F + B) + before * (b + hop) + cost.update:=}} ticks. Puzzle 14 is
-# about such pipelines. `grade` names both bounds.
+# A rank may also have layers that do not follow each other, such as layers 0 and 4. Then the bound is lower. Each
+# rank has a lowest layer. These are four different layers, so one of them is layer 3 or above. Its rank can begin
+# when a micro-batch has come through three layers (not stages), with a message after each: {{before}} x ({{f}} +
+# {{hop}}) ticks. Then it has as much work as before. After its last backward, the gradient still has to go through
+# three layers, and one update follows. Together:
+# {{before * (f + hop) + batches * (F + B) + before * (b + hop) + cost.update:=}} ticks. Puzzle 14 is about such
+# pipelines. `grade` names both bounds.
 
 # %% [markdown] tags=["solution"]
 # ### The pictures, and other orders
@@ -349,23 +350,23 @@ draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
 # %% [markdown]
 # ### Where real systems do this
 #
-# This order is called *one forward, one backward*, 1F1B, or PipeDream-flush (arXiv 2006.09503). Megatron-LM trains with
-# it (arXiv 2104.04473), and PyTorch has it as `Schedule1F1B`. PyTorch {{TORCH}} starts the same work and the same
-# messages on every rank as 1F1B above: {{first(just_enough)}} forwards at the start, {{stairs[1].time}} ticks and
-# {{stairs[1].memory}} elements. (It puts a send and the receive that follows into one batch, which changes no order.)
-# `tests/torch_truth/TABLE.md` has the comparison. DeepSpeed has it, too, and reserves room for min(p - r, m)
-# micro-batches on stage r, and for two at least.
+# This order is called *one forward, one backward*, 1F1B, or PipeDream-flush (arXiv 2006.09503). Megatron-LM trains
+# with it (arXiv 2104.04473), and PyTorch has it as `Schedule1F1B`. On every rank, PyTorch {{TORCH}} starts the same
+# work and the same messages as our 1F1B. Its ranks begin with {{first(just_enough)}} forwards. Here that takes
+# {{stairs[1].time}} ticks and {{stairs[1].memory}} elements. (It puts a send and the receive that follows into one
+# batch, which changes no order.) `tests/torch_truth/TABLE.md` has the comparison. DeepSpeed has it, too, and reserves
+# room for min(p - r, m) micro-batches on stage r, and for two at least.
 #
-# The stairs are a nuisance, as well. The first rank holds the activations of p micro-batches and the last rank those of
-# one, and the model has to fit on the first. So the largest Llama 3 (arXiv 2407.21783) has one layer fewer on the first
-# stage, where the embedding and most micro-batches are, and one fewer on the last, which computes the loss.
+# The stairs have a drawback, too. The first rank holds the activations of p micro-batches and the last rank those of
+# one, and the model has to fit on the first. So in the largest Llama 3 (arXiv 2407.21783) two stages have one layer
+# fewer: the first, which has the embedding and most micro-batches, and the last, which computes the loss.
 
 # %% [markdown]
 # ### On real GPUs
 #
-# The same model on the same {{priced.ranks * priced.cost.tensor}} GPUs as in puzzles 5 and 6: a stage is a node of
-# {{priced.cost.tensor}} GPUs, and has one layer in this run, which stands for {{GPT_175B.layers // priced.layers:word}}
-# layers of the model.
+# The same model on the same {{priced.ranks * priced.cost.tensor}} GPUs as in puzzles 5 and 6. A stage is a node of
+# {{priced.cost.tensor}} GPUs. It has one layer in this run, which stands for
+# {{GPT_175B.layers // priced.layers:word}} layers of the model.
 #
 # ![What a step takes](picture:priced)
 #

@@ -63,7 +63,7 @@ PUZZLE = {
 # {{cost.send}} ticks each.
 #
 # - {{ideas}}
-# - Each layer is on one rank, and all ranks have equally many.
+# - Each layer is on one rank, with its weight and optimizer state, and every rank has the same number of layers.
 # - At other sizes, `LAYERS` is a multiple of `2 * RANKS`, and `BATCHES` is a multiple of `RANKS`.
 #
 # The order in which a rank does its work is the whole puzzle.
@@ -144,26 +144,26 @@ play(run(interleaved, ranks=4, layers=8, batches=8, cost=prices))
 # %% [markdown]
 # ### Half of the bubble
 #
-# Here is the order of our solution. As many micro-batches as there are ranks go through the first layer of a rank, then
-# the same ones through its second layer: that is a *round*. Then comes the next round. Backwards go in the same rounds,
-# from the last layer to the first.
+# Here is the order of our solution. A *round* has as many micro-batches as there are ranks. On each rank, all of them
+# go through its first layer, and then all of them through its second. Then comes the next round. Backwards go in the
+# same rounds, from the last layer to the first.
 #
 # ![Two thin stages a rank](picture:in_two_pieces)
 #
-# Messages take no time in this picture, as in the one at the top of the page. The bubble takes {{thin_gaps:percent}} of
-# the ranks' time. With one thick stage on each rank it takes {{thick_gaps:percent}}. A rank still has {{work}} ticks of
-# forwards and backwards to do, and {{updates}} tick of updates. But the last rank gets its first micro-batch after
-# three thin stages instead of three thick ones, and in the same way rank 0 gets its last gradient sooner. So the bubble
-# is {{thin.time - work - updates}} ticks instead of {{thick.time - work - updates}}. With v chunks on each rank, the
-# bubble is 1/v of what it was. Let F and B be the times of all of a rank's layers, forward and backward, for one
-# micro-batch. Then p ranks take (m + (p - 1)/v)(F + B) for m micro-batches, plus updates.
+# Messages take no time in this picture, as in the one at the top of the page. The bubble takes {{thin_gaps:percent}}
+# of the ranks' time. With one thick stage on each rank it takes {{thick_gaps:percent}}. A rank still has {{work}}
+# ticks of forwards and backwards to do, and {{updates}} tick of updates. But the last rank gets its first micro-batch
+# after three thin stages instead of three thick ones. In the same way rank 0 gets its last gradient sooner. So the
+# bubble is {{thin.time - work - updates}} ticks instead of {{thick.time - work - updates}}. With v chunks on each
+# rank, the bubble is 1/v of what it was. Let F and B be the times of all of a rank's layers, forward and backward,
+# for one micro-batch. Then p ranks take (m + (p - 1)/v)(F + B) for m micro-batches, plus updates.
 #
-# It is not free. Every micro-batch is sent v times as often. If a send and a receive take {{default.send}} ticks each,
-# as in puzzle 6, this schedule takes {{usual.time}} ticks. There 1F1B with one thick stage takes {{one_f.time}}, or
-# {{one_f_more.time}} with one more forward at the start, so nothing is left of the gain. And more is in flight. With
-# one thick stage, rank 0 has at most p micro-batches of v layers in memory, which is as much as {{ranks * v}}
-# micro-batches of one layer. Interleaved, rank 0 has 2(p - 1) + (v - 1)p + 1 = p v + p - 1 of these:
-# {{ranks * v + ranks - 1}}.
+# It is not free. Every micro-batch is sent v times as often. If a send and a receive take {{default.send}} ticks
+# each, as in puzzle 6, this schedule takes {{usual.time}} ticks. At these prices 1F1B with one thick stage takes
+# {{one_f.time}}, or {{one_f_more.time}} with one more forward at the start. So nothing is left of the gain. And more
+# is in flight. With one thick stage, rank 0 has at most p micro-batches of v layers in memory, which is as much as
+# {{ranks * v}} micro-batches of one layer. With thin stages, rank 0 has as much as 2(p - 1) + (v - 1)p + 1 = p v + p
+# - 1 micro-batches of one layer: {{ranks * v + ranks - 1}}.
 
 # %% [markdown] tags=["solution"]
 # ### Faster: no rank waits for messages
@@ -338,14 +338,15 @@ in_two_pieces()
 # ### Where real systems do this
 #
 # Megatron-LM introduced it (arXiv 2104.04473), and measured more than ten percent more throughput. Its option is
-# `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward as our solution does, and
-# by default it wants the micro-batches to be a multiple of the stages. PyTorch has it as `ScheduleInterleaved1F1B`. In
-# PyTorch {{TORCH}} it starts all work and all sends in the order of our solution, on every rank, and asks for many
-# messages earlier than they are needed (`tests/torch_truth/TABLE.md`). Interleaved 1F1B keeps 1 + (p - 1)/(p v) times
-# as many activations as 1F1B (arXiv 2205.05198).
+# `--num-layers-per-virtual-pipeline-stage`. Before the first backward it does as many forwards as our solution. By
+# default, the number of micro-batches has to be a multiple of the number of stages. PyTorch has it as
+# `ScheduleInterleaved1F1B`. In PyTorch {{TORCH}}, every rank starts all work and all sends in the order of our
+# solution. It asks for many messages earlier than it needs them (`tests/torch_truth/TABLE.md`). Interleaved 1F1B
+# keeps 1 + (p - 1)/(p v) times as many activations as 1F1B (arXiv 2205.05198).
 #
 # Rounds can have other sizes. Megatron's `--microbatch-group-size-per-virtual-pipeline-stage` sets one, and Llama 3
-# was trained with rounds that could be chosen freely. Larger rounds leave more time for messages, and cost memory.
+# was trained with a schedule in which rounds can have any size. Larger rounds leave more time for messages, and cost
+# memory.
 #
 # ### On real GPUs
 #

@@ -8,7 +8,7 @@
 # ![Rank 0 with FSDP in each stage, in the order of puzzle 14](picture:depth)
 #
 # Gathers are marked ▲ and reduce-scatters ▼. `mesh={"stage": 4, "shard": 2}` gives two pipelines, side by side.
-# Layers are dealt to the stages like cards. The two ranks of a stage have a half of each of its weights and states:
+# Layers are dealt to the stages like cards. Each of the two ranks of a stage has one half of its weights and states:
 #
 # | | layers 0, 4 | layers 1, 5 | layers 2, 6 | layers 3, 7 |
 # |---|---|---|---|---|
@@ -145,8 +145,8 @@ play(run(breadth_first, **machine, cost=prices))
 # %% [markdown]
 # ### Two gathers instead of sixteen
 #
-# The picture at the top has the order of puzzle 14, *depth first*: each micro-batch goes on as far as it can, and
-# each time a layer is needed, its weight is gathered. *Breadth first*, a layer does all micro-batches before another
+# The picture at the top has the order of puzzle 14, *depth first*. Each micro-batch goes on as far as it can. Each
+# time a layer is needed, its weight is gathered. *Breadth first*, a layer does all micro-batches before another
 # begins:
 #
 # ![Breadth first](picture:breadth)
@@ -157,13 +157,14 @@ play(run(breadth_first, **machine, cost=prices))
 # | breadth first | {{gathers(broad)}} | {{reductions(broad)}} |
 #
 # With m micro-batches, depth first gathers a layer 2m times in a step and reduces its gradient m times. Breadth first
-# gathers it twice and reduces it once, however many micro-batches there are. For the {{weights}} GB of a stage of the
-# {{LLAMA / BILLION}}-billion model, two gathers and a reduction take {{times * weights / BETWEEN:=.2f}} s between
-# nodes, and a micro-batch of {{CONTEXT}} tokens takes {{computing:.2f}} s to compute. So depth first spends
-# {{fetching:percent}} of its time on fetching weights that were there a moment ago.
+# gathers it twice and reduces it once, however many micro-batches there are. A stage of the
+# {{LLAMA / BILLION}}-billion model has {{weights}} GB of weights. Between nodes, two gathers and a reduction take
+# {{times * weights / BETWEEN:=.2f}} s. To compute a micro-batch of {{CONTEXT}} tokens takes {{computing:.2f}} s. So
+# depth first spends {{fetching:percent}} of its time on fetching weights that were there a moment ago.
 #
-# The bubble is as small in both. Let F and B be the times of all of a rank's layers for one micro-batch. A rank works
-# for m(F + B) and, with free links, waits for (p - 1)/v (F + B): that is (p - 1)/(v m) of its work.
+# The bubble has the same size in both. Let F and B be the times of all of a rank's layers for one micro-batch. A rank
+# works for m(F + B) and, with free links, waits for (p - 1)/v (F + B). So it waits (p - 1)/(v m) times as long as it
+# works.
 #
 # It is not free. All micro-batches have gone through all layers of a rank before the first backward begins. So m v
 # activations are in memory, where depth first has p v + p - 1 at most: here {{m * v}} instead of {{p * v + p - 1}}.
@@ -399,8 +400,8 @@ draw(run(breadth_first_in_42_2, **machine, cost=prices))
 # ### Where real systems do this
 #
 # The idea and the name are from arXiv 2211.05953, which trained a model of {{theirs}} billion parameters up to
-# {{faster}} percent faster than Megatron-LM did. PyTorch has the order as `ScheduleLoopedBFS`, with the same forwards
-# and sends, and backwards from the last micro-batch to the first (recorded from PyTorch {{TORCH}},
+# {{faster}} percent faster than Megatron-LM did. PyTorch has the order as `ScheduleLoopedBFS`. Its forwards and sends
+# are the same, and its backwards go from the last micro-batch to the first (recorded from PyTorch {{TORCH}},
 # `tests/torch_truth/TABLE.md`). Llama 3 (arXiv 2407.21783) was trained with a schedule in between, whose rounds can
 # have any size.
 #
@@ -411,13 +412,13 @@ draw(run(breadth_first_in_42_2, **machine, cost=prices))
 # %% [markdown]
 # ### On real GPUs
 #
-# Llama 3 70B on {{priced.ranks * priced.cost.tensor}} GPUs: four stages, each of them four groups of four GPUs, which
-# share each layer among them.
+# Llama 3 70B on {{priced.ranks * priced.cost.tensor}} GPUs, in four stages. A stage is four groups of four GPUs, and
+# the GPUs of a group share each layer among them.
 #
 # ![What a step takes](picture:priced)
 #
-# The stages hold shards of their layers, so that little memory is in use. Gathers and reduce-scatters work beside the
-# layers, over their own links.
+# Each rank holds shards of its layers only, so little memory is in use. Gathers and reduce-scatters run while layers
+# are computed, over links of their own.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_70B, report

@@ -65,7 +65,7 @@ PUZZLE = {
 #
 # Train a pipeline with one layer on each rank, so that thinner stages cannot help. Messages take no time.
 #
-# - Each layer is on one rank, and all ranks have equally many.
+# - Each layer is on one rank, with its weight and optimizer state, and every rank has the same number of layers.
 # - {{ideas}}
 # - `backward_input` and `backward_weight` are allowed, and so is `backward`.
 #
@@ -176,12 +176,12 @@ play(run(zero_bubble, ranks=4, layers=4, batches=8, cost=free_links))
 # The second row holds if W is not longer than F. In a real layer all three take about the same time, and then the
 # star leaves a third of the bubble.
 #
-# The price is memory. The last rank keeps the inputs and gradients of {{kept(halves):word}} micro-batches in the
-# picture, and of {{kept(whole):word}} with whole backwards. In the schedule of the star it keeps {{kept(zb):word}}.
-# The paper (see below) says that this schedule takes no more memory than 1F1B. A weight half that waits keeps an input
-# and a gradient, which in a real layer is no more than what a forward has left behind. Here a forward leaves only its
-# input, so a weight half that waits keeps twice as much. That is why the star takes {{zb.memory}} elements, and whole
-# backwards take {{whole.memory}}.
+# The price is memory. In the picture, the last rank keeps the inputs and gradients of {{kept(halves):word}}
+# micro-batches. With whole backwards it keeps those of {{kept(whole):word}}, and in the schedule of the star those of
+# {{kept(zb):word}}. The paper (see below) says that this schedule takes no more memory than 1F1B. A weight half that
+# waits keeps an input and a gradient. In a real layer that is no more than what a forward has left behind. Here a
+# forward leaves only its input, so a weight half that waits keeps twice as much. That is why the star takes
+# {{zb.memory}} elements, and whole backwards take {{whole.memory}}.
 #
 # ### How fast can it be?
 #

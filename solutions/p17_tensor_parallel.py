@@ -147,7 +147,7 @@ play(run(tensor_parallel, ranks=4, layers=8, batches=1))
 # would be 2L, but nobody needs the gradient of the first input. So it is 2L - 1. What travels is small. For one
 # sequence of {{GPT_SEQUENCE}} tokens, an activation of GPT-3 is {{INPUT / MILLION:.0f}} MB and a layer's weights are
 # {{GPT_LAYER / BILLION:.1f}} GB. A Transformer's layer takes two all-reduces in each direction, one for attention and
-# one for the MLP, so on {{node}} ranks each rank sends {{sums * 2 * sent * INPUT / MILLION:.0f}} MB for each layer.
+# one for the MLP. So on {{node}} ranks each rank sends {{sums * 2 * sent * INPUT / MILLION:.0f}} MB for each layer.
 # With FSDP it would send {{times * sent * GPT_LAYER / BILLION:.1f}} GB. (A ring of {{node}} sends 2 x {{sent}} of a
 # tensor for an all-reduce. FSDP gathers the weights twice and reduces the gradient once, each {{sent}} of a layer.)
 #
@@ -242,8 +242,8 @@ draw(run(tensor_parallel_overlap, ranks=4, layers=8, batches=1))
 # - A weight is cut into pieces along `tensor`, and each of these into shards along `shard`. A rank gathers the shards
 #   of *its piece* before it computes, as in FSDP, and never more than the piece.
 # - What it computes with a piece is a partial sum, which is added up along `tensor`.
-# - Optimizer states are cut once more along `replica`. So each piece of a layer has its states spread over `replica`
-#   times `shard` ranks.
+# - Optimizer states are cut once more along `replica`. So the states of a piece are spread over `replica` times
+#   `shard` ranks.
 # - The ranks of one `tensor` group work on the same micro-batches, all others on different ones.
 #
 # This is the mesh `(R, DP, TP)` of Levanter's issue 325, on which puzzle 8 was built. On two nodes of four ranks,

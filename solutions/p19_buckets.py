@@ -286,8 +286,8 @@ draw(with_buckets([2, 3, 5, 6, 8]).models[0])
 #
 # PyTorch's DDP collects gradients in buckets of {{bucket:.0f}} MB (`bucket_cap_mb`; Li et al., arXiv 2006.15704,
 # measure what other sizes do). That is a default: on a network with longer hops, or with more ranks, larger ones are
-# better. The first bucket is smaller, {{first_bucket:.0f}} MB, so that the network begins early. Recorded from
-# PyTorch with {{sum(forty)}} layers of {{first_bucket:.0f}} MB, the calls have {{listed(forty)}} layers
+# better. The first bucket is smaller, {{first_bucket:.0f}} MB, so that the network begins early. We recorded PyTorch
+# with {{sum(forty)}} layers of {{first_bucket:.0f}} MB: its calls have {{listed(forty)}} layers
 # (`tests/torch_truth/TABLE.md`).
 #
 # Megatron-LM lets its default grow with the ranks: {{megatron / MILLION}} million parameters in a bucket, or a
@@ -307,9 +307,9 @@ draw(with_buckets([2, 3, 5, 6, 8]).models[0])
 #
 # Here buckets matter less than in the puzzle. One call for each layer takes {{each_ahead.seconds:.3f}} s if no rank
 # waits for it before the end, against {{priced.seconds:.3f}} s, and {{each_awaited.seconds:.3f}} s if each is awaited
-# at once. These layers are {{12 * GPT_2_XL.hidden**2 / MILLION:.0f}} times as large as the puzzle's. So the bytes of a
-# sum take far longer than its hops, and a layer is a good bucket by itself. What counts is to overlap. Try it with your
-# puzzle 2: with `from lib import attempt`, `ddp = attempt("ddp")` takes it out of its notebook.
+# at once. These layers are {{12 * GPT_2_XL.hidden**2 / MILLION:.0f}} times as large as the puzzle's. So the bytes of
+# a sum take far longer than its hops, and a layer is a good bucket by itself. What counts is to overlap. Try it with
+# your answer to puzzle 2. To bring it here, write `from lib import attempt` and `ddp = attempt("ddp")`.
 
 # %% tags=["priced"]
 from lib.real import A100_40_P4D, GPT_2_XL, report

@@ -128,8 +128,8 @@ grade(hierarchical)
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. While a call is on its way for a layer, what can be
 # computed for another one, and in which order should the calls start? (On real GPUs, calls along two axes do not wait
-# for each other. Nor do ours in the section "On real GPUs".) [Puzzle 12](p12_prefetch.ipynb) shows how to keep several
-# chains under way. To watch your own run, with the line that rank 0 is at:
+# for each other. In the section "On real GPUs", ours do not either.) [Puzzle 12](p12_prefetch.ipynb) shows how to
+# keep several chains under way. To watch your own run, with the line that rank 0 is at:
 
 # %%
 done = run(hierarchical, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes)
@@ -145,7 +145,7 @@ play(done.models[0])
 # | ticks for the sum of a layer | for hops | for bytes | together |
 # |---|---|---|---|
 # | one ring of 16 | {{2 * (ranks - 1)}} x {{slow}} | {{flat_bytes}} | {{of_a_layer(flat)}} |
-# | all-reduce in the node, then of everything between nodes | {{few}} x {{quick}} + {{few}} x {{slow}} | {{in_node:.2f}} + {{all_across:.1f}} | {{of_a_layer(across)}} |
+# | all-reduce in the node, then all-reduce of the whole sum between nodes | {{few}} x {{quick}} + {{few}} x {{slow}} | {{in_node:.2f}} + {{all_across:.1f}} | {{of_a_layer(across)}} |
 # | reduce-scatter, all-reduce of a quarter, all-gather | {{few}} x {{quick}} + {{few}} x {{slow}} | {{in_node:.2f}} + {{all_across / 4:.1f}} | {{of_a_layer(ours)}} |
 #
 # There are two gains. Only {{few}} of {{2 * few}} hops are slow ones, instead of all {{2 * (ranks - 1)}}. And four
@@ -440,12 +440,12 @@ draw(in_nodes(hierarchical_in_28).models[0])
 # %% [markdown]
 # ### Where real systems do this
 #
-# Horovod has these three steps, as `HOROVOD_HIERARCHICAL_ALLREDUCE`. NCCL decides by itself. For small sums it uses
-# trees (since version 2.4), in which the number of hops grows with the logarithm of the ranks, and for large ones its
-# many rings. Where the switch of a node can add (NVLS, on an H100), NCCL lets it sum inside the node, and since version
-# 2.18 combines this with a tree between the nodes. Hybrid sharding (puzzle 8) has the same three steps by its nature: a
-# reduce-scatter in the node, an all-reduce of each piece across, and an all-gather in the node, of weights instead of
-# gradients. ZeRO++ (arXiv 2306.10209) reduces its gradients in two levels, too.
+# Horovod has these three steps, as `HOROVOD_HIERARCHICAL_ALLREDUCE`. NCCL decides by itself. For large sums it uses
+# its many rings. For small ones it uses trees (since version 2.4), in which the number of hops grows only with the
+# logarithm of the ranks. Where the switch of a node can add (NVLS, on an H100), NCCL lets it sum inside the node, and
+# since version 2.18 combines this with a tree between the nodes. Hybrid sharding (puzzle 8) has the same three steps
+# by its nature: a reduce-scatter in the node, an all-reduce of each piece across, and an all-gather in the node, of
+# weights instead of gradients. ZeRO++ (arXiv 2306.10209) reduces its gradients in two levels, too.
 #
 # ### On real GPUs
 #
@@ -455,8 +455,8 @@ draw(in_nodes(hierarchical_in_28).models[0])
 #
 # That is more than the {{bucketed.seconds:.3f}} s of puzzle 19, since our solution waits for each of its calls. With
 # the idea of the star it is {{priced_overlap.seconds:.3f}} s. A flat ring for each layer, awaited at once, takes
-# {{priced_flat.seconds:.3f}} s. It is not so far behind as in the puzzle: here a ring that leaves a node has the
-# cards of all its GPUs, as with NCCL.
+# {{priced_flat.seconds:.3f}} s. It is not so far behind as in the puzzle: here a ring between nodes uses the cards of
+# all GPUs, as NCCL does.
 
 # %% tags=["priced"]
 from lib.real import A100_40_P4D, GPT_2_XL, report

@@ -70,8 +70,9 @@ PUZZLE = {
 #
 # - {{ideas}}
 # - `axis="shard"` joins the four ranks of a node; `axis="replica"` joins those with the same place in each node.
-# - A collective takes {{cost.collective_across}} ticks if it leaves a node, and {{cost.collective}} inside one. Between
-#   nodes, shards take as long as whole weights: the four ranks of a node send theirs through one card.
+# - A collective takes {{cost.collective_across}} ticks if it leaves a node, and {{cost.collective}} inside one. Along
+#   `replica`, too, it takes {{cost.collective_across}}: each rank of a node then brings only a shard, but four ranks
+#   share the card.
 # - Other sizes are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.

@@ -66,7 +66,7 @@ PUZZLE = {
 # ## Your task
 #
 # Train on two micro-batches. The device begins and ends with all weights, and has no optimizer states; the host makes
-# the updates. Both call `load_weights`, and the device keeps only the weight of what it returns.
+# the updates. Both call `load_weights`; the device keeps the weight, and drops the state.
 #
 # - {{ideas}}
 # - A backward takes {{cost.backward}} ticks, a transfer {{cost.host_transfer}}, an update on the host
@@ -151,8 +151,8 @@ play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
 # after another goes down, is updated and comes back. The device waits for {{plain.time - busy}} ticks. It also keeps
 # all gradients, which are as large as the weights: {{WEIGHT * gb}} GB more on a card of {{room}}.
 #
-# In the next program gradients leave as they are made. The host adds up the gradients of both micro-batches. It begins
-# to update while the device is still in its last backward pass.
+# In the next program each gradient leaves as soon as it is made. The host adds up the gradients of both
+# micro-batches. It begins to update while the device is still in its last backward pass.
 #
 # ![Overlapped](picture:as_they_are_made)
 #
@@ -187,15 +187,15 @@ play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
 # %% [markdown]
 # ### Where the prices come from
 #
-# An RTX 4090 has {{room}} GB and makes {{peak / 1e12}} x 10¹² operations a second at best; count on
-# {{reached:percent}}. A step of {{gb}} billion parameters and {{tokens}} tokens takes {{OPERATIONS + 2}} operations
-# for each parameter and token: 2 forward, {{OPERATIONS - 2}} backward, and 2 to compute the forward again
+# An RTX 4090 has {{room}} GB. At best it does {{peak / 1e12}} x 10¹² operations a second, and in practice some
+# {{reached:percent}} of that. A step of {{gb}} billion parameters and {{tokens}} tokens takes {{OPERATIONS + 2}}
+# operations for each parameter and token: 2 forward, {{OPERATIONS - 2}} backward, and 2 to compute the forward again
 # (puzzle 11), since the card has no room for what is inside the layers. That makes **{{computing:.1f}} s**. The
 # card's own memory brings {{own}} GB a second, and PCIe 4, the link to the processor, {{link}}. So the
-# {{GRADIENT * gb}} GB of gradients go down in {{down:.2f}} s, and the weights come up in {{down:.2f}} s. Adam on the
-# host reads and writes {{STATE}} bytes of states for each parameter, reads {{GRADIENT}} of a gradient and writes
-# {{WEIGHT}} of a new weight, {{moved}} in all. The processor's memory has two channels and brings {{slow}} GB a
-# second, so that takes {{adam:.1f}} s. One after the other, all this takes **{{together:.1f}} s**.
+# {{GRADIENT * gb}} GB of gradients go down in {{down:.2f}} s, and the weights come up in {{down:.2f}} s. For each
+# parameter, Adam on the host reads and writes {{STATE}} bytes of states, reads {{GRADIENT}} bytes of gradient and
+# writes {{WEIGHT}} bytes of weight: {{moved}} in all. The processor's memory has two channels and brings {{slow}} GB
+# a second, so that takes {{adam:.1f}} s. One after the other, all this takes **{{together:.1f}} s**.
 #
 # There are {{deep}} layers. A layer takes {{1000 * tick:.0f}} ms forward for {{tokens // 2}} tokens: this is a tick. A
 # transfer of {{1000 * WEIGHT * gb / deep}} MB takes {{1000 * down / deep:.0f}} ms, and an update
@@ -489,18 +489,18 @@ draw(run(offload_weights_too, ranks=1, hosts=1, layers=6, batches=2, cost=prices
 # ### On real GPUs
 #
 # One RTX 4090, alone in a computer with {{slow}} GB/s of memory bandwidth. This is the machine of the puzzle's
-# prices, with {{priced.batches:word}} micro-batches of {{priced.cost.model.sequence}} tokens, since the loss takes
-# memory as well.
+# prices. But there are {{priced.batches:word}} micro-batches of {{priced.cost.model.sequence}} tokens here, since the
+# loss takes memory as well.
 #
 # ![What a step takes](picture:priced)
 #
 # Here, too, the host works until the end, and the device waits for it. So a good part of the
 # {{together - computing:.0f}} seconds is not hidden. Layer by layer the same step takes {{in_order.seconds:.2f}} s.
 #
-# These prices leave one thing out: to add two gradients costs the host nothing. It would have to read both and write
-# their sum, {{priced.batches - 1:word}} times for all layers, which takes about
-# {{(priced.batches - 1) * 3 * GRADIENT * gb / slow:.1f}} s at {{slow}} GB a second. Layer by layer, the device adds
-# nearly all of them, which takes it next to no time.
+# These prices leave one thing out: to add two gradients costs the host nothing. A real host reads both and writes
+# their sum. To do that {{priced.batches - 1:word}} times for all layers takes about
+# {{(priced.batches - 1) * 3 * GRADIENT * gb / slow:.1f}} s at {{slow}} GB a second. In the order "layer by layer",
+# the device adds nearly all of them, in next to no time.
 
 # %% tags=["priced"]
 from dataclasses import replace

@@ -66,8 +66,8 @@ PUZZLE = {
 #
 # - {{ideas}}
 # - Store an adapter in `model.weights` under a key of its own: `model.weights["adapter", layer]`.
-# - `update`, `set_final_weight` and collectives take adapters as they take weights.
-# - Hand in the adapters, not the weights.
+# - `update` and collectives take adapters as they take weights.
+# - The final weights are the adapters: `model.set_final_weight(layer, adapter)`.
 # - Other sizes are tried, too.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
@@ -304,11 +304,11 @@ draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
 #
 # LoRA is by Hu et al. (arXiv 2106.09685): of the {{GPT / BILLION}} billion parameters of GPT-3 they trained one in
 # {{tenth}}. Hugging Face's PEFT and NeMo do it with many models, and so did torchtune, whose development stopped in
-# July 2025. The {{beside / MILLION:.0f}} million above are for Llama 7B with rank {{rank}} beside all seven matrices of
-# each layer. NeMo (version 24.12, in 8 bits) reports for Llama 2 7B on H100 {{with_lora}} tokens a second on each GPU
-# with LoRA and {{without}} without: {{with_lora / without:.2f}} times as many. If a forward and each half of a backward
-# take the same time, LoRA does two parts of three, which would make it {{3 / (cost.forward + cost.backward)}} times as
-# fast.
+# July 2025. The {{beside / MILLION:.0f}} million above are for Llama 7B with rank {{rank}} beside all seven matrices
+# of each layer. For NeMo, version 24.12, NVIDIA publishes what one H100 trains of Llama 2 7B in 8 bits: {{with_lora}}
+# tokens a second with LoRA and {{without}} without, {{with_lora / without:.2f}} times as many (docs.nvidia.com, NeMo
+# Framework User Guide, "Performance Summary": fine-tuning). If a forward and each half of a backward take the same
+# time, LoRA does two parts of three. That would make it {{3 / (cost.forward + cost.backward)}} times as fast.
 #
 # QLoRA (arXiv 2305.14314) brought the memory to fine-tune {{large / BILLION}} billion parameters from more than
 # {{STATE * large / BILLION}} GB to less than {{one_gpu}} GB, which is one GPU. Weights in 4 bits take
@@ -328,8 +328,8 @@ draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
 # {{with_lora}} were measured in 8 bits. With `fp8=True` among the prices, the order of the star makes
 # {{speed(in_8_bits)}}, and {{speed(alone)}} where each GPU holds everything and gathers nothing.
 #
-# `priced.mfu` says {{str(priced.mfu)}}, but its formula counts the gradients of all weights, which nobody computes
-# here. So no MFU is given.
+# We give no MFU. `priced.mfu` says {{str(priced.mfu)}}. But that formula counts the gradients of all weights, and
+# here nobody computes them.
 
 # %% tags=["priced"]
 from lib.real import H100_DGX, LLAMA_2_7B, report
@@ -364,7 +364,7 @@ large, wide, one_gpu = (
 beside_large = adapters(wide, 80, 8192, 22_016)
 gaming = published(24, "Answer.AI")
 tenth = published(10_000, "arXiv 2106.09685")
-with_lora, without = (published(value, "NeMo") for value in (24_824, 16_891))
+with_lora, without = (published(value, "docs.nvidia.com") for value in (24_824, 16_891))
 
 four_bits = Cost(weight_elements=HIDDEN**2 // 4)
 ours, small, everything = (

@@ -7,8 +7,8 @@
 #
 # ![FSDP, one micro-batch after the other, rank 0](picture:only_fsdp)
 #
-# Rank 0 with FSDP. **A rank is a node** here: its GPUs share each layer (puzzles 17 and 18), and what they send each
-# other is in the price of a layer. Time is in seconds, and memory is one GPU's, in bytes.
+# This is rank 0 with FSDP. **A rank is a node** here: its GPUs share each layer (puzzles 17 and 18), and what they
+# send each other is in the price of a layer. Time is in seconds, and memory is one GPU's, in bytes.
 #
 # You decide what the three axes of the mesh are for. Some ways:
 #
@@ -199,8 +199,8 @@ print(report(run(compose, cost=prices, **nodes)))
 # tensor parallelism makes everything eight times smaller, as long as it stays in the node.
 #
 # All replicas do the same. With `run(compose, represent="x", cost=prices, **nodes)` only four of the eight are
-# simulated, and they stand for all. For the others your function is run just to compare its calls, which have to be the
-# same. So it is proved what all of them do, however many there are. `grade` runs all {{ranks}} ranks.
+# simulated, and they stand for all. For the others your function is run just to compare its calls, which have to be
+# the same. So what they do is proved, and not assumed. `grade` runs all {{ranks}} ranks.
 #
 # ### Where the prices come from
 #
@@ -214,9 +214,9 @@ print(report(run(compose, cost=prices, **nodes)))
 #   GB on a GPU.
 # - Everything between ranks goes over the network: {{nic / BILLION}} GB a second for each GPU, of which
 #   {{used:percent}} are reached.
-# - With this software on this machine, these seconds are within {{off}} percent of what was measured. So
-#   {{ours.time:.1f}} seconds count as {{ours.time:.0f}}. The target's memory is {{FITS:percent}} of the {{card:.1f}}
-#   GB that a card has, which is what fits.
+# - Our seconds are within {{off}} percent of what was measured with this software on this machine. More digits would
+#   mean nothing, so {{ours.time:.1f}} seconds count as {{ours.time:.0f}}. The target's memory is {{FITS:percent}} of
+#   the {{card:.1f}} GB that a card has: no more can be filled.
 # - GPT-3 read {{read / BILLION}} billion tokens, {{round(steps)}} such steps. Each second that a step takes is
 #   {{steps / HOUR:.0f}} hours of your life.
 

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Puzzle 25: Context parallel
 #
-# Llama 3 405B learned to read {{tokens}} tokens at once (arXiv 2407.21783). In the forward pass of that one sequence
-# the inputs of its {{layers}} layers alone take {{left / BILLION:.0f}} GB, and a GPU has {{CARD}}. Can each rank keep
-# a slice of the sequence from the first layer to the last?
+# Llama 3 405B learned to read {{tokens}} tokens at once (arXiv 2407.21783). For that one sequence, the inputs of its
+# {{layers}} layers alone take {{left / BILLION:.0f}} GB, and a GPU has {{CARD}}. Can each rank keep a slice of the
+# sequence from the first layer to the last?
 #
 # Almost everything in a layer treats each token by itself. Only in *attention* do tokens look at others: the *query* of
 # a token looks at the *keys* and *values* of itself and of the tokens before it. So a layer is done in steps, which are
@@ -182,10 +182,10 @@ play(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
 # sees. The last rank has (2n - 1)/n² of them, and the first 1/n²: {{last_share:word}} and {{first_share:word}} for
 # four ranks. At each gather the first waits for the last.
 #
-# Instead cut it into 2n slices, and give each rank one from the front and one from the back: slice r and slice 2n - 1 -
-# r. What one slice sees less, the other sees more, so all ranks have the same work. This order is called *zigzag*.
-# `inp.shard(i, 2 * n).combine(inp.shard(j, 2 * n))` makes one tensor of two slices. The same program takes
-# {{zigzag.time}} ticks in it instead of {{ours.time}}.
+# Instead cut it into 2n slices, and give each rank one from the front and one from the back: slice r and slice 2n - 1
+# - r. Where one slice sees few keys, the other sees many, so all ranks have the same work. This order is called
+#   *zigzag*. `inp.shard(i, 2 * n).combine(inp.shard(j, 2 * n))` makes one tensor of two slices. In zigzag the same
+#   program takes {{zigzag.time}} ticks instead of {{ours.time}}.
 #
 # ![Who attends to what, in order and in zigzag](picture:both_orders)
 
@@ -618,10 +618,10 @@ draw(three_axes, memory=False)
 # Llama 3 405B was trained on such sequences with {{ways}}-way context parallelism. Its mesh of {{gpus}} GPUs was
 # {{tensor}} (tensor) x {{ways}} (context) x {{stages}} (stages) x {{replicas}} (replicas), by arXiv 2407.21783. It
 # gathers keys and values, as you did, and cuts the sequence into twice as many slices as ranks, in zigzag. The paper
-# gives two reasons for the gather. Any *mask*, which says what a token may look at, is easy, such as one between
-# documents. And with {{kv_heads}} heads of keys for {{heads}} of queries there is little to gather. The work of
-# attention grows with the square of the sequence, and a gather only with its length: so with long sequences, the gather
-# hardly counts.
+# gives two reasons for the gather. Any *mask* is easy, such as one that keeps documents apart. (A mask says what a
+# token may look at.) And with {{kv_heads}} heads of keys for {{heads}} of queries there is little to gather. The work
+# of attention grows with the square of the sequence, and a gather only with its length: so with long sequences, the
+# gather hardly counts.
 #
 # Megatron-LM has `--context-parallel-size`, and PyTorch `context_parallel` in
 # `torch.distributed.tensor.experimental`, with the gather or a ring.

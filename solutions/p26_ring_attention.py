@@ -7,10 +7,11 @@
 #
 # ![Puzzle 25's answer on two layers, at the prices of this puzzle](picture:gathers)
 #
-# Puzzle 25's answer at this puzzle's prices, on two layers. Everyone waits for the gathers, and then holds all keys
-# and values.
+# This is puzzle 25's answer at this puzzle's prices, on two layers. Everyone waits for the gathers, and then holds
+# all keys and values.
 #
-# There is no new operation. `pass_to` and `receive` carry keys, values and their gradients as they carry anything:
+# There is no new operation. `pass_to` and `receive` carry keys, values and their gradients, too. Such gradients can
+# be added:
 #
 # ```python
 # # before: `kv_grad` is what this rank's queries add to a slice's gradient, `theirs` what other ranks' queries add
@@ -175,7 +176,7 @@ play(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
 # keys and values takes {{hop.length}}. In zigzag all ranks have equal blocks in every step, so nobody waits. In
 # order, a rank's queries see all of an earlier slice, and nothing of a later one. So in each step some ranks have a
 # full block and others have nothing, and all of them go at the pace of the full one, because they stand in one ring.
-# If every hop is hidden as well as can be, a ring takes {{in_order.time}} ticks in order, and {{fast.time}} in
+# If every hop is hidden as well as possible, a ring takes {{in_order.time}} ticks in order, and {{fast.time}} in
 # zigzag.
 #
 # ![Who attends to what in which step, in order and in zigzag](picture:both_orders)
@@ -190,7 +191,7 @@ play(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
 # At the prices of puzzle 25, with {{many}} ranks, such a ring takes {{ring_of_many.time:.1f}} ticks, and a gather that
 # is made ahead of time {{gather_of_many.time:.1f}}.
 #
-# How much would a gather hold in a real model? In Llama 3 405B {{group}} heads of queries share one head of keys and
+# How much would a gather hold in a real model? In Llama 3 405B, {{group}} heads of queries share one head of keys and
 # values. If each of its {{heads}} heads had its own, all of one layer would take {{gathered / BILLION:.1f}} GB for
 # {{tokens}} tokens (arXiv 2407.21783 has the sizes). With {{tensor}}-way tensor parallelism each GPU would gather
 # {{gathered / tensor / BILLION:.1f}} GB, twice for each layer of its stage.
@@ -422,8 +423,8 @@ draw(run(ulysses, ranks=4, layers=8, batches=1, cost=all_heads))
 #
 # Ring attention is from arXiv 2310.01889, for sequences of millions of tokens. Its blocks were in order; striped
 # attention (arXiv 2311.09431) was the first to balance them. Megatron-LM passes keys and values round a ring
-# (`--cp-comm-type p2p`), gathers them (`all_gather`), turns slices into heads (`a2a`), or both, in levels: heads
-# inside a node, where links are fast, and a ring between nodes (`a2a+p2p`). PyTorch's `context_parallel` does ring
+# (`--cp-comm-type p2p`), gathers them (`all_gather`), or turns slices into heads (`a2a`). With `a2a+p2p` it does
+# both: heads inside a node, where links are fast, and a ring between nodes. PyTorch's `context_parallel` does ring
 # and gather, in zigzag, too.
 #
 # How can queries attend to one block after the other without having seen all scores? They carry a running maximum, a

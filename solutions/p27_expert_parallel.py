@@ -73,7 +73,7 @@ PUZZLE = {
 # - Of every {{loads_in_all}} tokens, {{hottest_load}} go to the busiest expert, and one to each of the two idlest. In
 #   each layer with experts a different expert is the busiest.
 # - A token goes to {{chosen:word}} experts, so its numbers travel twice.
-# - Other sizes are tried, too. There, too, each dense layer is followed by one with experts.
+# - Other sizes are tried, too, always with dense layers and layers with experts by turns.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
@@ -182,19 +182,19 @@ draw_tokens(there)
 # f + 2a forward and b + h b + 2a backward. If the tokens were shared out evenly, h would be 1, and the same program
 # would take {{even.time}} ticks instead of {{ours.time}}.
 #
-# FSDP gathers the experts, and sends their gradients back in pieces: {{fsdp.time}} ticks and {{fsdp.memory}} elements.
-# The traffic tells why. Tokens cross the links four times, out and home, forward and backward. Each time that is the
-# size of the micro-batches, times the number of experts that a token goes to. All experts of a layer cross them three
-# times, whatever the number of tokens: gathered forward, gathered backward, and reduced once. But a gather waits for no
-# busy expert. Where a gather and an all-to-all cost the same, whatever their sizes, it is faster: {{flat_fsdp.time}}
-# ticks against {{flat.time}}.
+# FSDP gathers the experts, and sends their gradients back in pieces: {{fsdp.time}} ticks and {{fsdp.memory}}
+# elements. The traffic tells why. Tokens cross the links four times, out and home, forward and backward. Each time
+# that is the size of the micro-batches, times the number of experts that a token goes to. All experts of a layer
+# cross them three times, whatever the number of tokens: gathered forward, gathered backward, and reduced once. But a
+# gather waits for no busy expert. Where a gather and an all-to-all cost the same, whatever their sizes, gathering is
+# faster: {{flat_fsdp.time}} ticks against {{flat.time}}.
 #
 # ### All-to-all in two levels
 #
-# Between nodes links are slow. In one all-to-all over two nodes, all wait for the slow links, even what stays in the
-# node. So let tokens go out along one axis of a mesh, and then along the other. First they go, inside the node, to the
-# GPU that has the same place as the GPU of their experts. This GPU sends on what belongs to the other node. So only
-# that crosses the slow links.
+# Between nodes links are slow. In one all-to-all over two nodes, all tokens wait for the slow links, even those that
+# stay in the node. So let tokens go out along one axis of a mesh, and then along the other. First they go, inside the
+# node, to the GPU that has the same place as the GPU of their experts. This GPU sends on what belongs to the other
+# node. So only that crosses the slow links.
 #
 # The experts are then numbered GPU by GPU: a rank has piece `gpu * boxes + box`, where a box is a node. Tokens go home
 # along the two axes in either order, here in reverse.
@@ -358,9 +358,9 @@ draw(run(tokens_before_sums, ranks=4, layers=8, batches=4, experts=8, cost=uneve
 # | tokens, four times, to each of their experts | {{tokens_mixtral / BILLION:.2f}} GB | {{tokens_deepseek / BILLION:.2f}} GB |
 # | tokens on a GPU at which both are equal | {{equal_mixtral}} | {{equal_deepseek}} |
 #
-# (The shared expert of DeepSeek-V3 is on every GPU, like a dense layer, so it is not counted.) The last line depends
-# on no link. It grows with the number of experts and their width, and falls with how many a token goes to. Few GPUs
-# have so many tokens at a time, so tokens travel.
+# (The shared expert of DeepSeek-V3 is on every GPU, like a dense layer, so it is not counted.) The last line does not
+# depend on links. It grows with the number and the width of the experts, and it is smaller where a token goes to more
+# of them. Few GPUs have so many tokens at a time, so tokens travel.
 #
 # In real models a small layer decides which token goes where. It is trained, too, with a loss or a bias that keeps
 # the loads even. Here the loads are given, and no token is dropped, however many want the same expert.

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # Puzzle 28: Two batches overlapped
 #
-# Experts are often on other nodes, and between nodes the links are slow. In DeepSeek-V3 tokens travel as long as the
-# GPUs compute. Had they waited for their tokens, training would have taken twice as long. What did the GPUs do
-# meanwhile?
+# Experts are often on other nodes, and between nodes the links are slow. In DeepSeek-V3, tokens take as much time to
+# travel as GPUs take to compute. Had they waited for their tokens, training would have taken twice as long. What did
+# the GPUs do meanwhile?
 #
 # ![Puzzle 27's answer over slow links](picture:slow_links)
 #
-# Puzzle 27's answer over links with a quarter of the bandwidth, with one micro-batch on each rank. An all-to-all
-# takes up to {{slowest:.2f}} ticks, nearly as long as a forward.
+# This is puzzle 27's answer over links with a quarter of the bandwidth, with one micro-batch on each rank. An
+# all-to-all takes up to {{slowest:.2f}} ticks, nearly as long as a forward.
 
 # %%
 from drawing import beside_target, draw, play
@@ -137,10 +137,10 @@ play(run(two_batch_overlap, ranks=4, layers=8, batches=8, experts=8, cost=far))
 # ### What it costs
 #
 # Both micro-batches can also go through every layer together. With the order of puzzle 27's star that takes
-# {{together.time}} ticks, since nobody computes while tokens travel. If they take turns, so that one is computed while
-# the tokens of the other travel, it takes {{ours.time}}. If both all-to-alls of a layer take no longer than it takes to
-# compute one micro-batch, they cost nothing at all, however slow the links. What is left is the work of the busiest
-# rank in every layer, an all-to-all at both ends, and the last updates.
+# {{together.time}} ticks, since nobody computes while tokens travel. If they take turns, so that one is computed
+# while the tokens of the other travel, it takes {{ours.time}}. If both all-to-alls of a layer take no longer than it
+# takes to compute one micro-batch, they cost nothing at all. What is left is the work of the busiest rank in every
+# layer, an all-to-all at both ends, and the last updates.
 #
 # No schedule takes less than {{bound}} ticks, the bound that the verdict shows. One rank has that much work: it
 # computes its experts for the tokens of all micro-batches, and the dense layers for its own, and it updates both. The

@@ -6,7 +6,7 @@
 #
 # ![Puzzle 16's answer, with stages of two layers](picture:in_a_line)
 #
-# Puzzle 16's answer. Now each rank has two thin stages:
+# This is puzzle 16's answer. Now each rank has two thin stages:
 #
 # | | lower stage | upper stage |
 # |---|---|---|
@@ -211,12 +211,12 @@ play(run(zbv, ranks=4, layers=8, batches=8, cost=even_thirds))
 # gradients. With the star, the only bubble is at the start: (p - 1)F for p ranks, where F is the forward of a stage,
 # half as long as before. That is {{star.time - work - updates}} ticks of {{star.time}}.
 #
-# Puzzle 16's star has a bubble of (p - 1)(F + B - W), where B and W are the halves of a backward. With its thick stages
-# that is {{zb.time - work - updates}} ticks, and {{zb.time}} in all. Its memory is uneven, too. Rank 0 keeps
+# Puzzle 16's star has a bubble of (p - 1)(F + B - W), where B and W are the halves of a backward. With its thick
+# stages that is {{zb.time - work - updates}} ticks, and {{zb.time}} in all. Its memory is uneven, too. Rank 0 keeps
 # {{kept(zb, 0)}} activations and gradients at most, and the last rank, whose weight halves come late, keeps
-# {{kept(zb, 3)}}. In the V rank 0 keeps {{kept(v, 0)}} at most, the last rank {{kept(v, most_kept)}}, and no rank keeps
-# more. On rank 0 a micro-batch is in the lower stage for long, and in the upper one for a moment. On the last rank it
-# is in both for about as long.
+# {{kept(zb, 3)}}. In the V rank 0 keeps {{kept(v, 0)}} at most, the last rank {{kept(v, most_kept)}}, and no rank
+# keeps more. On rank 0 a micro-batch stays long in the lower stage, and only a moment in the upper one. On the last
+# rank it stays about equally long in both.
 #
 # The price is twice as many messages, which do cost something on real links.
 
@@ -398,10 +398,10 @@ compare(*map(at_these_prices, (zbv, zb_v, zbv_in_55, as_pytorch_does)))
 # ### Where real systems do this
 #
 # ZB-V is from *Zero Bubble Pipeline Parallelism* (Qi et al., Sea AI Lab, arXiv 2401.10241), and PyTorch {{TORCH}} has
-# it as `ScheduleZBVZeroBubble`. Its order of work is the one here, but the lower stage's last weight halves come at the
-# end as well: {{torch.time}} ticks in {{torch.memory}} elements. DualPipeV is a V, too, in which the forward of one
-# micro-batch overlaps with the backward of another. Sea AI Lab made it of DeepSeek's DualPipe (puzzle 30), and DeepSeek
-# took it into their code (github.com/deepseek-ai/DualPipe). `docs/schedules.md` shows both in the
+# it as `ScheduleZBVZeroBubble`. Its order of work is the one here, but the lower stage's last weight halves come at
+# the end as well. That takes {{torch.time}} ticks and {{torch.memory}} elements. DualPipeV is a V, too, in which the
+# forward of one micro-batch overlaps with the backward of another. Sea AI Lab made it of DeepSeek's DualPipe (puzzle
+# 30), and DeepSeek took it into their code (github.com/deepseek-ai/DualPipe). `docs/schedules.md` shows both in the
 # rows that PyTorch prints, and `search("v", ...)`, which looks for Vs in less memory.
 
 # %% [markdown]

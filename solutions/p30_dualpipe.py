@@ -267,9 +267,9 @@ play(run(dualpipe, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs)
 # | the same, each micro-batch in its half | {{cut.time}} | {{cut.memory}} | {{messages(cut)}} |
 # | DualPipeV, {{2 * ranks:word}} stages, each on one rank | {{alone.time}} | {{alone.memory}} | {{messages(alone)}} |
 #
-# **A rank with two stages can work in both directions, and that takes no second copy of the model.** On as many ranks
-# the V is as fast as DualPipe, with {{Fraction(alone.memory, late.memory):word}} of its memory. The price is in the
-# last column: twice as many messages, which do cost something on real links.
+# **A rank with two stages can work in both directions, and that takes no second copy of the model.** On the same
+# number of ranks, the V is as fast as DualPipe, with {{Fraction(alone.memory, late.memory):word}} of its memory. The
+# price is in the last column: twice as many messages, which do cost something on real links.
 
 # %% [markdown] tags=["solution"]
 # ### Backwards with no forward beside them

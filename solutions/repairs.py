@@ -10,9 +10,9 @@
 # anything. You need not write a program anew: a few lines close the case, and the result is graded like any other
 # puzzle. There are no stars here.
 #
-# Each case says which puzzle you should have solved before: R1 takes puzzle 1, R2 and R3 puzzle 2, R4 puzzle 4, R5
-# puzzle 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25. Stuck? `hint("R1")` whispers,
-# three times.
+# For each case you should have solved a puzzle before. R1 needs puzzle 1, R2 and R3 puzzle 2, R4 puzzle 4, R5 puzzle
+# 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25. Stuck? `hint("R1")` whispers, three
+# times.
 
 # %%
 from drawing import beside_target, draw

@@ -51,7 +51,7 @@ def test_a_notebook_says_what_the_run_of_its_solution_takes(path: Path) -> None:
     assert done.fits == (name not in NOT_FITTING)
     [said] = [text for text in texts(path, "markdown") if "Priced:" in text]
     words = said.partition("Priced:")[2].partition("\n")[0]
-    assert f"**{done.seconds:.3g} s** a step" in words and f"({done.cost.cluster.name}" in words  # type: ignore[attr-defined]
+    assert f"takes **{done.seconds:.3g} s**. " in words and f"({done.cost.cluster.name}" in words  # type: ignore[attr-defined]
     gigabytes = float(words.partition("a GPU holds **")[2].partition(" GB")[0])
     assert gigabytes == pytest.approx(done.bytes / 1e9, rel=0.005)
     assert (f"{100 * done.mfu:.1f} % of the peak" in words) == (done.train == "weights")
@@ -66,17 +66,19 @@ def test_a_notebook_says_what_the_run_of_its_solution_takes(path: Path) -> None:
 def test_a_line_names_model_machine_and_batch() -> None:
     cost = A100_MEGATRON.cost(GPT_2_XL, micro_batch=2, tensor=5)
     said = priced.line(run(grad_accum, layers=48, batches=3, cost=cost))
-    assert "trains **GPT-2 XL** on 5 GPUs (A100 80 GB, Megatron 2022, 5 to a rank), with 3 micro-batches of" in said
+    assert (
+        "trains **GPT-2 XL** on 5 GPUs (A100 80 GB, Megatron 2022, 5 to a rank). A step has 3 micro-batches of" in said
+    )
     assert " 2,048 tokens" in said and "fit" not in said and said.endswith(" by Megatron's formula (MFU).")
     alone = priced.line(run(grad_accum, layers=32, cost=RTX_4090.cost(LLAMA_3_8B)))
     room = f"no more than {RTX_4090.room / 1e9:.1f} GB can be filled: **it does not"
-    assert "1 GPU (RTX 4090), with one micro-batch" in alone and room in alone
+    assert "1 GPU (RTX 4090). A step has one micro-batch" in alone and room in alone
 
 
 def test_adapters_have_no_part_of_the_peak() -> None:
     cost = A100_MEGATRON.cost(GPT_2_XL, adapter_rank=8)
     said = priced.line(run(lora, ranks=2, layers=48, batches=2, cost=cost, train="adapters"))
-    assert "MFU" not in said and said.endswith(" of 85.9 GB (1 GB is 10⁹ bytes; a card is sold by 2³⁰).")
+    assert "MFU" not in said and said.endswith(" of 85.9 GB (1 GB is 10⁹ bytes here; makers of cards count in 2³⁰).")
 
 
 SOURCE = "from lib import Model, run\n\ndef idle(model):\n    return model\n"

@@ -127,7 +127,7 @@ def four_stages(outcome: Outcome) -> Iterator[Broken]:
             yield Broken(f"it works on {numbered('micro-batch', own[event.rank])}", event)
 
 
-@idea("Layers are dealt like cards: the stage after one on rank r is on rank r + 1, and rank 0 follows the last rank.")
+@idea("Layers are dealt like cards: the next stage is on the next rank, and rank 0 follows the last rank.")
 def dealt_like_cards(outcome: Outcome) -> Iterator[Broken]:
     runs = defaultdict[int, set[int]](set)
     for event in _training(outcome):
@@ -149,7 +149,7 @@ def in_a_v(outcome: Outcome) -> Iterator[Broken]:
             yield Broken(f"it runs layer {event.layer}, which belongs on rank {rank}", event)
 
 
-@idea("Every micro-batch goes through all ranks, one stage on each. Half of them begin in either half of the ranks.")
+@idea("Every micro-batch goes through all ranks, one stage on each. Each half of the ranks begins half of them.")
 def through_all_ranks(outcome: Outcome) -> Iterator[Broken]:
     thick, places = outcome.layers // outcome.ranks, outcome.ranks // 2
     first, begins = dict[tuple[int, int], int](), dict[int, int]()

@@ -51,16 +51,15 @@ def line(done: Run) -> str:
     where = f"{gpus} GPU{'s' * (gpus > 1)} ({cost.cluster.name}{each})"
     many = f"{done.batches} micro-batches" if done.batches > 1 else "one micro-batch"
     said = (
-        f"Priced: our solution trains **{cost.model.name}** on {where}, with {many} of "
-        f"{tokens:,} tokens, in **{done.seconds:.3g} s** a step. At its peak a GPU holds "
-        f"**{show_bytes(done.bytes)}**"
+        f"Priced: our solution trains **{cost.model.name}** on {where}. A step has {many} of {tokens:,} tokens and "
+        f"takes **{done.seconds:.3g} s**. At its peak a GPU holds **{show_bytes(done.bytes)}**"
     )
     memory, room = show_bytes(cost.cluster.memory), show_bytes(cost.cluster.room)
-    memory += " (1 GB is 10⁹ bytes; a card is sold by 2³⁰)"
+    memory += " (1 GB is 10⁹ bytes here; makers of cards count in 2³⁰)"
     if done.fits:
         said += f" of {memory}."
     else:
         said += f". It has {memory}, and no more than {room} can be filled: **it does not fit**."
     if done.train == TRAINED[0]:
-        said += f" It reaches {done.mfu} (MFU)."
+        said += f" The GPUs reach {done.mfu} (MFU)."
     return said
