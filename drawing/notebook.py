@@ -14,12 +14,12 @@ from lib.real.traces.profile import Profile
 from lib.running.run import Run
 from lib.study.sweep import Sweep
 
-from .outline import draw_sketch
-from .picture import draw
-from .player import play
-from .sweep import draw_sweep
-from .tensors import draw_tensor
-from .verdict import show_verdict
+from .beside.outline import draw_sketch
+from .charts.sweep import draw_sweep
+from .charts.verdict import show_verdict
+from .playing.player import play
+from .schedule.picture import draw
+from .small.tensors import draw_tensor
 
 
 def register() -> None:

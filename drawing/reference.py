@@ -14,9 +14,9 @@ from lib.course.specs import Puzzle, find, puzzles
 from lib.grading.progress import Progress
 from lib.record.table import in_stream, stream_of
 
-from .figure import page, write
-from .primitives import draw_primitive, primitives
-from .svg import escape
+from .ink.figure import page, write
+from .ink.svg import escape
+from .small.primitives import draw_primitive, primitives
 
 TABLE = Path(__file__).with_name("reference.json")
 ROW = "display:flex;flex-wrap:wrap;gap:2px 14px;padding:4px 0"

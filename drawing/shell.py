@@ -22,12 +22,12 @@ from lib.running.options import add_machine
 from lib.running.run import Run, run
 from lib.schedules.program import Schedule, schedule
 
-from .compare import compare
-from .figure import write
-from .links import LINKS
-from .perfetto import perfetto
-from .picture import WIDTH, draw
-from .player import play
+from .beside.compare import compare
+from .ink.figure import write
+from .playing.perfetto import perfetto
+from .playing.player import play
+from .schedule.links import LINKS
+from .schedule.picture import WIDTH, draw
 
 DRAWN, FAILED, USAGE = 0, 1, 2
 ENDINGS = (".svg", ".html", ".json", ".txt")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawing import draw
-from drawing.trace import Trace
+from drawing.ink.trace import Trace
 from lib import Model, run
 from lib.basics.units import MS, TICKS, Unit
 from lib.course.specs import cost_named, puzzles

@@ -10,8 +10,9 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter
 
-from drawing import compare, draw, draw_group, draw_primitive, play, theme
-from drawing.svg import READABLE
+from drawing import compare, draw, draw_group, draw_primitive, play
+from drawing.ink import theme
+from drawing.ink.svg import READABLE
 from lib import Activation, OptState, Weight
 from tests.browser import Browser, Scheme, keep, rgb
 from tests.drawing_events import sharded_run, staged_run, texts

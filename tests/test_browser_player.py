@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from drawing import play, theme
-from drawing.holds import contents_of, moving
-from drawing.player import Player
+from drawing import play
+from drawing.ink import theme
+from drawing.playing.player import Player
+from drawing.small.holds import contents_of, moving
 from lib import Run
 from lib.record.events import MARKS
 from lib.record.figures.chain import chain_of

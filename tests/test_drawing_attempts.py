@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drawing import Figure, draw_attempts
-from drawing.marks import Label, Polys, overlap, place_of
+from drawing.ink.marks import Label, Polys, overlap, place_of
 from lib import PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.progress import LONGEST

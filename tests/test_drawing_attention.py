@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from drawing import draw_attention, theme
-from drawing.attention import STRONG
-from drawing.marks import Polys, overlap, places_of_texts
+from drawing import draw_attention
+from drawing.ink import theme
+from drawing.ink.marks import Polys, overlap, places_of_texts
+from drawing.small.attention import STRONG
 from lib import Cost, PuzzleError, Run, run
 from lib.course.specs import COSTS
 from solutions.p25_context_parallel import context_parallel_in_36_335

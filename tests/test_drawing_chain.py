@@ -6,10 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from drawing import Trace, draw, play, theme
-from drawing.layout import Layout
-from drawing.overlays import FADED, draw_chain, stops
-from drawing.trace import trace_of, with_chain
+from drawing import Trace, draw, play
+from drawing.ink import theme
+from drawing.ink.trace import trace_of, with_chain
+from drawing.schedule.layout import Layout
+from drawing.schedule.overlays import FADED, draw_chain, stops
 from lib import Model, PuzzleError, run
 from lib.basics.units import MS
 from lib.course.specs import cost_named

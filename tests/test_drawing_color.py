@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 
-from drawing import compare, draw, theme
-from drawing.numbering import LEAST_CONTRAST
+from drawing import compare, draw
+from drawing.ink import theme
+from drawing.schedule.numbering import LEAST_CONTRAST
 from lib import PuzzleError
 from lib.record.events import MARKS
 from lib.record.table import training

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawing import Trace, compare, draw
-from drawing.difference import in_words
-from drawing.marks import text_width
-from drawing.picture import LARGEST
-from drawing.trace import trace_of
+from drawing.beside.difference import in_words
+from drawing.ink.marks import text_width
+from drawing.ink.trace import trace_of
+from drawing.schedule.picture import LARGEST
 from lib import Model, PuzzleError, run
 from lib.basics.units import MS
 from lib.record.figures.difference import changes, parts_of, rounded

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from chalk.core import Primitive
 
-from drawing import Figure, draw_course, theme
-from drawing.course import MEANINGS
-from drawing.marks import Bars, text_width
-from drawing.miniature import draw_rows
+from drawing import Figure, draw_course
+from drawing.charts.course import MEANINGS
+from drawing.ink import theme
+from drawing.ink.marks import Bars, text_width
+from drawing.schedule.miniature import draw_rows
 from lib.course.outlines import CELLS, silhouette
 from lib.course.specs import Puzzle, due, puzzles
 from lib.grading.progress import Point

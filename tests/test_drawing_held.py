@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from drawing import draw
-from drawing.layout import PAD, Layout
-from drawing.overlays import draw_held
-from drawing.picture import WIDTH
-from drawing.trace import trace_of
+from drawing.ink.trace import trace_of
+from drawing.schedule.layout import PAD, Layout
+from drawing.schedule.overlays import draw_held
+from drawing.schedule.picture import WIDTH
 from lib import PuzzleError, run
 from lib.course.specs import puzzles
 from tests.corpus.mistakes import MISTAKES

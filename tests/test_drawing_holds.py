@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from drawing import holds, play
-from drawing.holds import PART, contents_of, moving, strip, ways_of
-from drawing.marks import leaves
+from drawing.ink.marks import leaves
+from drawing.small.holds import PART, contents_of, moving, strip, ways_of
 from lib import Model, PuzzleError, Run, run
 from lib.machine.pieces import PASSING, STORED, TRAVELS
 from lib.record.kinds import MEMORY_KINDS

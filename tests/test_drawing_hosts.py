@@ -6,8 +6,8 @@ import re
 import pytest
 
 from drawing import compare, draw, perfetto, play
-from drawing.layout import Layout
-from drawing.trace import trace_of
+from drawing.ink.trace import trace_of
+from drawing.schedule.layout import Layout
 from lib import run
 from lib.running.run import Run
 from tests.drawing_events import data, texts, titles

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drawing
-from drawing import theme
-from drawing.layout import Layout, Place, rows_of, ticks, tracks_of
-from drawing.trace import trace_of
+from drawing.ink import theme
+from drawing.ink.trace import trace_of
+from drawing.schedule.layout import Layout, Place, rows_of, ticks, tracks_of
 from lib.record.events import MARKS, Event
 from lib.record.figures.waiting import idle_spans
 from lib.record.kinds import MEMORY_KINDS
@@ -165,7 +165,7 @@ def test_every_kind_has_a_name_and_every_memory_a_color() -> None:
 def test_only_marks_svg_and_figure_know_chalk() -> None:
     folder = Path(drawing.__file__).parent
     knowing = set()
-    for path in folder.glob("*.py"):
+    for path in folder.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)) if "chalk" in text or "colour" in text else ():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -177,7 +177,7 @@ def test_only_marks_svg_and_figure_know_chalk() -> None:
 
 def test_the_helpers_of_these_tests_see_what_lies_outside() -> None:
     from drawing import Figure
-    from drawing.marks import box, style
+    from drawing.ink.marks import box, style
 
     outside = Figure([box(5, 5, 100, 2, style("#000000"))], 50, 50, "")
     assert max(x for x, _ in drawing_events.corners(outside)) == 105

@@ -7,7 +7,7 @@ from copy import copy
 import pytest
 
 from drawing import Trace, beside_target, compare, draw, perfetto, play
-from drawing.trace import trace_of
+from drawing.ink.trace import trace_of
 from lib import PuzzleError, Run
 from lib.basics.units import MS
 from tests.drawing_events import SVG, event, operation_titles, parse, staged_run, texts, trace

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from drawing import Figure, draw, theme
-from drawing.layout import Layout
-from drawing.memory import ABOVE, HEIGHTS, LABELED, zones_of
-from drawing.peak import held_at, moment
-from drawing.trace import Trace, trace_of
+from drawing import Figure, draw
+from drawing.ink import theme
+from drawing.ink.trace import Trace, trace_of
+from drawing.schedule.layout import Layout
+from drawing.schedule.memory import ABOVE, HEIGHTS, LABELED, zones_of
+from drawing.schedule.peak import held_at, moment
 from lib import Cost, Model, RingCost, run
 from lib.record.figures.score import memory_parts, peak, peak_event
 from lib.record.kinds import MEMORY_KINDS

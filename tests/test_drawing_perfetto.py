@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from drawing import Trace, perfetto
-from drawing.operations import slices_of
-from drawing.perfetto import TICK
-from drawing.theme import MEMORY
+from drawing.ink.theme import MEMORY
+from drawing.playing.perfetto import TICK
+from drawing.schedule.operations import slices_of
 from lib import Cost, PuzzleError, Run
 from lib.course.specs import puzzles
 from lib.record.events import MARKS

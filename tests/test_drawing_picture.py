@@ -14,11 +14,12 @@ from chalk.backend.svg import render as chalk_render
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawing import Figure, Trace, draw, theme
-from drawing.layout import FINE, LINES, Layout
-from drawing.marks import text_width
-from drawing.memory import steps_of
-from drawing.picture import LARGEST
+from drawing import Figure, Trace, draw
+from drawing.ink import theme
+from drawing.ink.marks import text_width
+from drawing.schedule.layout import FINE, LINES, Layout
+from drawing.schedule.memory import steps_of
+from drawing.schedule.picture import LARGEST
 from lib import Cost, Model, PuzzleError, Run, run
 from lib.course.specs import cost_named
 from lib.record.events import MARKS

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from drawing import draw, play
-from drawing.layout import rows_of
-from drawing.picture import LARGEST, picture_for_player
-from drawing.playback import CARDS
-from drawing.player import OPERATIONS, STILL
-from drawing.svg import escape
-from drawing.trace import trace_of
+from drawing.ink.svg import escape
+from drawing.ink.trace import trace_of
+from drawing.playing.playback import CARDS
+from drawing.playing.player import OPERATIONS, STILL
+from drawing.schedule.layout import rows_of
+from drawing.schedule.picture import LARGEST, picture_for_player
 from lib import Model, PuzzleError, run
 from lib.record.events import MARKS
 from tests.drawing_events import chain, data, event, sharded_run, staged_run, trace
@@ -144,7 +144,7 @@ def test_a_large_picture_is_rougher_so_that_the_player_fits_into_a_notebook(monk
     fine = play(made)
     assert fine.page.count("<rect") > 8 * 120 and "<iframe" in fine._repr_html_()
     less = len(escape(fine.page)) + STILL - 1
-    monkeypatch.setattr("drawing.player.LARGEST", less)
+    monkeypatch.setattr("drawing.playing.player.LARGEST", less)
     coarse = play(made)
     assert coarse.page.count("<rect") < 8 * 120 and "<iframe" in coarse._repr_html_()
     assert data(coarse)["rows"] == data(fine)["rows"]

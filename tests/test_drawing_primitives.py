@@ -3,7 +3,7 @@
 import pytest
 
 from drawing import draw_primitive
-from drawing.primitives import primitives
+from drawing.small.primitives import primitives
 from lib import Cost, PuzzleError
 from lib.record.experts import ALLTOALL
 from lib.record.table import collective, in_stream

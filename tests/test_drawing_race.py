@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drawing import Figure, race
-from drawing.race import BETWEEN, CYCLE, LEFT, RIGHT, SECONDS
+from drawing.beside.race import BETWEEN, CYCLE, LEFT, RIGHT, SECONDS
 from lib import Cost, PuzzleError, Run, run
 from lib.record.events import MARKS
 from solutions.build.pictures import race as built

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from drawing import reference
-from drawing.primitives import primitives
+from drawing.small.primitives import primitives
 from lib import Cost, Model, PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.progress import VERSION

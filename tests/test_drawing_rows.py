@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from drawing import Figure, compare, draw, play, theme
-from drawing.gaps import exposed, tints
-from drawing.layout import CROWDED, FINE, Layout, Place
-from drawing.links import links_of
-from drawing.operations import is_drawn
-from drawing.trace import trace_of
+from drawing import Figure, compare, draw, play
+from drawing.ink import theme
+from drawing.ink.trace import trace_of
+from drawing.schedule.gaps import exposed, tints
+from drawing.schedule.layout import CROWDED, FINE, Layout, Place
+from drawing.schedule.links import links_of
+from drawing.schedule.operations import is_drawn
 from lib import Model, Run, run
 from lib.basics.units import MS
 from lib.course.specs import cost_named

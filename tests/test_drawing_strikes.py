@@ -9,9 +9,10 @@ from chalk.core import Primitive
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawing import Figure, beside_target, compare, draw, draw_sketch, theme
-from drawing.gaps import crosses
-from drawing.marks import Boxes, Label, Lines, Mark, Rect, around, box, label, lines, place_of, style
+from drawing import Figure, beside_target, compare, draw, draw_sketch
+from drawing.ink import theme
+from drawing.ink.marks import Boxes, Label, Lines, Mark, Rect, around, box, label, lines, place_of, style
+from drawing.schedule.gaps import crosses
 from tests.drawing_events import sharded_run, staged_run
 from tests.failures import CASES, failed
 from tests.programs import COURSE, solved

@@ -12,8 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import drawing.notebook
 from drawing import Figure, draw_group, draw_tensor
-from drawing.layout import hatching
-from drawing.marks import text_width
+from drawing.ink.marks import text_width
+from drawing.schedule.layout import hatching
 from lib import Activation, ActivationGrad, Attended, KeysValues, Model, OptState, PuzzleError, Weight, WeightGrad
 from tests.drawing_events import outside, parse, staged_run, texts, titles
 
@@ -80,7 +80,7 @@ def test_a_tensor_shows_its_layer_and_its_part(tensor: Any, words: str, tmp_path
 
 def filled(figure: Figure) -> list[str]:
     """Shapes filled with a color of a layer."""
-    colors = {drawing.theme.layer_color(layer, 3) for layer in range(3)}
+    colors = {drawing.ink.theme.layer_color(layer, 3) for layer in range(3)}
     return [element.get("d", "rect") for element in parse(figure).iter() if element.get("fill") in colors]
 
 

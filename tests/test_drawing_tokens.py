@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from drawing import draw_tokens, theme
-from drawing.marks import Polys, overlap, places_of_texts
+from drawing import draw_tokens
+from drawing.ink import theme
+from drawing.ink.marks import Polys, overlap, places_of_texts
 from lib import PuzzleError, Run, run
 from lib.course.specs import COSTS
 from tests import experts

@@ -10,11 +10,12 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from drawing import Figure, beside_target, draw, theme
-from drawing.layout import CROWDED
-from drawing.operations import is_drawn
-from drawing.texts import share_text
-from drawing.trace import Trace, trace_of
+from drawing import Figure, beside_target, draw
+from drawing.ink import theme
+from drawing.ink.texts import share_text
+from drawing.ink.trace import Trace, trace_of
+from drawing.schedule.layout import CROWDED
+from drawing.schedule.operations import is_drawn
 from lib import run
 from lib.course.outlines import is_known, outline
 from lib.course.specs import Puzzle, cost_named, puzzles

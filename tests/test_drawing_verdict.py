@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from drawing import draw_card, theme
-from drawing.verdict import CARD_SIZE, CELEBRATION, show_verdict
+from drawing import draw_card
+from drawing.charts.verdict import CARD_SIZE, CELEBRATION, show_verdict
+from drawing.ink import theme
 from lib import Model, PuzzleError, grade, run
 from lib.grading import notebook, page
 from lib.grading.progress import FOLDER

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from drawing import draw
-from drawing.layout import Layout
-from drawing.overlays import LEVELS, draw_within
-from drawing.trace import trace_of
+from drawing.ink.trace import trace_of
+from drawing.schedule.layout import Layout
+from drawing.schedule.overlays import LEVELS, draw_within
 from lib import Run, run
 from lib.real import A100_MEGATRON, GPT_175B, H100_DGX, LLAMA_3_70B
 from solutions.p13_one_f_one_b import one_f_one_b

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from drawing import compare, draw, play, theme
-from drawing.trace import trace_of
+from drawing import compare, draw, play
+from drawing.ink import theme
+from drawing.ink.trace import trace_of
 from lib import Model, PuzzleError, run
 from lib.basics.errors import Place
 from tests.drawing_events import SVG, data, outside, parse, sharded_run, texts, titles

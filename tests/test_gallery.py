@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drawing.theme import ROLES
+from drawing.ink.theme import ROLES
 from lib.basics.units import show_elements, show_ticks
 from lib.course.specs import puzzles
 from solutions.build.__main__ import main

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 
 import lib
-from drawing import theme
+from drawing.ink import theme
 from lib import Model, PuzzleError, grade, hint, progress, run, solution, start_from
 from lib.basics.errors import show_set
 from lib.basics.units import TICKS

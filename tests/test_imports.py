@@ -78,8 +78,8 @@ def in_order(package: str) -> Iterator[str]:
             yield from [name, *in_order(name)]
 
 
-READING_ORDER = [*in_order("lib"), "solutions.build", *in_order("solutions.build")]
-IN_ORDER = [name for name in MODULES if f"{name}.".startswith(("lib.", "solutions.build."))]
+READING_ORDER = [*in_order("lib"), *in_order("drawing"), "drawing", "solutions.build", *in_order("solutions.build")]
+IN_ORDER = [name for name in MODULES if f"{name}.".startswith(("lib.", "drawing.", "solutions.build."))]
 
 
 def test_the_reading_order_names_every_module_once() -> None:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import nbformat
 import pytest
 
-from drawing import draw, theme
+from drawing import draw
+from drawing.ink import theme
 from lib.lab.server import SETTINGS
 from solutions.build.notebooks.notebook import notebook_of
 from solutions.build.sources.files import ROOT, as_text, notebook_name

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from drawing import draw_primitive, reference, theme
-from drawing.primitives import primitives
+from drawing import draw_primitive, reference
+from drawing.ink import theme
+from drawing.small.primitives import primitives
 from lib import Model
 from lib.record.table import OPERATIONS, in_stream
 

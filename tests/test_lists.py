@@ -508,7 +508,7 @@ def test_a_run_prints_pages_and_plays_with_all_layers() -> None:
 
 
 def test_many_ranks_share_a_row_only_with_the_same_lists() -> None:
-    from drawing.layout import rows_of
+    from drawing.schedule.layout import rows_of
 
     same = event(0, "allgather", 0, 1, layer=0)
     logs = [[same._replace(rank=rank, layers=(0, 1) if rank % 2 else (0, 2))] for rank in range(40)]

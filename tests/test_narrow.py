@@ -26,9 +26,9 @@ from drawing import (
     race,
     reference,
 )
-from drawing.figure import PHONE
-from drawing.marks import text_width
-from drawing.svg import NARROW, READABLE
+from drawing.ink.figure import PHONE
+from drawing.ink.marks import text_width
+from drawing.ink.svg import NARROW, READABLE
 from lib import Activation, Weight, run, sweep
 from lib.course.specs import cost_named, puzzles
 from tests import experts

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from drawing import draw, draw_primitive, perfetto, play, reference, theme
+from drawing import draw, draw_primitive, perfetto, play, reference
+from drawing.ink import theme
 from lib import Cost, Model, PuzzleError, Run, run
 from lib.basics.errors import show_set
 from lib.course.specs import COSTS
@@ -468,7 +469,7 @@ def test_the_names_of_operations_stand_in_few_files() -> None:
     rows = {
         f"lib/record/{name}.py" for name in ("training", "attention", "collectives", *map("rules/{}".format, rules))
     }
-    homes = {*rows, "lib/learner/model.py", "drawing/theme.py"}
+    homes = {*rows, "lib/learner/model.py", "drawing/ink/theme.py"}
     spelled = {
         path.relative_to(ROOT).as_posix()
         for folder in ("lib", "drawing")

@@ -8,8 +8,9 @@ from itertools import combinations
 
 import pytest
 
-from drawing import Figure, beside_target, compare, draw, race, theme
-from drawing.gaps import ONLY_TALKS
+from drawing import Figure, beside_target, compare, draw, race
+from drawing.ink import theme
+from drawing.schedule.gaps import ONLY_TALKS
 from lib.record.figures.breakdown import TALK, WAITS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, in_stream, training

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from drawing.sweep import draw_sweep
+from drawing.charts.sweep import draw_sweep
 from lib import Cost, PuzzleError, run, schedule, search
 from lib.schedules.figures import SENT, Prices, as_text, figures
 from lib.schedules.moves import Rule, by_rule, look, moved, sent_later, with_another_send

@@ -2,8 +2,9 @@
 
 import pytest
 
-from drawing import draw, standing
-from drawing.trace import trace_of
+from drawing import draw
+from drawing.ink import standing
+from drawing.ink.trace import trace_of
 from lib import Model, Run, run
 from lib.course.specs import puzzles
 from lib.machine import outcome

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from drawing import draw_sweep, explore
-from drawing.explore import picture
+from drawing.charts.explore import picture
 from lib import Cost, Model, PuzzleError, RingCost, Sweep, run, sweep
 from lib.basics.columns import in_columns
 from lib.basics.errors import COLUMNS

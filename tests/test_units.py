@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from drawing import beside_target, compare, draw, draw_group, draw_sweep, perfetto, play
-from drawing.playback import playback
-from drawing.trace import trace_of
+from drawing.ink.trace import trace_of
+from drawing.playing.playback import playback
 from lib import PuzzleError, Run, hint, run, sweep
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import over_target

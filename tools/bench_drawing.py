@@ -18,8 +18,9 @@ import chalk
 from chalk.backend.svg import render as chalk_render
 from colour import Color
 
-from drawing import draw, theme
-from drawing.trace import Trace, trace_of
+from drawing import draw
+from drawing.ink import theme
+from drawing.ink.trace import Trace, trace_of
 from lib import run
 from lib.record.events import MARKS, Event
 from tools.bench import fsdp, pipeline, timed

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Protocol
 
-from drawing import Figure, theme
-from drawing.layout import PAD
-from drawing.marks import Diagram, Titled, box, label, lines, style
-from drawing.picture import WIDTH, card
+from drawing import Figure
+from drawing.ink import theme
+from drawing.ink.marks import Diagram, Titled, box, label, lines, style
+from drawing.schedule.layout import PAD
+from drawing.schedule.picture import WIDTH, card
 
 LEFT, STEP, HEAD, DOT = 470.0, 20.0, 26.0, 4.5
 FAR = 0.1

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from drawing.texts import plural
+from drawing.ink.texts import plural
 from lib import Cost, Run
 from lib.course.specs import Puzzle, cost_named
 

@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 from drawing import Figure, draw, play
-from drawing.figure import placed
-from drawing.svg import image, without_hover
-from drawing.theme import ROLES, css
-from drawing.verdict import show_verdict
+from drawing.charts.verdict import show_verdict
+from drawing.ink.figure import placed
+from drawing.ink.svg import image, without_hover
+from drawing.ink.theme import ROLES, css
 from lib import PuzzleError, Run, run
 from lib.course.specs import Puzzle, cost_named
 from lib.grading.judge import judge

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from drawing import draw_primitive
-from drawing.picture import small_enough
+from drawing.schedule.picture import small_enough
 from lib import Run
 from lib.record.table import OPERATIONS
 

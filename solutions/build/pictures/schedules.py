@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drawing.figure import PHONE, Figure, Narrow
-from drawing.layout import PAD, Layout
-from drawing.legend import draw_legend, legend_of
-from drawing.marks import Diagram
-from drawing.numbering import NumberPlans, plan_numbers
-from drawing.picture import WIDTH, card
-from drawing.texts import summary
-from drawing.timeline import axis, draw_timeline
-from drawing.total_memory import draw_total, most_memory
-from drawing.trace import Trace, trace_of
+from drawing.beside.total_memory import draw_total, most_memory
+from drawing.ink.figure import PHONE, Figure, Narrow
+from drawing.ink.marks import Diagram
+from drawing.ink.texts import summary
+from drawing.ink.trace import Trace, trace_of
+from drawing.schedule.layout import PAD, Layout
+from drawing.schedule.legend import draw_legend, legend_of
+from drawing.schedule.numbering import NumberPlans, plan_numbers
+from drawing.schedule.picture import WIDTH, card
+from drawing.schedule.timeline import axis, draw_timeline
 
 
 def draw_schedule(source: object, rough: int = 0, family: Sequence[object] = (), *, alone: bool = False) -> Figure:

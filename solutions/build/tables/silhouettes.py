@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from drawing.miniature import fill, most_of
+from drawing.schedule.miniature import fill, most_of
 from lib.course.outlines import BACKWARD, CELLS, FORWARD, IDLE, OTHER, TALK
 from lib.record.events import MARKS, Event
 from lib.record.table import OPERATIONS

@@ -1,0 +1,197 @@
+"""The learner's right attempts at a puzzle, as points in the chart of time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise, product
+
+from lib.basics.units import show_ticks
+from lib.course.bounds import bounds_of
+from lib.course.outlines import solution_figures
+from lib.course.specs import Puzzle, find
+from lib.grading.progress import Point, Progress
+
+from ..ink import theme
+from ..ink.figure import Figure
+from ..ink.marks import Diagram, Label, Rect, Titled, box, label, lines, overlap, place_of, poly, star, style, together
+from ..ink.texts import capitalized, plural, si, size_of
+from .time_memory import BOTTOM, LEFT, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
+
+FASTER, BEYOND = "no schedule is faster", "beyond the edge"
+MOST_NAMED = 5  # points of one kind whose figures the legend has
+
+
+def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
+    """A chart of your correct attempts at a puzzle, in the order in which you graded them: time to the right, memory
+    upwards. It also has the target as a box, the star, the best figures that are known, and our solution. For a
+    pipeline, a line is at the time that no schedule with its prices beats.
+
+    The attempts are kept in progress.json beside the notebook. Raises PuzzleError for an unknown puzzle.
+    """
+    spec = puzzle if isinstance(puzzle, Puzzle) else find(getattr(puzzle, "__name__", puzzle))
+    trail = Progress().trail.get(spec.name, [])
+    texts = in_words(spec, trail)
+    title = f"{spec.name}: your attempts"
+    known = [point for points in _landmarks(spec).values() for point in points]
+    limits = [Point(time, known[0].memory, False) for time in _limits(spec).values()]
+    chart_of = partial(Chart.of, [*known, *limits, *trail], known[0])  # with room for all that are not too far out
+
+    def inside(chart: Chart) -> Iterator[Diagram]:
+        for words, time in _limits(spec).items():
+            yield Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
+        yield from [*_known(spec, chart, trail), *_trail(spec, chart, trail)]
+
+    words, legend = f"{title}. {' '.join(texts)}", partial(_legend, spec, trail)
+    return draw_chart(chart_of, spec.unit, spec.size_unit, title, texts[0], inside, legend, words, static)
+
+
+def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
+    """Return the chart in words: the number of attempts, then all points."""
+    passed = sum(point.passed for point in trail)
+    count = f"{len(trail)} right attempt{plural(len(trail))}, {passed} within the target."
+    texts = [
+        count if trail else f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."
+    ]
+    for name, points in _landmarks(puzzle).items():
+        texts.append(f"The {name}: {'; '.join(_figures(one, puzzle) for one in points)}.")
+    if bound := bounds_of(puzzle):
+        texts.append(f"{capitalized(bound.in_words())}.")
+    texts += [f"Attempt {number}: {_figures(point, puzzle)}{_how(point)}." for number, point in enumerate(trail, 1)]
+    return texts
+
+
+def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
+    """Return the points that do not come from the learner, by name."""
+    home, star = solution_figures(puzzle), puzzle.star
+    found = {"target": [Point(puzzle.target["time"], puzzle.target["memory"], True)]}
+    if star:
+        found["star"] = [Point(star["time"], star["memory"], True)]
+    found["best known"] = [Point(point["time"], point["memory"], True) for point in puzzle.frontier]
+    return found | {"solution": [Point(*puzzle.scored(home.time, home.memory), True)]}
+
+
+def _limits(puzzle: Puzzle) -> dict[str, float]:
+    """Return the lower bounds of the time, by the text that follows "no schedule is faster"."""
+    bound = bounds_of(puzzle)
+    if bound is None:
+        return {}
+    found = {f"than {show_ticks(float(bound.time))}": float(bound.time)}
+    if bound.one_stage is not None:
+        found[f"one stage a rank: {show_ticks(float(bound.one_stage))}"] = float(bound.one_stage)
+    return found
+
+
+def _vertical_line(x: float, top: float, bottom: float) -> Diagram:
+    return lines([(x, top, x, bottom)], style(None, theme.INK, 1.2, dash=(1.5, 3)))
+
+
+def _frontier(puzzle: Puzzle, chart: Chart) -> list[tuple[float, float]]:
+    """Return the best known figures as points, with the two ends of their stairs."""
+    points = [chart.at(point) for point in _landmarks(puzzle)["best known"]]
+    return [(points[0][0], TOP), *points, (chart.x.end, points[-1][1])]
+
+
+def _known(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
+    """Yield the area within the target, and the marks of star, best known and solution."""
+    landmarks = _landmarks(puzzle)
+    [target] = landmarks["target"]
+    yield Titled(_title(target, puzzle, trail), together(target_area(chart, target, "within the target")))
+    yield stairs(_frontier(puzzle, chart), 1.4)
+    for name in ("solution", "star", "best known"):
+        for point in landmarks.get(name, []):
+            yield Titled(_title(point, puzzle, trail), _mark(name, *chart.at(point)))
+
+
+def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
+    """Yield the attempts, and the line from each to the next."""
+    places = [chart.at(point) for point in trail]
+    if len(places) > 1:
+        yield poly(places, style(None, theme.STEP, 1.2), closed=False)
+    for point, (x, y) in zip(trail, places, strict=True):
+        marks = [_mark("passes" if point.passed else "over", x, y)]
+        if point is trail[-1]:
+            marks.insert(0, _mark("newest", x, y))
+        yield Titled(_title(point, puzzle, trail), together(marks))
+    yield from _beyond(puzzle, chart, trail)
+
+
+def _beyond(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
+    """Yield the figures of attempts beyond the edge, of the newest first, where there is room beside the stairs."""
+    taken: list[Rect] = []
+    for (x0, y0), (x1, y1) in pairwise(_frontier(puzzle, chart)):
+        taken += [(x0, y0, x1 - x0, 0.0), (x1, y0, 0.0, y1 - y0)]
+    for point in [point for point in reversed(trail) if not chart.has(point)]:
+        x, y = chart.at(point)
+        room, side, anchor = max((x - LEFT - 10, -10, "end"), (chart.x.end - x - 10, 10, "start"))
+        texts = [f"{_figures(point, puzzle, si)}, {BEYOND}", BEYOND]
+        for text, at in product(texts, (y - 9, y + 13)):  # above the point, or below it
+            place = place_of(Label(text, 10, anchor), x + side, at)
+            if place[2] <= room and not any(overlap(place, other) for other in taken):
+                taken.append(place)
+                yield label(x + side, at, text, 10, style(theme.MUTE), anchor, passive=True)
+                break
+
+
+def _legend(puzzle: Puzzle, trail: Sequence[Point], x: float, y: float) -> tuple[list[Diagram], float]:
+    """Return the legend of the marks, with their figures, and the y where it ends."""
+    rows = [("newest", "your newest attempt", trail[-1:])] if trail else []
+    rows += [("passes", "right, within the target", [])] if any(point.passed for point in trail) else []
+    rows += [("over", "right, over the target", [])] if not all(point.passed for point in trail) else []
+    rows += [(name, f"the {name}", points) for name, points in _landmarks(puzzle).items()]
+    parts: list[Diagram] = []
+    for name, shown, points in rows:
+        if name == "best known":
+            parts.append(lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3))))
+        figures = _some([_figures(point, puzzle) for point in points])
+        parts += [_mark(name, x, y), *meaning(x, y, shown, figures)]
+        y += 25 + 16 * len(figures)
+    if limits := _limits(puzzle):
+        parts += [_vertical_line(x, y - 9, y + 9), *meaning(x, y, FASTER, [f"{'; '.join(limits)} ticks"])]
+        y += 41
+    return parts, y
+
+
+def _some(figures: list[str]) -> list[str]:
+    """Return the figures of points that the legend has room for. All of them are said where one points at a mark."""
+    if len(figures) <= MOST_NAMED:
+        return figures
+    first = figures[: MOST_NAMED - 2]
+    return [*first, f"and {len(figures) - len(first) - 1} between these and", figures[-1]]
+
+
+def _mark(name: str, x: float, y: float) -> Diagram:
+    """Return the mark of a kind of point."""
+    if name == "target":
+        return target_sample(x, y)
+    if name == "star":
+        return star(x, y, 14, style(theme.GOLD))
+    if name == "solution":
+        return poly([(x, y - 13), (x + 13, y), (x, y + 13), (x - 13, y)], style(theme.CARD, theme.MUTE, 1.6))
+    radius, how = {
+        "newest": (8.5, style(None, theme.INK, 1.6)),
+        "best known": (3.5, style(theme.MUTE)),
+        "passes": (5.0, style(theme.GOOD, theme.CARD, 1)),
+        "over": (5.0, style(theme.CARD, theme.BAD, 2)),
+    }[name]
+    return box(x - radius, y - radius, 2 * radius, 2 * radius, how, radius)
+
+
+def _title(point: Point, puzzle: Puzzle, trail: Sequence[Point]) -> str:
+    """Return the hover text of all marks at the place of a point, since the pointer finds only the last of them."""
+    place = (point.time, point.memory)
+    texts = [f"the {name}" for name, points in _landmarks(puzzle).items() if place in [one[:2] for one in points]]
+    for number, one in enumerate(trail, 1):
+        texts += [f"attempt {number} of {len(trail)}{_how(one)}"] if place == one[:2] else []
+    return "\n".join([_figures(point, puzzle), *texts])
+
+
+def _figures(point: Point, puzzle: Puzzle, shown: Callable[[float], str] = size_of) -> str:
+    """Return time and memory with their units, with elements formatted by ``shown``."""
+    size = puzzle.size_unit
+    memory = size.describe(point.memory) if size.says_itself else f"{shown(point.memory)} {size.name}"
+    return f"{puzzle.unit.lasting(point.time)}, {memory}"
+
+
+def _how(point: Point) -> str:
+    return ", within the target" if point.passed else ", over the target"

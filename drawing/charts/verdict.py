@@ -1,0 +1,174 @@
+"""A verdict in a notebook: below its words the attempts as points, why it is over its target, the outline of what it
+is to reach, and a card to keep."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lib.basics.arguments import describe
+from lib.basics.errors import PuzzleError
+from lib.course.outlines import is_known
+from lib.course.specs import Puzzle, find
+from lib.grading import page
+from lib.grading.notebook import ShownVerdict
+from lib.grading.verdict import PASS
+from lib.running.run import Run
+
+from ..beside.outline import beside_target
+from ..beside.total_memory import draw_total, most_memory
+from ..ink import svg, theme
+from ..ink.figure import Figure
+from ..ink.marks import Diagram, label, poly, star, style, text_width
+from ..ink.svg import escape, without_hover
+from ..ink.texts import machine, share_text
+from ..ink.trace import Trace, trace_of
+from ..schedule.layout import PAD, Layout
+from ..schedule.legend import draw_legend, legend_of
+from ..schedule.numbering import plan_numbers
+from ..schedule.picture import card, draw, in_pieces, small_enough
+from ..schedule.timeline import axis, draw_timeline
+from .attempts import draw_attempts
+
+CARD_WIDTH, HEAD = 800.0, 104.0
+"""Of a card to keep, in pixels: its width, and the height of what is above the schedule."""
+CARD_SIZE = 60_000
+"""The largest size in bytes of a card in a verdict."""
+APART = "margin-top:8px"
+"""The look of each part."""
+
+
+def show_verdict(shown: ShownVerdict) -> str:
+    """Return a verdict as HTML. That on a program that is not right has words only, and a run that is too large to be
+    drawn at once is left out."""
+    verdict, run = shown.verdict, shown.run
+    if not verdict.right:
+        return page.table(verdict)
+    parts = [draw_attempts(verdict.puzzle)._repr_html_()]
+    if run is not None:
+        parts += [*_reasons(shown, run), *_to_reach(shown, run), *_to_keep(shown, run)]
+    below = "".join(f'<div style="{APART}">{part}</div>' for part in parts)
+    told = tuple(fact for fact in verdict.more if fact[0] != "attempts")  # they are drawn
+    return CELEBRATION * (verdict.status == PASS) + page.table(replace(verdict, more=told)) + below
+
+
+def _celebration() -> str:
+    """Return a drawing of eight processors in a row of links, with check marks and sparks."""
+    drawn = '<path d="M32 26h180" stroke="#7d8590" stroke-width="2"/>'
+    for place in range(8):
+        x, color = 16 + 28 * place, ("#0072b2", "#009e73", "#d55e00", "#8a5ba6")[place % 4]
+        pins = "".join(f"M{x + pin} 14v24" for pin in (4, 8, 12))
+        drawn += f'<g stroke="{color}" stroke-width="2" fill="{color}"><path d="{pins}"/><rect x="{x}" y="18" '
+        drawn += f'width="16" height="16" rx="3"/><path d="M{x + 4} 26l3 3 6 -6" stroke="#fff" fill="none"/></g>'
+    sparks = ((10, 7), (66, 6), (122, 8), (178, 6), (230, 8), (38, 46), (94, 46), (150, 46), (206, 46))
+    crosses = "".join(f"M{x} {y - 4}v8M{x - 4} {y}h8" for x, y in sparks)
+    drawn += f'<path d="{crosses}" stroke="#b58900" stroke-width="2"/>'
+    how = 'role="img" aria-label="Eight processors, all of them with a check mark" style="display:block"'
+    return f'<svg {how} width="248" height="52" viewBox="0 0 248 52">{drawn}</svg>'
+
+
+CELEBRATION = _celebration()
+
+
+def _reasons(shown: ShownVerdict, run: Run) -> Iterator[str]:
+    """Yield the run with its longest chain, with what is in memory at its peak, or with both: whichever is over the
+    target."""
+    verdict = shown.verdict
+    if verdict.slow or verdict.large:
+        yield draw(_with_targets(run, verdict.puzzle), chain=verdict.slow, memory=verdict.large)._repr_html_()
+
+
+def _with_targets(run: Run, puzzle: Puzzle) -> Trace:
+    """Return the trace of a run with the targets of its puzzle, whatever the function is called."""
+    target = puzzle.target
+    return replace(trace_of(run, None, target["time"], target["memory"]), scored=True)
+
+
+def _to_reach(shown: ShownVerdict, run: Run) -> Iterator[str]:
+    """Yield the outline of what comes next, the target or the star, folded: with a click it is seen."""
+    verdict = shown.verdict
+    star = verdict.puzzle.star and not verdict.starred and is_known(verdict.puzzle)
+    goal = "target" if verdict.status != PASS else "star" if star else ""
+    if goal:
+        picture = beside_target(run, verdict.puzzle.name, star=goal == "star")._repr_html_()
+        words = f'<summary style="cursor:pointer">Yours beside the outline of the {goal}</summary>'
+        yield f"<details>{words}{picture}</details>"
+
+
+def _to_keep(shown: ShownVerdict, run: Run) -> Iterator[str]:
+    """Yield a link that saves a card of a pass."""
+    verdict = shown.verdict
+    if verdict.status == PASS:
+        drawn = without_hover(draw_card(run, verdict.puzzle.name).svg())
+        source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+        name = escape(f"{verdict.puzzle.name}.svg")
+        words = (
+            f"Save a card of it: the schedule{', its figures and the star' if verdict.starred else ' and its figures'}"
+        )
+        yield f'<a download="{name}" href="{source}" style="color:inherit">{words}</a> ({name})'
+
+
+def draw_card(source: Run, puzzle: str | None = None) -> Figure:
+    """A card to keep of a run of a puzzle's program: its schedule, its figures, and the star if it has that.
+
+    ``draw_card(run).save("gpipe.svg")`` writes it. The puzzle is the one with the function's name, unless ``puzzle``
+    names another. Raises PuzzleError for an unknown puzzle, and for anything that is not a run.
+    """
+    if not isinstance(source, Run):
+        raise PuzzleError("draw_card takes a run", expected="draw_card(run(fsdp, ranks=4, ...))", got=describe(source))
+    spec = find(source.name if puzzle is None else puzzle)
+    trace = _with_targets(source, spec)
+    return small_enough(lambda rough: _card(trace, spec, rough), CARD_SIZE, lambda figure: len(figure.svg()))
+
+
+def _card(trace: Trace, puzzle: Puzzle, rough: int) -> Figure:
+    plain = replace(trace, time_target=None, memory_target=None)  # the head says them
+    layout = Layout(plain, CARD_WIDTH, HEAD, rough=rough, beside=[plain])
+    plans = plan_numbers(layout)
+    total, y = draw_total(layout, layout.bottom + 5, most_memory([plain]))
+    scale, y = axis(layout, y)
+    ended = y
+    meaning = legend_of([layout], [plans])
+    legend, y = draw_legend(meaning, CARD_WIDTH, y + 12)
+    parts = [*_head(trace, puzzle), *draw_timeline(layout, "auto", plans), *total, *scale, *legend]
+    figure = card(parts, CARD_WIDTH, y + 12, _in_words(trace, puzzle), title=puzzle.title)
+    figure.narrow = in_pieces([], meaning, (0, ended + 4))
+    return figure
+
+
+def _figures(trace: Trace, puzzle: Puzzle) -> tuple[float, float]:
+    return puzzle.scored(trace.time, trace.peak_memory)
+
+
+def _passes(trace: Trace) -> bool:
+    return trace.fast_enough is True and trace.small_enough is True
+
+
+def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
+    """Yield the title, with a tick and a star if they are due, and the figures."""
+    ink, mute = style(theme.INK), style(theme.MUTE)
+    title = f"{puzzle.number}. {puzzle.title}"
+    yield label(PAD, 28, title, 20, ink, "start", 650, most=svg.KEPT)
+    x = PAD + text_width(title, 20, bold=True) + 24
+    if _passes(trace):
+        yield poly([(x - 8, 28), (x - 3, 34), (x + 8, 21)], style(None, theme.GOOD, 3), closed=False)
+        if puzzle.has_star(*_figures(trace, puzzle)):
+            yield star(x + 26, 27, 12, style(theme.GOLD))
+    yield label(CARD_WIDTH - PAD, 24, "LLM training puzzles", 11.5, mute, "end")
+    yield label(CARD_WIDTH - PAD, 41, machine(trace), 11, mute, "end")
+    time, memory = puzzle.describe(trace.time, trace.peak_memory)
+    goals = [("target", puzzle.target), *([("star", puzzle.star)] if puzzle.star else [])]
+    notes = [[f"{name} {puzzle.brief(goal['time'], goal['memory'])[at]}" for name, goal in goals] for at in range(2)]
+    columns = [(time, ", ".join(notes[0])), (memory, ", ".join(notes[1])), (f"bubble {share_text(trace.idle)}", "")]
+    x = PAD
+    for value, note in columns:  # the last one has no room where the card is narrow
+        yield label(x, 63, value, 15, ink, "start", 650, most=20.0 if note else 0.0)
+        yield label(x, 81, note, 10.5, mute, "start")
+        x += max(text_width(value, 15, bold=True), text_width(note, 10.5)) + 36
+
+
+def _in_words(trace: Trace, puzzle: Puzzle) -> str:
+    time, memory = puzzle.describe(trace.time, trace.peak_memory)
+    starred = _passes(trace) and puzzle.has_star(*_figures(trace, puzzle))
+    return f"{puzzle.heading}: {time}, {memory}{', with the star' * starred}."

@@ -1,0 +1,320 @@
+"""Memory over time, stacked by kind: one strip for each different profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lib.basics.units import Elements
+from lib.record.events import Event
+from lib.record.figures.score import memory_parts
+from lib.record.kinds import MEMORY_KINDS
+
+from ..ink import svg, theme
+from ..ink.marks import (
+    Diagram,
+    Point,
+    Rect,
+    Titled,
+    around,
+    box,
+    boxes,
+    label,
+    largest,
+    lines,
+    places_of_texts,
+    poly,
+    style,
+    text_width,
+    unseen,
+)
+from ..ink.texts import brief_size
+from ..ink.trace import Trace
+from .layout import PAD, Layout, Row, in_order
+from .peak import held_at, moment
+from .timeline import grid, row_name
+
+GAP, SHOWN = 6.0, 8
+"""Pixels between strips, and the largest number of strips."""
+HEIGHTS = {1: 97.0, 2: 74.0, 4: 56.0, SHOWN: 38.0}
+"""The height of the highest sample or target in each strip, in pixels, by the largest number of strips."""
+ABOVE, LABELED = 4.0, 21.0
+"""Room above that, in pixels, and in the strip with the peak, where it has a label."""
+ZONE, WIDER = (6.0, 16.0), 4
+"""Least width in pixels of a zone with its own hover text, in the tall strip and in others, and how many times wider it
+is in a crowded picture."""
+LINE = 13.0
+"""Height of a line of the sum of what is held at the peak, in pixels."""
+Target = Elements | float | None
+
+
+def draw_memory(layout: Layout, y: float, above: Sequence[Diagram] = ()) -> tuple[list[Diagram], float]:
+    """Return the panel from ``y`` down, and the y where it ends. The profile with the peak comes first; the strips of
+    hosts are below, on a scale of their own. ``above``: what is drawn above it, whose texts the line to the peak's
+    operation leaves out."""
+    trace, profiles = layout.trace, profiles_of(layout)
+    assert trace.peak is not None
+    on_devices = [profile for profile in profiles if not profile.devices]
+    parts, bottom = _strips(layout, on_devices, trace.peak, trace.memory_target, "Memory", y, above)
+    if trace.host_peak is not None and trace.host_peak.memory > 0:
+        on_hosts, title = [profile for profile in profiles if profile.devices], "Memory of hosts, on its own scale"
+        more, bottom = _strips(layout, on_hosts, trace.host_peak, None, title, bottom + 2 * GAP)
+        parts += more
+    return parts, bottom
+
+
+def _strips(
+    layout: Layout,
+    profiles: Sequence[Row],
+    peak: Event,
+    target: Target,
+    title: str,
+    y: float,
+    above: Sequence[Diagram] = (),
+) -> tuple[list[Diagram], float]:
+    """Return a strip for each profile, or for some, below a title, and the y where the last one ends. All have one
+    scale, so that ranks can be compared."""
+    shown = _chosen(profiles, peak.rank)
+    top = y + 20
+    first, *others = sorted(shown, key=lambda profile: peak.rank not in profile.ranks)
+    title += ", the highest first" * (first is not shown[0])
+    title += f" ({len(shown)} of {len(profiles)} different profiles)" * (len(shown) < len(profiles))
+    height = next(height for most, height in HEIGHTS.items() if len(shown) <= most)
+    highest = Strip(layout, first, peak, target, top, (height, LABELED))
+    note = PeakNote(highest)
+    text, below = note.parts()
+    tops = [below + place * (height + ABOVE + GAP) for place in range(len(others))]
+    lower = [Strip(layout, profile, peak, target, y, (height, ABOVE)) for profile, y in zip(others, tops, strict=True)]
+    strips = [highest, *lower]
+    places = [(layout.x0, strip.top, layout.x1 - layout.x0, strip.bottom - strip.top) for strip in strips]
+    heading = label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600, most=svg.KEPT)
+    parts: list[Diagram] = [
+        heading,
+        boxes(places, style(theme.CARD, theme.GRID, 1)),
+        *[grid(layout, strip.top + 2, strip.bottom) for strip in strips],
+    ]
+    for strip in strips:
+        parts += [*strip.area(), *strip.notes(note.place), *strip.zones(ZONE[strip is not highest])]
+    # A line from the row of a host would cross the strips of the devices.
+    parts += [*([] if first.devices else note.line([*above, heading])), *text]
+    return parts, strips[-1].bottom if others else below - GAP
+
+
+def target_line(trace: Trace, x0: float, x1: float, y: float, texts: Sequence[Rect] = ()) -> Diagram:
+    """Return the line of the target, which is neutral for a run with a fault, and leaves out the areas of texts."""
+    color = {None: theme.MUTE, True: theme.GOOD, False: theme.BAD}[trace.small_enough]
+    return lines(around((x0, y, x1, y), texts), style(None, color, 1.2, None, (5.0, 3.0)))
+
+
+def stairs(points: Sequence[Point], end: float) -> list[Point]:
+    """Return a staircase through points from left to right, on to ``end``, with heights in tenths of a pixel."""
+    corners: list[Point] = []
+    for x, exact in points:
+        y = round(exact, 1)
+        if corners and corners[-1][1] != y and corners[-1][0] < x:
+            corners.append((x, corners[-1][1]))
+        if not corners or corners[-1][1] != y:
+            corners.append((x, y))
+    return [*corners, (max(end, corners[-1][0]), corners[-1][1])]
+
+
+def profiles_of(layout: Layout) -> list[Row]:
+    """Return the different profiles, in order of rank: as rows of the ranks whose memory is the same at all times."""
+    found: dict[tuple[object, ...], Row] = {}
+    for rank, events in layout.trace.by_rank.items():
+        near = layout.trace.hosts.get(rank, ())
+        key = (bool(near), *((event.issued, event.held) for event in events))
+        profile = found.setdefault(key, Row([], [events], of=layout.trace.ranks))
+        profile.ranks += layout.trace.same_ranks(rank)
+        profile.devices += near
+    return in_order(found.values())
+
+
+def _most(profile: Row) -> Elements:
+    """Return the highest sample, in elements."""
+    return max(map(sum, {event.held for event in profile.events}), default=0)
+
+
+def _chosen(profiles: Sequence[Row], peak_rank: int) -> list[Row]:
+    """Return at most SHOWN profiles: the one with the peak, the lowest, and others at even distances."""
+    if len(profiles) <= SHOWN:
+        return list(profiles)
+    places = range(len(profiles))
+    wanted = [
+        next(place for place in places if peak_rank in profiles[place].ranks),
+        min(places, key=lambda place: _most(profiles[place])),
+        *(round(step * (len(profiles) - 1) / (SHOWN - 1)) for step in range(SHOWN)),
+    ]
+    return [profiles[place] for place in sorted(list(dict.fromkeys(wanted))[:SHOWN])]
+
+
+class Strip:
+    """The memory of one profile, from ``top`` down. ``heights``: that of the highest sample of all strips or of the
+    target, and the room above it, in pixels. All strips of devices share one scale, and all of hosts another."""
+
+    def __init__(
+        self, layout: Layout, profile: Row, peak: Event, target: Target, top: float, heights: tuple[float, float]
+    ) -> None:
+        self.layout, self.profile, self.peak, self.target = layout, profile, peak, target
+        self.top, self.bottom = top, top + sum(heights)
+        self.per_element = heights[0] / (max(float(peak.memory), float(target or 0)) or 1.0)
+
+        self.steps = steps_of(layout, profile.events)
+        """The stored amounts and the x from which on they hold."""
+
+    def y(self, elements: Elements | float) -> float:
+        """Return the y of an amount of elements."""
+        return self.bottom - float(elements) * self.per_element
+
+    def area(self) -> list[Diagram]:
+        """Return the stacked kinds, the highest first since those below are painted over it, and a line along all."""
+        base = [0.0] * len(self.steps)
+        areas: list[Diagram] = []
+        outline: list[Point] = []
+        for slot, kind in enumerate(MEMORY_KINDS):
+            amounts = [held[slot] for _, held in self.steps]
+            if any(amounts):
+                base = [low + float(amount) for low, amount in zip(base, amounts, strict=True)]
+                xs = [x for x, _ in self.steps]
+                outline = stairs([(xs[0], self.bottom), *zip(xs, map(self.y, base), strict=True)], self.layout.x1)
+                areas.append(poly([*outline, (outline[-1][0], self.bottom)], style(theme.MEMORY[kind][1])))
+        total = [poly(outline, style(None, theme.INK, 1), closed=False)] if outline else []
+        return [*areas[::-1], *total]
+
+    def zones(self, least: float) -> Iterator[Diagram]:
+        """Yield invisible boxes with hover texts on what is held, each at least so many pixels wide. A box of several
+        samples describes the highest one."""
+        layout, least = self.layout, least * self.layout.rough * (WIDER if self.layout.crowded else 1)
+        unit, sizes = layout.trace.unit, layout.trace.size_unit
+        for start, end, samples in zones_of(layout, self.profile.events, least):
+            most = max(samples, key=lambda event: event.memory)
+            when = unit.at(unit.brief(most.issued))
+            when = f"from {when}" if len(samples) == 1 else f"{when}, with the most here"
+            held = [f"{theme.MEMORY[kind][0]} {sizes.show(size)}" for kind, size in memory_parts(most).items()]
+            text = "\n".join([f"{self.profile.full_name}, {when}: {sizes.describe(most.memory)}", *held])
+            yield unseen(text, (start, self.top, end - start, self.bottom - self.top))
+
+    def notes(self, text: Rect) -> Iterator[Diagram]:
+        """Yield the name of the strip, its maximum, and the line of the target, which leaves out the area of a text."""
+        layout, middle, mute = self.layout, (self.top + self.bottom) / 2, style(theme.MUTE)
+        ranks, high = len(self.profile.ranks), self.bottom - self.top
+        words = brief_size(layout.trace.size_unit, _most(self.profile))
+        most = largest(words, layout.width - layout.x1 - 10, high)
+        yield Titled(self.profile.full_name, row_name(layout, self.profile, middle, 11.0, high))
+        yield label(layout.x1 + 8, middle, f"max {words}", 9.5, mute, "start", most=most, lead="max ")
+        if ranks > 1:
+            yield label(layout.x1 + 8, middle + 13, f"{ranks} ranks", 9.5, mute, "start")
+        if self.target is not None:
+            yield target_line(layout.trace, layout.x0, layout.x1, self.y(self.target), [text])
+
+
+class PeakNote:
+    """The explanation of the peak: a line up to its operation, what happens there, and what is held."""
+
+    def __init__(self, strip: Strip) -> None:
+        self.strip, self.peak, self.layout = strip, strip.peak, strip.layout
+        self.x, self.y = self.layout.x(self.peak.issued), strip.y(self.peak.memory)
+        self.held = held_at(self.peak, self.layout.trace)
+        self.place, self.text = self._label()
+
+    def parts(self) -> tuple[list[Diagram], float]:
+        """Return the mark, its label, what is held as a sum below the strip, and the y where the next one begins."""
+        strip, place, text = self.strip, self.place, self.text
+        left, top, _, height = place
+        mark = poly([(self.x, self.y), (self.x - 4, self.y - 7), (self.x + 4, self.y - 7)], style(theme.INK))
+        drawn: list[Diagram] = [
+            box(*place, style(theme.CARD, None, 0, 0.85), 2),
+            label(left + 3, top + height / 2, text, 10.5, style(theme.INK), "start", 600, passive=True),
+            Titled(self._hover(), mark),
+        ]
+        y = strip.bottom + 8
+        for words in self._sum():
+            drawn.append(label(self.layout.x0, y + 3, words, 10, style(theme.INK), "start"))
+            y += LINE
+        return drawn, y + GAP
+
+    def _label(self) -> tuple[Rect, str]:
+        """Return the longest label that there is room for, and its place beside or above the mark."""
+        layout, trace = self.layout, self.layout.trace
+        size = f"peak {brief_size(trace.size_unit, self.peak.memory)}"
+        happens = moment(self.peak, trace, len(self.strip.profile.ranks) > 1)
+        for text in (f"{size}: {happens}", f"{size}: {happens.partition(', and ')[0]}", size):
+            width = text_width(text, 10.5, bold=True) + 6
+            if self.x + 7 + width <= layout.x1:
+                return (self.x + 7, self.y - 15, width, 14), text
+            if self.x - 7 - width >= layout.x0:
+                return (self.x - 7 - width, self.y - 15, width, 14), text
+            if width <= layout.x1 - layout.x0:
+                break
+        left = min(max(self.x - 0.8 * width, layout.x0), layout.x1 - width)
+        return (left, self.y - 21, width, 13), text
+
+    def _hover(self) -> str:
+        peak, unit, size = self.peak, self.layout.trace.unit, self.layout.trace.size_unit
+        when = unit.at(unit.brief(peak.issued))
+        head = f"peak: {size.describe(peak.memory)} on rank {peak.rank} at {when}"
+        held = [f"{part.text}: {size.show(part.elements)}" for part in self.held]
+        return "\n".join([head, moment(peak, self.layout.trace, False), *held])
+
+    def _sum(self) -> list[str]:
+        """Return the peak as a sum, in lines that fit the width."""
+        unit = self.layout.trace.size_unit
+        lines = [f"{brief_size(unit, self.peak.memory)} ="]
+        for place, part in enumerate(self.held):
+            word = f"{'+ ' * (place > 0)}{part.text} {brief_size(unit, part.elements)}"
+            if text_width(f"{lines[-1]} {word}", 10) > self.layout.x1 - self.layout.x0:
+                lines.append(f"    {word}")
+            else:
+                lines[-1] += f" {word}"
+        return lines
+
+    def line(self, above: Sequence[Diagram]) -> list[Diagram]:
+        """Return a dotted line from the row of the rank down to the peak, with gaps where ``above`` has texts."""
+        layout = self.layout
+        row = next((row for row in layout.rows if self.peak.rank in row.ranks), None)
+        if row is None:
+            return []
+        start, end = row.y + layout.row_height, self.y - 7
+        pieces = around((self.x, start, self.x, end), [*places_of_texts(above), self.place])
+        under, dots = style(None, theme.CARD, 3), style(None, theme.INK, 1.2, None, (1.5, 2.5))
+        dot = box(self.x - 2.5, start - 2.5, 5, 5, style(theme.INK, theme.CARD, 1), 2.5)
+        return [lines(pieces, under), lines(pieces, dots), dot]
+
+
+def zones_of(layout: Layout, samples: Sequence[Event], least: float) -> list[tuple[float, float, list[Event]]]:
+    """Return pieces (x, end, samples) of the time axis, each at least so many pixels wide. Samples that repeat the one
+    before are left out."""
+    found: list[tuple[float, list[Event]]] = []
+    for event in samples:
+        x = layout.x(event.issued)
+        if found and event.held == found[-1][1][-1].held:
+            continue
+        if found and x - found[-1][0] < least:
+            found[-1][1].append(event)
+        else:
+            found.append((x, [event]))
+    ends = [*[x for x, _ in found], layout.x1][1:]
+    return [(x, end, events) for (x, events), end in zip(found, ends, strict=True)]
+
+
+Step = tuple[float, tuple[Elements, ...]]
+"""(x, elements by MEMORY_KINDS from there on)"""
+
+
+def steps_of(layout: Layout, samples: Sequence[Event]) -> list[Step]:
+    """Return what is stored from which x on. Of samples within half a pixel (more in a rough picture) the highest
+    counts, so that a short peak is visible, and the last one half a pixel further on."""
+    near = 0.5 * layout.rough
+    steps: list[Step] = []
+    last: tuple[Elements, ...] = ()
+    for event in samples:
+        x = min(layout.x(event.issued), layout.x1 - 1.5)
+        if steps and x - steps[-1][0] < near:
+            steps[-1] = (steps[-1][0], max(steps[-1][1], event.held, key=sum))
+        else:
+            if steps and steps[-1][1] != last:
+                steps.append((steps[-1][0] + near, last))
+            steps.append((x, event.held))
+        last = event.held
+    if steps and steps[-1][1] != last and steps[-1][0] + near < layout.x1:
+        steps.append((steps[-1][0] + near, last))
+    return [step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]]

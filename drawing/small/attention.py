@@ -1,0 +1,313 @@
+"""Who attends to what, and when, as blocks of a triangle that fills: ``draw_attention``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from math import lcm
+
+from lib.basics.arguments import describe
+from lib.basics.errors import PuzzleError, numbered, runs_of
+from lib.record.attention import ATTEND, BACKWARD_ATTEND
+from lib.record.causal import ALL, seen, show_slices
+from lib.record.figures.attending import Block, Own, Triangle, attention_of
+from lib.record.shards import refined
+from lib.running.run import Run
+
+from ..ink import theme
+from ..ink.figure import Figure, Narrow
+from ..ink.marks import Diagram, Titled, box, label, lines, poly, style, text_width, together
+from ..ink.texts import capitalized, share_text
+from ..ink.trace import texts_for
+from ..schedule.header import fit
+from ..schedule.layout import PAD
+from ..schedule.picture import card, sentences
+
+NAMES, SIDE, SHARES = 46.0, 264.0, 38.0
+"""In pixels: room for the names of ranks, the side of the square that has the triangle, and room for shares."""
+PANEL, BETWEEN = NAMES + SIDE + SHARES, 5.0
+"""In pixels: the width of what is drawn of one run, and the room between two of them."""
+TOP, LANE, APART = 84.0, 16.0, 3.0
+"""In pixels: where a square begins, how high the row of a rank is below it, and the room between two rows."""
+LEGIBLE, SIZE = 11.0, 10.0
+"""The least side of a block with a number, and the size of that, in pixels."""
+STRONG, PALE = 0.43, 0.15
+"""How opaque the first block is, and the last one."""
+MOST_RUNS, MOST_RANKS, MOST_SLICES = 3, 16, 64
+"""There is no room for more."""
+FEW = 4
+"""So many blocks that nobody has computed are named one by one."""
+Range = tuple[int, int]
+"""The first and the last of some rows or columns."""
+
+
+def draw_attention(
+    *runs: Run,
+    layer: int = 0,
+    batch: int | None = None,
+    backward: bool = False,
+    titles: Iterable[str] | None = None,
+    static: bool = False,
+) -> Figure:
+    """Who attends to what in a layer of one run, or of up to three runs beside each other: blocks of a square, with
+    queries from top to bottom and keys from left to right. A query sees no later key, so the blocks fill a triangle.
+    Each rank has a color. A block has the number of the step in which its rank computes it, and the first ones have
+    the strongest color. Below it are the times at which each rank computes its blocks, and its share of all the work.
+
+    ``batch``: the micro-batch, by default the first; ``backward``: whether it is about the backward of attention;
+    ``titles`` names the runs; ``static=True``: an image without hover texts. Raises PuzzleError for what are no runs,
+    for a layer without attention in steps, and for more ranks or slices than there is room for.
+    """
+    if not runs or len(runs) > MOST_RUNS or not all(isinstance(run, Run) for run in runs):
+        got = describe(next((run for run in runs if not isinstance(run, Run)), f"{len(runs)} runs"))
+        problem, expected = f"draw_attention takes one to {MOST_RUNS} runs", "draw_attention(run(ring_attention, ...))"
+        raise PuzzleError(problem, where="draw_attention", expected=expected, got=got)
+    names = texts_for(runs, titles, "title", "draw_attention")
+    found = [_triangle(one, name or one.name, layer, batch, backward) for one, name in zip(runs, names, strict=True)]
+    cut = lcm(*[triangle.cut for triangle in found])
+    most = max(len(triangle.owns) for triangle in found)
+    if most > MOST_RANKS or cut > MOST_SLICES:
+        expected, got = f"up to {MOST_RANKS} ranks and {MOST_SLICES} slices", f"{most} ranks, {cut} slices"
+        raise PuzzleError("there is no room for so many", where="draw_attention", expected=expected, got=got)
+    figure = _drawn(found, cut, len(found), static)
+    if len(found) > 1:
+        figure.narrow = Narrow(above=_drawn(found, cut, 1, static))
+    return figure
+
+
+def _triangle(run: Run, title: str, layer: int, batch: int | None, backward: bool) -> Triangle:
+    """Return the attention of a layer of a run. Raise PuzzleError if there is none."""
+    kind = (BACKWARD_ATTEND if backward else ATTEND).kind
+    everything = [event for event in run.events if event.kind == kind]
+    of_layer = [event for event in everything if type(layer) is int and event.layer == layer]
+    if batch is None:
+        batch = min((number for event in of_layer for number in event.batches), default=0)
+    events = [event for event in of_layer if batch in event.batches]
+    if not events:
+        problem = f"nobody attends to anything in layer {describe(layer)} of {title}"
+        expected = "a run in which model.attend(...) is called: draw_attention(run(ring_attention, ranks=4, ...))"
+        if of_layer:
+            problem += f", micro-batch {describe(batch)}"
+            expected = numbered("micro-batch", {number for event in of_layer for number in event.batches})
+        elif everything:
+            expected = numbered("layer", {event.layer for event in everything if event.layer is not None})
+        raise PuzzleError(problem, where="draw_attention", expected=expected)
+    owns = attention_of(events)
+    note = f"layer {layer}" + f", micro-batch {batch}" * (run.batches > 1) + ", backward" * backward
+    parts = max(block.heads[1] for own in owns for block in own.blocks)
+    if parts > 1:
+        note += f", heads in {parts} parts"
+    return Triangle(title, note, owns, run.unit)
+
+
+# -- in words ---------------------------------------------------------------------------------------
+
+
+def _sentences(triangle: Triangle, several: bool) -> list[str]:
+    """Return what is said of a run below its picture."""
+    least, most = (pick(triangle.owns, key=lambda own: own.share) for pick in (min, max))
+    lasting = triangle.unit.lasting
+    long = lasting(triangle.end - triangle.start)
+    if least.share == most.share:
+        work = f"each rank has {share_text(float(most.share))} of the work" if most.share < 1 else ""
+        texts = [f"It takes {long}{', and ' * bool(work)}{work}."]
+    else:
+        shares = [
+            (own, f"{'has' if len(own.ranks) == 1 else 'each have'} {share_text(float(own.share))}")
+            for own in (most, least)
+        ]
+        who = [f"{capitalized(own.full_name)} {has}" for own, has in shares]
+        computes = f"compute{'s' * (len(least.ranks) == 1)} for {lasting(least.ticks)} of that time"
+        texts = [f"It takes {long}. {who[0]} of the work. {who[1]}, and {computes}."]
+    missing = triangle.missing()
+    if missing:
+        named = "; ".join(f"queries of slice {query} to keys of slice {key}" for query, key in missing[:FEW])
+        more = f"; and {len(missing) - FEW} blocks more" if len(missing) > FEW else ""
+        texts.append(f"Nobody has attended, of {triangle.cut} slices: {named}{more}.")
+    return [f"{triangle.title}: {texts[0][0].lower()}{texts[0][1:]}", *texts[1:]] if several else texts
+
+
+def _in_words(triangle: Triangle) -> str:
+    """Return who attends to what, and when, rank by rank."""
+    texts = []
+    for own in triangle.owns:
+        steps = ", then ".join(_said(triangle, block) for block in own.blocks if seen(block.queries, block.keys)[0])
+        queries = show_slices(own.blocks[0].queries)
+        each = "" if own.blocks[0].heads == ALL else ", each in its part of the heads"
+        texts.append(f"queries of {own.full_name}, {queries}{each}, attend to {steps or 'no key that they see'}")
+    return f"{triangle.title}, {triangle.note}: {'; '.join(texts)}."
+
+
+def _said(triangle: Triangle, block: Block) -> str:
+    unit = triangle.unit
+    keys = "all keys" if block.keys == ALL else f"keys of {show_slices(block.keys)}"
+    return f"{keys} at {unit.at(f'{unit.show(block.start)} to {unit.show(block.end)}')}"
+
+
+# -- drawn ------------------------------------------------------------------------------------------
+
+
+def _drawn(found: Sequence[Triangle], cut: int, abreast: int, static: bool) -> Figure:
+    """Return the picture, with so many runs beside each other."""
+    width = 2 * PAD + abreast * (PANEL + BETWEEN) - BETWEEN
+    longest = {one.unit: max(o.end - o.start for o in found if o.unit is one.unit) for one in found}
+    parts, y = list[Diagram](), 0.0
+    for first in range(0, len(found), abreast):
+        bottom = y
+        for place, triangle in enumerate(found[first : first + abreast]):
+            panel = _Panel(triangle, cut, longest[triangle.unit], PAD + place * (PANEL + BETWEEN), y)
+            parts += panel.parts()
+            bottom = max(bottom, panel.bottom)
+        y = bottom
+    texts = [sentence for one in found for sentence in _sentences(one, len(found) > 1)]
+    below, y = sentences(texts, y + 6, width)
+    words = " ".join(["Who attends to what.", *map(_in_words, found), *texts])
+    return card([*parts, *below], width, y + 4, words, static, "Who attends to what")
+
+
+def _has_room(number: str, side: float) -> bool:
+    """Return whether there is room for a number in so many pixels."""
+    return side >= max(LEGIBLE, text_width(number, SIZE, bold=True) + 1)
+
+
+class _Panel:
+    """What is drawn of one run: its triangle, and below it when each rank computes its blocks."""
+
+    def __init__(self, triangle: Triangle, cut: int, longest: float, x: float, y: float) -> None:
+        self.triangle, self.cut, self.longest = triangle, cut, longest or 1.0
+        self.x, self.y = x, y
+        self.left, self.top, self.side = x + NAMES, y + TOP, SIDE / cut
+        self.lanes = self.top + SIDE + 26
+        self.bottom = self.lanes + len(triangle.owns) * (LANE + APART) + 16
+
+    def parts(self) -> Iterator[Diagram]:
+        """Yield everything, from top to bottom."""
+        yield from self._head()
+        yield from self._names()
+        how = style(None, theme.GRID, 1)
+        ends = [self._corner(at, at) for at in range(self.cut + 1)]
+        stairs = [(self.left, self.top), (self.left, self.top + SIDE), ends[-1]]
+        yield poly(stairs, how)
+        for at, own in enumerate(self.triangle.owns):
+            for block in own.blocks:
+                yield from self._block(at, own, block)
+        yield from self._missing()
+        yield from self._times()
+
+    def _corner(self, query: int, key: int) -> tuple[float, float]:
+        """Return the upper left corner of a block."""
+        return self.left + key * self.side, self.top + query * self.side
+
+    def _head(self) -> Iterator[Diagram]:
+        ink, mute = style(theme.INK), style(theme.MUTE)
+        yield label(self.x, self.y + 24, fit(self.triangle.title, 13, PANEL * 0.8), 13, ink, "start", 650)
+        yield label(self.x, self.y + 41, self.triangle.note, 10.5, mute, "start")
+        yield label(self.left + SIDE, self.y + 60, f"keys, in {self.cut} slices", 10.5, mute, "end")
+        yield label(self.x, self.y + 60, "queries", 10.5, mute, "start")
+        if _has_room(str(self.cut), self.side):
+            for key in range(self.cut):
+                yield label(self._corner(0, key)[0] + self.side / 2, self.top - 9, str(key), SIZE, mute)
+
+    def _names(self) -> Iterator[Diagram]:
+        """Yield whose queries are in which rows: once for rows of one rank that follow each other."""
+        whose = dict[int, str]()
+        for own in self.triangle.owns:
+            whose |= dict.fromkeys(refined(*own.blocks[0].queries, self.cut), own.name)
+        for name in dict.fromkeys(whose.values()):
+            for first, last in runs_of([row for row in whose if whose[row] == name]):
+                tall, y = (last - first + 1) * self.side, self.top + (first + last + 1) * self.side / 2
+                if tall >= LEGIBLE:
+                    yield label(self.left - 6, y, name, min(10.5, tall - 0.5), style(theme.INK), "end")
+
+    def _shade(self, at: int, block: Block) -> tuple[str, float]:
+        """Return the color of a rank's block, and how opaque it is."""
+        late = (block.step - 1) / max(1, self.triangle.steps - 1)
+        return theme.layer_color(at, len(self.triangle.owns)), STRONG - (STRONG - PALE) * late
+
+    def _block(self, at: int, own: Own, block: Block) -> Iterator[Diagram]:
+        color, opacity = self._shade(at, block)
+        queries, keys = (runs_of(refined(*piece, self.cut)) for piece in (block.queries, block.keys))
+        parts = [(rows, columns) for rows, columns in product(queries, keys) if columns[0] <= rows[1]]
+        text = f"{own.full_name}, step {block.step}: queries of {show_slices(block.queries)} attend to "
+        if block.heads != ALL:
+            text = f"{own.full_name}, each in its part of the heads: queries of {show_slices(block.queries)} attend to "
+        if parts:
+            how = style(color, theme.CARD, 1, opacity)
+            shapes: list[Diagram] = [poly(self._outline(*part), how) for part in parts]
+            shapes += self._numbers(block, parts) if self.triangle.steps > 1 else self._grid(parts)
+            yield Titled(text + _said(self.triangle, block), together(shapes))
+
+    def _outline(self, rows: Range, columns: Range) -> list[tuple[float, float]]:
+        """Return the corners of the part below the diagonal of some rows and columns."""
+        (top, low), (left, right) = (rows[0], rows[1] + 1), (columns[0], columns[1] + 1)
+        first, last = max(top, left), min(low, right)
+        corners = [(first, left), (first, min(first, right)), (last, last), (low, min(low, right)), (low, left)]
+        return [self._corner(query, key) for query, key in dict.fromkeys(corners)]
+
+    def _numbers(self, block: Block, parts: Sequence[tuple[Range, Range]]) -> Iterator[Diagram]:
+        """Yield the number of the step, once in each part of a block that hangs together."""
+        for (top, low), (left, right) in parts:
+            x, y = self._corner(top, left)
+            wide, tall = (right - left + 1) * self.side, (low - top + 1) * self.side
+            least = min(wide, tall)
+            if right < top:
+                x, y = x + wide / 2, y + tall / 2
+            else:  # the diagonal goes through it
+                x, y = x + 0.32 * least, y + tall - 0.3 * least
+            if _has_room(str(block.step), least):
+                yield label(x, y, str(block.step), SIZE, style(theme.INK), weight=600)
+
+    def _grid(self, parts: Sequence[tuple[Range, Range]]) -> Iterator[Diagram]:
+        """Yield lines between slices, so that blocks can be counted."""
+        found = []
+        for (top, low), (left, right) in parts:
+            for key in range(left + 1, min(right, low) + 1):
+                found.append((*self._corner(max(top, key), key), *self._corner(low + 1, key)))
+            for query in range(top + 1, low + 1):
+                found.append((*self._corner(query, left), *self._corner(query, min(query, right + 1))))
+        if found:
+            yield lines(found, style(None, theme.CARD, 0.7))
+
+    def _missing(self) -> Iterator[Diagram]:
+        """Yield crosses where nobody has attended to anything that is seen."""
+        apart = self.cut // self.triangle.cut
+        side, how = self.side * apart, style(None, theme.BAD, 1)
+        for query, key in self.triangle.missing():
+            x, y = self._corner(query * apart, key * apart)
+            right = x + side * (0.5 if query == key else 0.75)
+            top = y + side * (0.5 if query == key else 0.25)
+            ends = x + side * 0.2, y + side * 0.8
+            cross = lines([(ends[0], top, right, ends[1]), (ends[0], ends[1], right, top)], how)
+            yield Titled(f"nobody: queries of slice {query}, keys of slice {key} of {self.triangle.cut}", cross)
+
+    def _times(self) -> Iterator[Diagram]:
+        """Yield when each rank computes its blocks, and its share of the work."""
+        triangle, mute, ink = self.triangle, style(theme.MUTE), style(theme.INK)
+        first, scale = triangle.start, SIDE / self.longest
+        long = (triangle.end - first) * scale
+        yield label(self.left + SIDE + SHARES, self.lanes - 9, "work", 10.5, mute, "end")
+        for at, own in enumerate(triangle.owns):
+            y = self.lanes + at * (LANE + APART)
+            yield label(self.left - 6, y + LANE / 2, own.name, 10.5, ink, "end")
+            yield box(self.left, y, long, LANE, style(theme.LANE), 2)
+            for block in own.blocks:
+                yield from self._time(at, own, block, y, scale)
+            yield label(self.left + SIDE + SHARES, y + LANE / 2, share_text(float(own.share)), 10.5, ink, "end")
+        y = self.lanes + len(triangle.owns) * (LANE + APART) + 7
+        begins, ends = (triangle.unit.at(triangle.unit.brief(time)) for time in (first, triangle.end))
+        room = text_width(begins, SIZE) + text_width(ends, SIZE) + 8
+        yield label(self.left, y, begins, SIZE, mute, "start")
+        yield label(self.left + max(long, room), y, ends, SIZE, mute, "end")
+
+    def _time(self, at: int, own: Own, block: Block, y: float, scale: float) -> Iterator[Diagram]:
+        color, opacity = self._shade(at, block)
+        x, wide = self.left + (block.start - self.triangle.start) * scale, (block.end - block.start) * scale
+        if not wide:
+            return
+        shapes: list[Diagram] = [
+            box(x, y, wide, LANE, style(theme.CARD), 2),
+            box(x, y, wide, LANE, style(color, color, 0.75, opacity), 2),
+        ]
+        if _has_room(str(block.step), wide) and len(own.blocks) > 1:
+            shapes.append(label(x + wide / 2, y + LANE / 2, str(block.step), SIZE, style(theme.INK), weight=600))
+        yield Titled(f"{own.full_name}, step {block.step}: {_said(self.triangle, block)}", together(shapes))

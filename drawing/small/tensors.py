@@ -1,0 +1,280 @@
+"""Small pictures of tensors, alone or in dictionaries: which layer of how many, which shards, which micro-batches. A
+slice of an activation is a part of the width; a partial sum, full of lines, has the sign of a sum and of how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from lib.basics.arguments import describe
+from lib.basics.errors import PuzzleError
+from lib.learner.tensors import Tensor
+from lib.record.kinds import KINDS, SHARD
+from lib.record.labels import Labels
+from lib.record.shards import WHOLE
+
+from ..ink import theme
+from ..ink.figure import PHONE, Figure, Narrow
+from ..ink.marks import Diagram, Rect, Titled, box, boxes, label, lines, style, text_width, together
+from ..ink.texts import plural, ranges
+from ..schedule.header import fit
+from ..schedule.layout import hatching
+
+WIDE, TALL = 120.0, 92.0
+"""Size of a picture in pixels."""
+CELLS = 32
+"""Shards or micro-batches drawn one by one at most. More are drawn as so many groups."""
+SIGN = 10.0
+"""Size of the sign of a sum in pixels."""
+THIN = 0.36
+"""How high the body of an adapter is, as a part of that of a weight: it is drawn as the thin thing that it is."""
+
+MOST, LINES = 256, 64
+"""The largest numbers of tensors and lines. Of further ones only the number is shown."""
+NAMES = 140.0
+"""The largest width of a line's name, in pixels."""
+COLUMNS, FEW, GAP, KEY = 6, 2, 8.0, 16.0
+"""The largest number of pictures in a line, and in a line of a narrow place; in pixels the room between them, and that
+for a key above each."""
+
+Pieces = tuple[Iterable[int], int]
+"""Some pieces, and of how many they are."""
+
+
+def draw_tensor(tensor: Tensor) -> Figure:
+    """Return one tensor as a picture."""
+    frame = box(0.5, 0.5, WIDE - 1, TALL - 1, style(theme.CARD, theme.GRID, 1), 6)
+    return Figure([frame, icon(tensor, 0, 0)], WIDE, TALL, in_words(tensor))
+
+
+def in_words(tensor: Tensor) -> str:
+    """Return a tensor in words, with its size."""
+    labels = tensor._token.labels
+    kind = KINDS[labels.kind]
+    texts = [f"{_name(labels)} of layer {labels.layer} of {labels.layers}"]
+    if _sliced(labels):
+        texts += [*_pieces(labels), *[_met(labels)] * bool(kind.meets and labels.parts)]
+    elif "shards" in kind.fields:
+        texts.append(_shards(labels) or "complete")
+    if kind.batched:
+        batches = ranges(labels.batches) or "none"
+        texts.append(f"micro-batch{plural(labels.batches, 'es')} {batches} of {labels.total_batches}")
+    if kind.stepped:
+        texts.append(f"step {labels.step}")
+    return f"{', '.join(texts)}: {tensor._token.size_unit.describe(tensor.memory())}"
+
+
+def icon(tensor: Tensor, x: float, y: float) -> Diagram:
+    """Return the picture of a tensor, WIDE by TALL, with its upper left corner at (x, y)."""
+    labels, middle, ink = tensor._token.labels, x + WIDE / 2, style(theme.INK)
+    step = f", step {labels.step}" if labels.step else ""
+    parts: list[Diagram] = [
+        box(x + 8, y + 17, WIDE - 16, 2.5, style(theme.MEMORY[KINDS[labels.kind].memory][1])),
+        label(middle, y + 9.5, _name(labels), 10, ink, weight=600),
+        # A column of all layers, the first at the bottom, with the tensor's own filled.
+        *_cells((x + 10, y + 25, 7, 34), ([labels.layers - 1 - labels.layer], labels.layers), _color(labels), True),
+        *_body(labels, (x + 23, y + 25, WIDE - 33, 34)),
+        label(middle, y + 68, f"layer {labels.layer}{step}", 9.5, ink),
+        label(middle, y + 80, _part(labels), 9, style(theme.MUTE)),
+    ]
+    return Titled(in_words(tensor), together(parts))
+
+
+def _name(labels: Labels) -> str:
+    """Return the field's word for a tensor."""
+    kind = KINDS[labels.kind]
+    return kind.of_adapter if labels.adapter else kind.word
+
+
+def _sliced(labels: Labels) -> bool:
+    """Return whether its shards are pieces of each micro-batch, such as slices of a sequence."""
+    return KINDS[labels.kind].piece != SHARD
+
+
+def _shards(labels: Labels) -> str:
+    """Return which shards of how many, or an empty text for a complete tensor."""
+    shards, piece = labels.shards, KINDS[labels.kind].piece
+    return "" if labels.total == 1 else f"{piece}{plural(shards)} {ranges(shards) or 'none'} of {labels.total}"
+
+
+def _pieces(labels: Labels) -> list[str]:
+    """Return of what an activation is a slice, of what a partial sum, and which heads of attention it has."""
+    partial_sum = f"partial sum{plural(labels.parts)} {ranges(labels.parts) or 'none'} of {labels.of}"
+    sums = [partial_sum] * (labels.of > 1 and not KINDS[labels.kind].by_heads)  # else these are slices that it has met
+    heads = f"part{plural(labels.heads)} {ranges(labels.heads)} of {labels.of_heads} of the heads"
+    return [*filter(None, [_shards(labels)]), *sums, *[heads] * (labels.of_heads > 1)]
+
+
+def _met(labels: Labels) -> str:
+    """Return which keys queries have met, or which queries keys."""
+    side = KINDS[labels.kind].meets
+    return f"has met all {side}" if labels.of == 1 else f"has met {side} {ranges(labels.parts)} of {labels.of}"
+
+
+def _part(labels: Labels) -> str:
+    """Return which part of the whole, briefly."""
+    texts, kind = _pieces(labels), KINDS[labels.kind]
+    if kind.batched and not (texts and labels.total_batches == 1 and _sliced(labels)):
+        texts.append(f"mb {ranges(labels.batches) or 'none'} of {labels.total_batches}")
+    return fit(", ".join(texts) or "complete", 9, 1.2 * WIDE)
+
+
+def _color(labels: Labels) -> str:
+    """Return the color of the layer. The last activation, which no layer reads, has that of the last layer."""
+    return theme.layer_color(min(max(labels.layer, 0), labels.layers - 1), labels.layers)
+
+
+def _body(labels: Labels, place: Rect) -> list[Diagram]:
+    """Return shards side by side, micro-batches in rows, and for a weight gradient one above the other."""
+    kind, color, (x, y, width, height) = KINDS[labels.kind], _color(labels), place
+    if _sliced(labels) or "shards" not in kind.fields:
+        return _rows(labels, place)
+    tall = height * 0.62 if kind.batched else height
+    upper = (x, y + tall * (1 - THIN) / 2, width, tall * THIN) if labels.adapter else (x, y, width, tall)
+    if not kind.batched:
+        return _cells(upper, (labels.shards, labels.total), color)
+    lower = (x, y + tall + 3, width, height - tall - 3)
+    return [
+        *_cells(upper, (labels.shards if labels.batches else (), labels.total), color),
+        *_cells(lower, (labels.batches, labels.total_batches), theme.MEMORY["activations"][1]),
+    ]
+
+
+def _rows(labels: Labels, place: Rect) -> list[Diagram]:
+    """Return a row for each micro-batch: of a slice a part of its width, of some heads a part of its height, of a
+    partial sum lines and a sign."""
+    batches, slices = (labels.batches, labels.total_batches), (labels.shards, labels.total)
+    cells = _cells(place, batches, _color(labels), True, slices, labels.extra.heads)
+    if labels.of == 1 or KINDS[labels.kind].by_heads:
+        return cells
+    x, y, width, height = place
+    middle, text = (x + width / 2, y + height / 2), f"\u03a3 {len(labels.parts)}/{labels.of}"
+    wide = text_width(text, SIGN, bold=True) + 8
+    return [
+        *cells,
+        lines(hatching(*place), style(None, theme.CARD, 1.2)),
+        box(middle[0] - wide / 2, middle[1] - 7, wide, 14, style(theme.CARD, theme.GRID, 0.75), 3),
+        label(*middle, text, SIGN, style(theme.INK), weight=600),
+    ]
+
+
+def _cells(
+    place: Rect, pieces: Pieces, fill: str, down: bool = False, slices: Pieces = (WHOLE, 1), heads: Pieces = (WHOLE, 1)
+) -> list[Diagram]:
+    """Return the whole as cells, side by side or ``down``, with these pieces filled, or these slices of their width and
+    these heads of their height."""
+    cells = _divided(place, pieces[1], down)
+    parts = [_divided(cells[at], slices[1], False)[part] for at in _places(*pieces) for part in _places(*slices)]
+    filled = [_divided(part, heads[1], True)[at] for part in parts for at in _places(*heads)]
+    whole = boxes(cells, style(theme.LANE, theme.HATCH, 0.75))
+    return [whole, boxes(filled, style(fill, theme.CARD, 0.75))] if filled else [whole]
+
+
+def _places(pieces: Iterable[int], total: int) -> list[int]:
+    """Return in which cells pieces of so many are, where there may be fewer cells than pieces."""
+    return sorted({piece * min(total, CELLS) // total for piece in pieces if 0 <= piece < total})
+
+
+def _divided(place: Rect, total: int, down: bool) -> Sequence[Rect]:
+    """Return a place in so many cells, or as many as the eye tells apart."""
+    (x, y, width, height), count = place, max(1, min(total, CELLS))
+    if down:
+        return [(x, y + height * cell / count, width, height / count) for cell in range(count)]
+    return [(x + width * cell / count, y, width / count, height) for cell in range(count)]
+
+
+class Line(NamedTuple):
+    """A dictionary: its name, and its tensors by their keys."""
+
+    name: str
+    tensors: list[tuple[str, Tensor]]
+
+
+def draw_group(group: object, *, static: bool = False) -> Figure:
+    """A picture of a dictionary of tensors, such as ``model.weights``: one tensor beside the other, each with its key.
+
+    It also takes a dictionary of named dictionaries, or several tensors. ``static=True``: an image without hover texts,
+    for notebooks that are saved with their outputs. Raises PuzzleError for anything else.
+    """
+    lines, left_out = _shown(_lines(group))
+    figure = _in_columns(lines, left_out, COLUMNS, static)
+    if figure.size[0] > PHONE:
+        figure.narrow = Narrow(above=_in_columns(lines, left_out, FEW, static))
+    return figure
+
+
+def _in_columns(lines: Sequence[Line], left_out: int, most: int, static: bool) -> Figure:
+    """Return the tensors in at most so many columns."""
+    left = max((text_width(line.name, 11, bold=True) for line in lines), default=0.0)
+    left = 12.0 + (left + 12.0 if left else 0.0)
+    columns = min(most, max([1, *(len(line.tensors) for line in lines)]))
+    parts: list[Diagram] = []
+    y = 8.0
+    for line in lines:
+        more, y = _row(line, left, y, columns)
+        parts += more
+    if left_out:
+        parts.append(label(left, y + 10, f"and {left_out:,} more", 10, style(theme.MUTE), "start"))
+        y += 28
+    width = left + columns * (WIDE + GAP) + 4
+    frame = box(0.5, 0.5, width - 1, y - 1, style(theme.CARD, theme.GRID, 1), 6)
+    words = " ".join(map(_line_in_words, lines)) + (f" And {left_out:,} more." if left_out else "")
+    return Figure([frame, *parts], width, y, words, static, "Tensors")
+
+
+def _lines(group: object) -> list[Line]:
+    if isinstance(group, Mapping) and group and all(isinstance(inner, Mapping) for inner in group.values()):
+        return [Line(fit(str(name), 11, NAMES), _named(inner)) for name, inner in group.items()]
+    return [Line("", _named(group))]
+
+
+def _shown(lines: list[Line]) -> tuple[list[Line], int]:
+    """Return the first tensors of the first lines, and how many tensors, or lines, are left out."""
+    room, shown = MOST, []
+    for line in lines[:LINES]:
+        shown.append(line._replace(tensors=line.tensors[:room]))
+        room -= len(shown[-1].tensors)
+        if not room:
+            break
+    left_out = sum(len(line.tensors) for line in lines) - (MOST - room)
+    return shown, left_out or len(lines) - len(shown)
+
+
+def _named(group: object) -> list[tuple[str, Tensor]]:
+    """Return tensors with their keys, if they have any. Raise PuzzleError for anything else."""
+    if isinstance(group, Mapping):
+        pairs = [(fit(str(key), 10, WIDE + GAP), tensor) for key, tensor in group.items()]
+    elif isinstance(group, Iterable) and not isinstance(group, str):
+        pairs = [("", tensor) for tensor in group]
+    else:
+        pairs = [("", group)]
+    if not all(isinstance(tensor, Tensor) for _, tensor in pairs):
+        expected = "a dictionary of them, such as model.weights"
+        raise PuzzleError("draw_group takes tensors", expected=expected, got=describe(group))
+    return pairs
+
+
+def _row(line: Line, left: float, y: float, columns: int) -> tuple[list[Diagram], float]:
+    """Return the pictures of a line from ``y`` down, and the y where they end."""
+    ink, mute = style(theme.INK), style(theme.MUTE)
+    parts: list[Diagram] = [] if line.tensors else [label(left, y + 10, "empty", 10, mute, "start")]
+    if line.name:
+        middle = y + (KEY + TALL / 2 if line.tensors else 10)
+        parts.append(label(12, middle, line.name, 11, ink, "start", 600))
+    keyed = any(key for key, _ in line.tensors)
+    step = TALL + GAP + (KEY if keyed else 0.0)
+    for place, (key, tensor) in enumerate(line.tensors):
+        x, top = left + place % columns * (WIDE + GAP), y + place // columns * step
+        if keyed:
+            parts.append(label(x + WIDE / 2, top + KEY / 2, key, 10, mute))
+            top += KEY
+        parts.append(box(x, top, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4))
+        parts.append(icon(tensor, x, top))
+    rows = -(-len(line.tensors) // columns)
+    return parts, y + (rows * step if rows else 28.0)
+
+
+def _line_in_words(line: Line) -> str:
+    name = f"{line.name}: " if line.name else ""
+    named = (f"{key}: {in_words(tensor)}" if key else in_words(tensor) for key, tensor in line.tensors)
+    return f"{name}{'; '.join(named) or 'empty'}."

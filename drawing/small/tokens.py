@@ -1,0 +1,267 @@
+"""Tokens of a layer on their way to its experts, the hottest ones seen: ``draw_tokens``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from lib.basics.arguments import describe
+from lib.basics.errors import PuzzleError, numbered
+from lib.basics.units import Elements
+from lib.record.experts import OUTWARD
+from lib.record.figures.dealt import Traffic, traffic_of
+from lib.record.labels import Labels
+from lib.running.run import Run
+
+from ..ink import theme
+from ..ink.figure import PHONE, Figure, Narrow
+from ..ink.marks import Diagram, Point, Rect, Titled, box, label, lines, poly, style, together
+from ..ink.texts import share_text
+from ..schedule.header import wrapped
+from ..schedule.layout import PAD
+from ..schedule.picture import card, sentences
+
+WIDTH, TOP, TALL, LOWEST = 733.0, 90.0, 320.0, 12.0
+"""In pixels: the width of the picture, where its bands begin, how tall all of them are together, and how tall an expert
+with the mean number of tokens is at least."""
+CLOSE, APART = 3.0, 12.0
+"""Pixels between two things of a rank, and between two ranks."""
+MOST_RANKS, MOST_BOXES = 16, 64
+"""There is no room for more."""
+STEPS = 14
+"""How many straight pieces the edge of a band has."""
+PALE, STRONG = 0.14, 0.42
+"""How opaque a band is at least, and how much more where an expert has the most tokens."""
+
+
+class Across(NamedTuple):
+    """Where things are from left to right, in pixels: micro-batches, experts, and the bars of time."""
+
+    width: float
+    home: float
+    home_ends: float
+    experts: float
+    experts_end: float
+    bars: float
+    bars_end: float
+
+
+WIDE = Across(WIDTH, PAD + 48, PAD + 92, 368, 452, 512, WIDTH - PAD - 84)
+SLIM = Across(PHONE, PAD + 46, PAD + 70, 188, 218, 274, PHONE - PAD - 32)
+
+
+def draw_tokens(run: Run, layer: int = 1, *, static: bool = False) -> Figure:
+    """The tokens of a layer on their way to its experts: the micro-batches of all ranks at the left, the experts at the
+    right, and between them bands as thick as tokens are many. Beside each rank with experts is how long these take: the
+    hottest, for which all wait, are red.
+
+    Raises PuzzleError for anything that is not a run, and for a layer whose tokens did not go to experts.
+    """
+    if not isinstance(run, Run):
+        problem, expected = "draw_tokens takes a run", "draw_tokens(run(expert_parallel, ..., experts=8))"
+        raise PuzzleError(problem, where="draw_tokens", expected=expected, got=describe(run))
+    found = {one: traffic_of(run.events, one, run.experts, partial(_load, run, one)) for one in range(run.layers)}
+    sent = {one: traffic for one, traffic in found.items() if traffic is not None}
+    if type(layer) is not int or layer not in sent:
+        problem = f"no tokens of layer {describe(layer)} went to experts in this run"
+        expected = numbered("layer", sent) if sent else "a run with await model.alltoall(...) and model.expert(...)"
+        raise PuzzleError(problem, where="draw_tokens", expected=expected)
+    traffic = sent[layer]
+    if len(traffic.brought) > MOST_RANKS or len(traffic.experts) > MOST_BOXES:
+        expected = f"up to {MOST_RANKS} ranks and {MOST_BOXES} experts"
+        got = f"{len(traffic.brought)} ranks, {len(traffic.experts)} experts"
+        raise PuzzleError("there is no room for so many", where="draw_tokens", expected=expected, got=got)
+    texts = _sentences(run, traffic, [*sent.values()])
+    figure = _drawn(run, traffic, texts, WIDE, static)
+    figure.narrow = Narrow(above=_drawn(run, traffic, texts, SLIM, static))
+    return figure
+
+
+def _load(run: Run, layer: int, expert: int) -> Elements:
+    """Return how many elements of each micro-batch go to an expert."""
+    tokens = Labels(OUTWARD["Activation"], layer, run.layers, batches=frozenset({0}), total_batches=run.batches)
+    return run.cost.elements(tokens.changed(shards=frozenset({expert}), total=run.experts))
+
+
+# -- in words ---------------------------------------------------------------------------------------
+
+
+def _sentences(run: Run, traffic: Traffic, others: Sequence[Traffic]) -> list[str]:
+    """Return what is said below the picture: for whom all wait, in this layer and in the others."""
+    if not any(one.hottest for one in others):
+        return ["Every rank gets as many tokens: nobody waits for a hot expert."]
+    texts = [_who_is_hot(run, traffic)]
+    if len(others) > 1:
+        elsewhere = [one for one in others if one.layer != traffic.layer]
+        rest = ", ".join(f"{_names(one.hottest) or 'none'} in layer {one.layer}" for one in elsewhere)
+        texts.append(f"The hottest elsewhere: {rest}.")
+    return texts
+
+
+def _who_is_hot(run: Run, traffic: Traffic) -> str:
+    if not traffic.hottest:
+        return "In this layer every rank gets as many tokens."
+    hot, most = _names(traffic.hottest), run.unit.lasting(max(traffic.ticks.values()))
+    verb = "is" if len(traffic.hottest) == 1 else "are"
+    return (
+        f"The hottest {verb} {hot}: {most}, {traffic.against_the_mean:.3g} times the mean. "
+        "No token goes home before these are done."
+    )
+
+
+def _names(ranks: Sequence[int]) -> str:
+    return numbered("rank", ranks) if ranks else ""
+
+
+# -- drawn ------------------------------------------------------------------------------------------
+
+
+def _drawn(run: Run, traffic: Traffic, texts: Sequence[str], across: Across, static: bool) -> Figure:
+    """Return the picture, with things from left to right as they are in a wide or in a narrow place."""
+    loads = [expert.load * len(traffic.came[expert.rank]) for expert in traffic.experts]
+    tall = max(TALL, LOWEST * len(loads))
+    scale = tall / float(sum(loads))
+    homes = _homes(traffic, scale)
+    rooms = _rooms(traffic, [float(load) * scale for load in loads])
+    bottom = max([place[1] + place[3] for place in (*homes.values(), *rooms)])
+    title = f"Tokens of layer {traffic.layer} on their way to {run.experts} experts"
+    parts: list[Diagram] = [label(PAD, 24, title, 14, style(theme.INK), "start", 650)]
+    y = 42.0
+    for line in wrapped(_note(run, traffic), 10.5, across.width - 2 * PAD):
+        parts.append(label(PAD, y, line, 10.5, style(theme.MUTE), "start"))
+        y += 13
+    parts += _heads(across)
+    parts += _bands(traffic, homes, rooms, across, scale)
+    parts += _home_boxes(traffic, homes, across)
+    parts += _expert_boxes(traffic, rooms, across)
+    parts += _time_bars(run, traffic, rooms, across)
+    below, y = sentences(texts, bottom + 12, across.width)
+    words = f"{title}. {_in_words(run, traffic)} {' '.join(texts)}"
+    return card([*parts, *below], across.width, y + 4, words, static, title)
+
+
+def _note(run: Run, traffic: Traffic) -> str:
+    whole = sum(_load(run, traffic.layer, expert) for expert in range(run.experts))
+    one = Labels("Activation", traffic.layer, run.layers, batches=frozenset({0}), total_batches=run.batches)
+    chosen = float(whole / run.cost.elements(one))
+    each = f" Each token goes to {chosen:g} experts." if chosen > 1 else ""
+    return f"A band is as thick as its tokens are many.{each}"
+
+
+Homes = dict[tuple[int, int], Rect]
+"""The place of each micro-batch, by the rank that brings it: x and width are those of the picture."""
+
+
+def _homes(traffic: Traffic, scale: float) -> Homes:
+    """Return the top and the height of each micro-batch."""
+    found, y = Homes(), TOP
+    for rank, batches in traffic.brought.items():
+        for batch in batches:
+            goes = [expert.load for expert in traffic.experts if batch in traffic.came[expert.rank]]
+            found[rank, batch] = (0, y, 0, float(sum(goes)) * scale)
+            y += found[rank, batch][3] + CLOSE
+        y += APART - CLOSE
+    return found
+
+
+def _rooms(traffic: Traffic, heights: Sequence[float]) -> list[Rect]:
+    """Return the top and the height of each expert."""
+    found, y, before = list[Rect](), TOP, traffic.experts[0].rank
+    for expert, height in zip(traffic.experts, heights, strict=True):
+        y += APART - CLOSE if expert.rank != before else 0
+        found.append((0, y, 0, height))
+        y, before = y + height + CLOSE, expert.rank
+    return found
+
+
+def _heads(across: Across) -> Iterator[Diagram]:
+    mute = style(theme.MUTE)
+    yield label(PAD, TOP - 13, "micro-batches", 10.5, mute, "start")
+    yield label(across.experts_end, TOP - 13, "experts", 10.5, mute, "end")
+    yield label(across.bars, TOP - 13, "what they take", 10.5, mute, "start")
+
+
+def _bands(traffic: Traffic, homes: Homes, rooms: Sequence[Rect], across: Across, scale: float) -> Iterator[Diagram]:
+    """Yield the bands, those of the hottest ranks last."""
+    left = {key: place[1] for key, place in homes.items()}
+    right = [place[1] for place in rooms]
+    most = max(expert.load for expert in traffic.experts)
+    found = list[tuple[bool, Diagram]]()
+    for (rank, batch), place in homes.items():
+        for at, expert in enumerate(traffic.experts):
+            if batch not in traffic.came[expert.rank]:
+                continue
+            thick, hot = float(expert.load) * scale, expert.rank in traffic.hottest
+            way = (left[rank, batch], right[at], thick)
+            left[rank, batch] += thick
+            right[at] += thick
+            how = style(_color(traffic, expert.rank), None, 0, PALE + STRONG * float(expert.load / most))
+            text = f"micro-batch {batch} of rank {rank} to expert {expert.number} on rank {expert.rank}: "
+            text += f"{share_text(thick / place[3])} of its tokens"
+            found.append((hot, Titled(text, poly(_band(across.home_ends, across.experts, *way), how))))
+    yield from [band for _, band in sorted(found, key=lambda one: one[0])]
+
+
+def _color(traffic: Traffic, rank: int) -> str:
+    return theme.CHAIN if rank in traffic.hottest else theme.TALK
+
+
+def _band(x0: float, x1: float, y0: float, y1: float, thick: float) -> list[Point]:
+    """Return the corners of a band between two heights, which begins and ends level."""
+    parts = [step / STEPS for step in range(STEPS + 1)]
+    upper = [(x0 + (x1 - x0) * part, y0 + (y1 - y0) * part * part * (3 - 2 * part)) for part in parts]
+    return [*upper, *[(x, y + thick) for x, y in reversed(upper)]]
+
+
+def _home_boxes(traffic: Traffic, homes: Homes, across: Across) -> Iterator[Diagram]:
+    how, ink = style(theme.LANE, theme.MUTE, 1), style(theme.INK)
+    for rank, batches in traffic.brought.items():
+        places = [homes[rank, batch] for batch in batches]
+        first, last = places[0], places[-1]
+        yield label(PAD, (first[1] + last[1] + last[3]) / 2, f"rank {rank}", 11, ink, "start", 600)
+        for batch, (_, y, _, tall) in zip(batches, places, strict=True):
+            yield box(across.home, y, across.home_ends - across.home, tall, how, 3)
+            if tall >= 11:
+                text = f"mb {batch}" if across is WIDE else str(batch)
+                yield label((across.home + across.home_ends) / 2, y + tall / 2, text, 10.5, ink)
+
+
+def _expert_boxes(traffic: Traffic, rooms: Sequence[Rect], across: Across) -> Iterator[Diagram]:
+    wide = across.experts_end - across.experts
+    for expert, (_, y, _, tall) in zip(traffic.experts, rooms, strict=True):
+        color = _color(traffic, expert.rank)
+        shape = box(across.experts, y, wide, max(tall, 1.5), style(theme.CARD, color, 1.4), 3)
+        parts: list[Diagram] = [shape]
+        if tall >= 11:
+            text = f"expert {expert.number}" if across is WIDE else str(expert.number)
+            parts.append(label(across.experts + wide / 2, y + tall / 2, text, 10.5, style(theme.INK)))
+        yield Titled(f"expert {expert.number} on rank {expert.rank}", together(parts))
+
+
+def _time_bars(run: Run, traffic: Traffic, rooms: Sequence[Rect], across: Across) -> Iterator[Diagram]:
+    """Yield how long the experts of each rank take, and the time at which the hottest ones are done."""
+    most, ink = max(traffic.ticks.values()), style(theme.INK)
+    ends = across.bars_end
+    if traffic.hottest:
+        top, low = rooms[0][1], rooms[-1][1] + rooms[-1][3]
+        yield lines([(ends, top, ends, low)], style(None, theme.CHAIN, 1, dash=(3, 3)))
+    for rank, ticks in traffic.ticks.items():
+        places = [place for expert, place in zip(traffic.experts, rooms, strict=True) if expert.rank == rank]
+        middle = (places[0][1] + places[-1][1] + places[-1][3]) / 2
+        hot = rank in traffic.hottest
+        long = (ends - across.bars) * ticks / most
+        yield label(across.experts_end + 8, middle, f"rank {rank}", 11, ink, "start", 600)
+        yield box(across.bars, middle - 8, long, 16, style(_color(traffic, rank)), 2)
+        if long < ends - across.bars - 1:
+            yield box(across.bars + long, middle - 8, ends - across.bars - long, 16, style(theme.GAP), 2)
+        text = run.unit.lasting(ticks) if across is WIDE else run.unit.show(ticks)
+        yield label(ends + 6, middle, text, 11, ink, "start", 650 if hot else 400)
+
+
+def _in_words(run: Run, traffic: Traffic) -> str:
+    each = []
+    for rank, ticks in traffic.ticks.items():
+        own = [expert.number for expert in traffic.experts if expert.rank == rank]
+        each.append(f"rank {rank} computes {numbered('expert', own)}, {run.unit.lasting(ticks)}")
+    return "; ".join(each) + "."
