@@ -82,6 +82,7 @@ draw_course(done.solved, done.starred, done.trail)
 # **Inside the calls, and newer questions**
 #
 # 31. [Ring all-reduce, by hand](p31_ring_allreduce.ipynb): what is inside an all-reduce?
+# 32. [Small messages](p32_small_messages.ipynb): when hops take longer than bytes
 
 # %% [markdown]
 # Each puzzle has two goals, and both limit the time and the peak memory. Meet the **target** ✓, and you pass. The

@@ -5,11 +5,11 @@
 #
 # ![Everybody sends to rank 0, which sends the sum to everybody](picture:through_rank_0)
 #
-# This program sums with messages, on 4 ranks and one layer: all send their gradients to rank 0, and it sends the sum
-# back. Meanwhile most links wait. On 8 ranks the link of rank 0 carries {{2 * (ranks - 1)}} whole gradients. **Can
-# every link carry less than two, however many ranks there are?**
+# This program sums with messages, on 4 ranks and one layer: all send their gradients to rank 0, which sends the sum
+# back. Meanwhile most links wait. On 8 ranks, rank 0 takes in {{ranks - 1}} whole gradients, and sends as many. **Can
+# every rank send less than two, however many ranks there are?**
 #
-# Nothing is new. A gradient can be cut, added, joined and sent:
+# There is no new call. A gradient can be cut, added, joined and sent:
 #
 # ```python
 # piece = grad.shard(0, 4)  # the first of four pieces of a whole gradient
@@ -32,7 +32,7 @@ PUZZLE = {
     "star": {"time": 21.95, "memory": 3014656},
     "frontier": [
         {"time": 21.95, "memory": 3014656, "by": "to_owners"},
-        {"time": 28.48, "memory": 2883584, "by": "halving"},
+        {"time": 23.3, "memory": 2883584, "by": "to_owners_in_23_3"},
     ],
     "cost": "wires",
     "layout": "whole",
@@ -66,10 +66,10 @@ PUZZLE = {
 #
 # - Every rank begins and ends with all weights and all optimizer states.
 # - {{ideas}}
-# - A message takes {{cost.latency}} ticks, and a tick more for each {{cost.bandwidth}} elements. So a whole gradient
-#   takes {{whole}}, as long as its backward.
+# - A message takes {{cost.latency}} ticks, and one more for each {{cost.bandwidth}} elements: a whole gradient
+#   {{whole}}, as long as its backward.
 # - A rank sends one message at a time, and takes in one at a time. It can do both at once.
-# - Other sizes have 1 to 8 ranks, with a micro-batch each.
+# - Other sizes have 1 to 8 ranks.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 
@@ -133,14 +133,79 @@ grade(ring_allreduce)
 #
 # **The star:** {{star.time}} ticks, {{star.memory}} elements. In the ring a rank sends what it has just received. So it
 # has to be there, and cannot compute meanwhile. Which messages of a sum need nothing that comes from others?
-# [Puzzle 12](p12_prefetch.ipynb) shows how to start now and fetch later.
+# [Puzzle 12](p12_prefetch.ipynb) shows how to start now and fetch later. To watch your own run, with the line that each
+# rank is at:
+
+# %%
+play(run(ring_allreduce, ranks=8, layers=4, batches=8, cost=prices))
+
+# %% [markdown]
+# ### The steps of the ring
+#
+# Here 4 ranks sum one gradient. In each row every rank sends one piece to the right, the pale one:
+#
+# ![Four ranks, and which pieces of a gradient each holds in five steps of the ring](picture:steps)
+#
+# In the first three rows the pieces collect gradients on their way, and a rank holds one piece less after each step. In
+# the fourth row each rank has one piece left, and it is complete: this is a reduce-scatter. From then on complete
+# pieces go round, and each step brings a rank one more: this is an all-gather. Draw your own program in this way:
+
+# %%
+one_layer = run(ring_allreduce, ranks=4, layers=1, batches=4, cost=prices)
+holds(one_layer, 3.1, 3.6, 4.1, 4.6, 6.1)
+
+# %% [markdown]
+# ### Nothing sends less
+#
+# Take a single number of the gradient. n ranks have a part of it, and each message can bring together two parts at
+# most, so the sum takes n - 1 messages. The n - 1 ranks that do not have it then need one each. That makes 2(n - 1)
+# messages for each number, which n ranks share. So some rank sends at least 2(n - 1)/n times the gradient, here
+# {{2 * (ranks - 1) / ranks:=}}, and in the ring each sends just that. (Patarasuk and Yuan prove it in *Bandwidth
+# optimal all-reduce algorithms for clusters of workstations*, 2009.)
+#
+# Your ring takes exactly as long as `model.allreduce` would at these prices. `RingCost` (puzzle 19) has priced it as
+# this ring all along. Here are {{ranks:word}} ranks with other ways to sum, each awaited before the next backward:
+#
+# | | most that a rank sends for a sum, in gradients | ticks for the step |
+# |---|---|---|
+# | through rank 0 | {{ranks - 1}} | {{of["root"].time}} |
+# | whole gradients round a ring | {{ranks - 1}} | {{of["whole"].time}} |
+# | pieces round a ring | {{2 * (ranks - 1) / ranks}} | {{of["ring"].time}} |
+# | halves, quarters, eighths, and back | {{2 * (ranks - 1) / ranks}} | {{of["halves"].time}} |
+#
+# ### Why halves win here, and not on every network
+#
+# In the last row partners exchange halves of their gradients, and each adds. Then they exchange halves of these halves
+# with other partners, and so on. After {{log:word}} steps each rank has the sum of one piece, and as many steps bring
+# the pieces to all. The bytes are those of the ring, but there are {{2 * log}} hops one after the other instead of
+# {{2 * (ranks - 1)}}. (MPI libraries know this as Rabenseifner's algorithm: Thakur, Rabenseifner and Gropp, 2005.)
+#
+# That works for {{ranks}} ranks, and for any power of two. With {{odd.ranks}} ranks, two of them have no partner. They
+# give their gradients to others first, whole, and the step takes {{odd.time:.2f}} ticks, against {{odd_ring.time:.2f}}
+# with the ring.
+#
+# And it works on this machine, where each rank has a link of its own to every other, and no message is in the way of
+# another. In the first step of the halves, every rank of the lower half sends half of its gradient to the upper half.
+# If these are two racks with few cables between them, all these messages meet there. So they do in a node where GPUs
+# share a card, and in a network where chips have links to their neighbors only, as TPUs have. A ring sends to
+# neighbors only, and just one message at a time crosses from rack to rack in each direction.
+#
+# ### Where real systems do this
+#
+# Baidu brought the ring from supercomputers to deep learning (Gibiansky, *Bringing HPC Techniques to Deep Learning*,
+# 2017), and Horovod made it popular (arXiv 1802.05799). NCCL sums large gradients in rings, one or more for each card,
+# and cuts each piece into smaller ones, so that the hops of one overlap with the bytes of the next. Facebook's team
+# that trained ResNet-50 in an hour used halves on its network. On {{servers}} servers that was {{faster:word}} times as
+# fast as the ring (arXiv 1706.02677). PyTorch's Gloo has both.
 
 # %% [markdown] tags=["solution"]
 # ### Other ways to sum
+#
+# `trained` is data parallel with any sum. In `by_halves` partners are {{ranks // 2}} ranks apart at first, then
+# {{ranks // 4}}, then {{ranks // 8}}. Each keeps one half of what it has, and sends the other half.
 
 # %% tags=["solution"]
-from asyncio import Task, create_task
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from drawing import Figure
@@ -149,8 +214,8 @@ Sum = Callable[[Model, int], Awaitable[None]]
 """Replaces this rank's gradient of a layer, which is in ``grad_weights``, by the sum over all ranks."""
 
 
-async def trained(model: Model, total: Sum, behind: int = 0) -> Model:
-    """Data parallel, with gradients that ``total`` sums. So many sums may be on their way ``behind`` the backward."""
+async def trained(model: Model, total: Sum) -> Model:
+    """Data parallel, with gradients that ``total`` sums."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
@@ -160,27 +225,16 @@ async def trained(model: Model, total: Sum, behind: int = 0) -> Model:
         model.activations[layer + 1] = model.forward(layer, inp, model.weights[layer])
     model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
 
-    sums: dict[int, Task[None]] = {}
-
-    async def update() -> None:
-        layer = max(sums)
-        await sums.pop(layer)
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-
     for layer in reversed(range(model.LAYERS)):
         inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
         model.grad_weights[layer], model.grad_activations[layer] = model.backward(
             layer, inp, grad_out, model.weights[layer]
         )
-        sums[layer] = create_task(total(model, layer))
-        if len(sums) > behind:
-            await update()
-    del model.grad_activations[0]
-    while sums:
-        await update()
+        await total(model, layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
     return model
 
 
@@ -197,6 +251,18 @@ async def to_one(model: Model, layer: int) -> None:
         await model.pass_to(other, grads[layer])
 
 
+async def all_round(model: Model, layer: int) -> None:
+    """Each rank's whole gradient goes round a ring, and is added everywhere."""
+    n, r, grads = model.RANKS, model.rank, model.grad_weights
+    grads["on"] = grads[layer]
+    for _ in range(n - 1):
+        send = model.pass_to((r + 1) % n, grads.pop("on"))
+        grads["on"] = await model.receive((r - 1) % n)
+        grads[layer] = grads[layer] + grads["on"]
+        await send
+    del grads["on"]
+
+
 async def by_halves(model: Model, layer: int) -> None:
     """Partners exchange halves, then quarters, and so on, until each rank has the sum of one piece; and back. Ranks
     beyond a power of two give theirs to others first."""
@@ -210,11 +276,9 @@ async def by_halves(model: Model, layer: int) -> None:
         grads[layer] = grads[layer] + await model.receive(r + power)
     apart = power // 2
     while apart:
-        mine = 1 if r & apart else 0
-        whole = grads.pop(layer)
-        grads[layer] = whole.shard(mine, 2)
-        send = model.pass_to(r ^ apart, whole.shard(1 - mine, 2))
-        del whole
+        whole, mine = grads.pop(layer), 1 if r & apart else 0
+        grads[layer], theirs = whole.shard(mine, 2), whole.shard(1 - mine, 2)
+        send = model.pass_to(r ^ apart, theirs)
         grads[layer] = grads[layer] + await model.receive(r ^ apart)
         await send
         apart //= 2
@@ -228,13 +292,51 @@ async def by_halves(model: Model, layer: int) -> None:
         await model.pass_to(r + power, grads[layer])
 
 
+through_one = partial(trained, total=to_one)
+whole_ring = partial(trained, total=all_round)
 halving = partial(trained, total=by_halves)
-halving_behind = partial(trained, total=by_halves, behind=1)
 
 
-async def to_owners(model: Model) -> Model:
+def through_rank_0(static: bool = False) -> Figure:
+    """A sum through one rank."""
+    cost = WireCost(backward=2, latency=0.02, bandwidth=131_072)
+    done = run(through_one, ranks=4, layers=1, batches=4, cost=cost)
+    return draw(done, title="through rank 0", memory=False, static=static)
+
+
+def steps(static: bool = False) -> Figure:
+    """Five steps of the ring."""
+    cost = WireCost(backward=2, latency=0.02, bandwidth=131_072)
+    done = run(ring_allreduce, ranks=4, layers=1, batches=4, cost=cost)
+    return holds(done, 3.1, 3.6, 4.1, 4.6, 6.1, static=static)
+
+
+# %% [markdown] tags=["solution"]
+# ### The star: to the owner, and back at the end
+#
+# In a ring every message but the first waits for the one before. Let piece r belong to rank r instead. Then a rank can
+# send all its pieces to their owners at once, since they need nothing from others, and compute the next backward while
+# they travel. The sums can wait until the backward pass is done: until then each rank holds one piece of each, and that
+# takes little memory. Over each link go as many bytes as in the ring, and nearly all the time: {{owners.time}} ticks.
+#
+# All ranks together have to send {{2 * (ranks - 1)}} gradients for each layer. So the busiest one sends for at least
+# {{layers * 2 * (ranks - 1) / ranks * whole}} ticks, and it cannot begin before the first backward is done, at
+# {{begin}}. An update of {{cost.update}} follows the last message. So no program takes less than
+# {{begin + layers * 2 * (ranks - 1) / ranks * whole + cost.update}} ticks. (What is left is mostly latency. By halves
+# the gathers at the end would take fewer messages, and be a little faster still.)
+#
+# When the backward of layer {{layers - 2}} is done, pieces of all others have come for layer {{layers - 1}}, and no one
+# has added them yet. That is why it takes {{owners.memory}} elements. With `early=(4, 1)` a rank first adds four pieces
+# of the highest layer, and one of the next, before it goes on. No program takes less than these
+# {{in_order.memory}} elements: {{layers}} weights and states, a gradient of a weight, the gradient of its input, and
+# {{layers - 1}} activations are there when the first backward is done.
+
+
+# %% tags=["solution"]
+async def to_owners(model: Model, early: Sequence[int] = ()) -> Model:
     """Rank r owns piece r of every sum. All others send it theirs during the next backward, and it sends the sum to
-    all of them at the end."""
+    all of them at the end. ``early``: so many pieces of the highest layer, of the next, and so on, are added before the
+    next backward."""
     n, r, grads = model.RANKS, model.rank, model.grad_weights
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
@@ -246,6 +348,7 @@ async def to_owners(model: Model) -> Model:
     model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
 
     sends = {}
+    left = {}  # the ranks whose pieces have not been added yet
 
     def send_pieces(layer: int) -> None:
         whole = grads.pop(layer)
@@ -254,12 +357,12 @@ async def to_owners(model: Model) -> Model:
         others = [(r + k) % n for k in range(1, n)]
         sends[layer] = [model.pass_to(i, grads.pop((layer, i))) for i in others]
         grads[layer] = grads.pop((layer, r))
+        left[layer] = [(r - k) % n for k in range(1, n)]
 
-    async def add_pieces(layer: int) -> None:
-        for k in range(1, n):
-            grads[layer] = grads[layer] + await model.receive((r - k) % n)
-        for send in sends.pop(layer):
-            await send
+    async def add_pieces(layer: int, most: int) -> None:
+        for other in left[layer][:most]:
+            grads[layer] = grads[layer] + await model.receive(other)
+        del left[layer][:most]
 
     for layer in reversed(range(model.LAYERS)):
         inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
@@ -267,17 +370,18 @@ async def to_owners(model: Model) -> Model:
             layer, inp, grad_out, model.weights[layer]
         )
         if layer + 1 < model.LAYERS:
-            await add_pieces(layer + 1)
+            await add_pieces(layer + 1, n)
         send_pieces(layer)
+        await add_pieces(layer, dict(enumerate(early)).get(model.LAYERS - 1 - layer, 0))
     del model.grad_activations[0]
-    await add_pieces(0)
+    await add_pieces(0, n)
 
     for layer in reversed(range(model.LAYERS)):
-        sends[layer] = [model.pass_to((r + k) % n, grads[layer]) for k in range(1, n)]
+        sends[layer] += [model.pass_to((r + k) % n, grads[layer]) for k in range(1, n)]
     for layer in reversed(range(model.LAYERS)):
         for k in range(1, n):
             grads[layer] = grads[layer].combine(await model.receive((r - k) % n))
-        for send in sends.pop(layer):
+        for send in sends[layer]:
             await send
         model.weights[layer], model.opt_states[layer] = model.update(
             layer, grads.pop(layer), model.weights[layer], model.opt_states[layer]
@@ -286,13 +390,25 @@ async def to_owners(model: Model) -> Model:
     return model
 
 
-def through_rank_0(static: bool = False) -> Figure:
-    """A sum through one rank."""
-    cost = WireCost(backward=2, latency=0.02, bandwidth=131_072)
-    done = run(partial(trained, total=to_one), ranks=4, layers=1, batches=4, cost=cost)
-    return draw(done, title="through rank 0", memory=False, static=static)
+to_owners_in_23_3 = partial(to_owners, early=(4, 1))
 
+draw(run(to_owners, ranks=8, layers=4, batches=8, cost=prices))
 
 # %% tags=["figures"]
-whole = 65536 * 4 / cost.bandwidth
-through = run(partial(trained, total=to_one), ranks=4, layers=1, batches=4, cost=cost)
+from math import log2
+
+from lib import HIDDEN
+
+at = {**size, "cost": cost}
+whole = HIDDEN * HIDDEN / cost.bandwidth  # ticks for the bytes of a gradient
+log = round(log2(ranks))
+through = run(through_one, ranks=4, layers=1, batches=4, cost=cost)
+in_steps = run(ring_allreduce, ranks=4, layers=1, batches=4, cost=cost)
+ways = {"root": through_one, "whole": whole_ring, "ring": ring_allreduce, "halves": halving}
+of = {name: run(fn, **at) for name, fn in ways.items()}
+odd, odd_ring = (
+    run(fn, ranks=6, layers=4, batches=6, cost=cost) for fn in (halving, ring_allreduce)
+)
+owners, in_order = (run(fn, **at) for fn in (to_owners, to_owners_in_23_3))
+begin = layers * cost.forward + cost.backward
+servers, faster = (published(number, "arXiv 1706.02677") for number in (32, 3))

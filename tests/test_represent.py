@@ -29,17 +29,8 @@ from tools.bench import fsdp, hybrid
 from tools.programs import fsdp_accumulating
 
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
-PASS_MESSAGES = {
-    "pipeline",
-    "gpipe",
-    "pipeline_fsdp",
-    "one_f_one_b",
-    "interleaved",
-    "zero_bubble",
-    "ring_attention",
-    "zbv",
-    "ring_allreduce",
-}
+PASS_MESSAGES = {"pipeline", "gpipe", "pipeline_fsdp", "one_f_one_b", "interleaved", "zero_bubble", "zbv"}
+PASS_MESSAGES |= {"ring_attention", "ring_allreduce", "small_messages"}
 """Programs whose only axis is one along which messages are passed."""
 UNEVEN = {"context_parallel", "expert_parallel", "two_batch_overlap"}
 """Programs whose ranks do not all compute as much, or have pieces that do not move on by one step."""

@@ -271,6 +271,7 @@ COSTS: Mapping[str, Cost] = {
     "far_nodes": Cost(collective_across=4),  # a sum across nodes takes as long as four forwards
     "warm_rank": Cost(uneven=Uneven(slow={0: 1.1})),
     "wires": WireCost(backward=2, latency=0.02, bandwidth=131_072),  # a gradient takes two ticks, as its backward
+    "small_messages": WireCost(latency=0.1, bandwidth=5_242_880),  # a gradient takes half as long as its hop
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 

@@ -140,6 +140,7 @@ NONE = {
     "with layers of other sizes is in tests/torch_truth/TABLE.md.",
     "hierarchical": OVER_LINKS,
     "ring_allreduce": OVER_LINKS,
+    "small_messages": OVER_LINKS,
     "hpz": "PyTorch does this with fully_shard(..., reshard_after_forward=4), where a node has 4 ranks, and what that "
     "starts is not recorded here.",
     "offload": "PyTorch's CPUOffloadPolicy keeps the weights on the processor, too, and updates after the whole "
