@@ -2,9 +2,9 @@
 # # Puzzle 13: 1F1B
 #
 # More micro-batches make the bubble smaller. With 4 stages it is {{empty[4]:percent}} of the time for 4 micro-batches,
-# {{empty[8]:percent}} for 8, and {{empty[16]:percent}} for {{more}}. But GPipe keeps the activations of all of them until
-# its backwards begin: {{hill[0].memory}} elements for 4 micro-batches, {{hill[1].memory}} for 8, and {{hill[2].memory}}
-# for {{more}}.
+# {{empty[8]:percent}} for 8, and {{empty[16]:percent}} for {{more}}. But GPipe keeps the activations of all of them
+# until its backwards begin: {{hill[0].memory}} elements for 4 micro-batches, {{hill[1].memory}} for 8, and
+# {{hill[2].memory}} for {{more}}.
 #
 # ![GPipe with eight micro-batches](picture:the_hill)
 #
@@ -357,6 +357,11 @@ draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
 # batch, which changes no order.) `tests/torch_truth/TABLE.md` has the comparison. DeepSpeed has it, too, and reserves
 # room for min(p - r, m) micro-batches on stage r, and for two at least.
 #
+# On links where a send waits for its receive ([puzzle 36](p36_sends_that_wait.ipynb)), 1F1B as it is written here
+# hangs. Two ranks are in a send to each other, and neither has asked for what comes. A rank that starts its sends, and
+# awaits them only at the end, does not hang: on such links (`links="rendezvous"`) the step then takes {{patient.time}}
+# ticks, and {{stairs[1].time}} on ours with each send awaited.
+#
 # The stairs have a drawback, too. The first rank holds the activations of p micro-batches and the last rank those of
 # one, and the model has to fit on the first. So in the largest Llama 3 (arXiv 2407.21783) two stages have one layer
 # fewer: the first, which has the embedding and most micro-batches, and the last, which computes the loss.
@@ -399,6 +404,7 @@ before, hop = ranks - 1, cost.send + cost.receive
 f, b = cost.forward, cost.backward  # of a layer, and below of a stage
 F, B, update = f * layers // ranks, b * layers // ranks, cost.update * layers / ranks
 trip = ranks * (F + B) + 2 * before * hop
+patient = run(one_f_one_b_in_51_6, **size, cost=cost, links="rendezvous")
 
 
 def free(count: int) -> float:

@@ -344,6 +344,11 @@ in_two_pieces()
 # solution. It asks for many messages earlier than it needs them (`tests/torch_truth/TABLE.md`). Interleaved 1F1B
 # keeps 1 + (p - 1)/(p v) times as many activations as 1F1B (arXiv 2205.05198).
 #
+# On links where a send waits for its receive ([puzzle 36](p36_sends_that_wait.ipynb)), our solution hangs. Two ranks
+# are in a send to each other, and neither has asked for what comes. A rank that starts its sends, and awaits them only
+# at the end, does not hang: on such links (`links="rendezvous"`) the step then takes {{patient.time}} ticks, if it
+# also asks for each message one piece of work ahead.
+#
 # Rounds can have other sizes. Megatron's `--microbatch-group-size-per-virtual-pipeline-stage` sets one, and Llama 3
 # was trained with a schedule in which rounds can have any size. Larger rounds leave more time for messages, and cost
 # memory.
@@ -387,6 +392,7 @@ usual, one_f, one_f_more = (
     run(fn, **size) for fn in (interleaved, one_f_one_b, one_forward_one_backward)
 )
 ahead, wide = (run(fn, **size, cost=cost) for fn in (interleaved_ahead, interleaved_in_40_5))
+patient = run(interleaved_ahead, **size, cost=cost, links="rendezvous")
 
 gpus, stages, to_a_stage, batch = (
     published(value, "arXiv 2407.21783") for value in (16_384, 16, 8, 2048)

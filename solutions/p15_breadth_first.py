@@ -408,6 +408,11 @@ draw(run(breadth_first_in_42_2, **machine, cost=prices))
 # Not everybody needs it. Where a GPU has room for its whole stage, the weights can stay for a step. torchtitan keeps
 # them when FSDP meets a pipeline. Megatron-LM's optimizer shards only states, as in puzzle 9. Its Megatron-FSDP shards
 # weights and gradients, too.
+#
+# On links where a send waits for its receive ([puzzle 36](p36_sends_that_wait.ipynb)), our solution hangs. Two ranks
+# are in a send to each other, and neither has asked for what comes. A rank that starts its sends, and awaits them only
+# at the end, does not hang: on such links (`links="rendezvous"`) the step then takes {{patient.time}} ticks, against
+# {{no_waits.time}} on links where no send waits.
 
 # %% [markdown]
 # ### On real GPUs
@@ -440,6 +445,7 @@ stage, times = LLAMA / 8, 3  # parameters; two gathers and a reduction
 weights = stage * WEIGHT / BILLION
 computing, sending = operations(stage, CONTEXT) / PER_SECOND, times * weights / BETWEEN
 fetching = sending / (sending + computing)
+patient = run(breadth_first_in_45_2, **size, cost=cost, links="rendezvous")
 
 deep, kept, broad, no_waits, early = (
     run(fn, **size, cost=cost)

@@ -206,19 +206,32 @@ play(run(zero_bubble, ranks=4, layers=4, batches=8, cost=free_links))
 
 # %% tags=["solution"]
 from collections.abc import Callable
+from typing import Any
 
 from drawing import Figure, compare
 from lib import Run, WeightGrad
 
 
-async def one_by_one(model: Model, halves: bool, late: Callable[[Model], int]) -> Model:
-    """One forward, one backward; weight halves come ``late`` micro-batches later."""
+async def one_by_one(
+    model: Model, halves: bool, late: Callable[[Model], int], later: bool = False
+) -> Model:
+    """One forward, one backward; weight halves come ``late`` micro-batches later. ``later``: sends are awaited at the
+    end."""
     share = model.LAYERS // model.RANKS
     mine = range(model.rank * share, (model.rank + 1) * share)
     first, end = mine.start, mine.stop
     is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
     for layer in mine:
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    sends = []
+
+    async def sent(call: Any) -> None:
+        """Wait for a send, now or at the end."""
+        if later:
+            sends.append(call)
+        else:
+            await call
 
     async def forward(mb: int) -> None:
         if is_first:
@@ -229,7 +242,7 @@ async def one_by_one(model: Model, halves: bool, late: Callable[[Model], int]) -
             inp, weight = model.activations[layer, mb], model.weights[layer]
             model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
         if not is_last:
-            await model.pass_to(model.rank + 1, model.activations.pop((end, mb)))
+            await sent(model.pass_to(model.rank + 1, model.activations.pop((end, mb))))
 
     def add(layer: int, grad: WeightGrad) -> None:
         so_far = model.grad_weights.get(layer)
@@ -258,7 +271,7 @@ async def one_by_one(model: Model, halves: bool, late: Callable[[Model], int]) -
             add(layer, of_weight)
         grad = model.grad_activations.pop((first, mb))
         if not is_first:
-            await model.pass_to(model.rank - 1, grad)
+            await sent(model.pass_to(model.rank - 1, grad))
 
     def for_the_weight(mb: int) -> None:
         for layer in mine if halves else ():
@@ -285,6 +298,8 @@ async def one_by_one(model: Model, halves: bool, late: Callable[[Model], int]) -
             layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
         )
         model.set_final_weight(layer, model.weights[layer])
+    for send in sends:
+        await send
     return model
 
 
@@ -306,6 +321,11 @@ async def never_split(model: Model) -> Model:
 async def split_at_once(model: Model) -> Model:
     """Each weight half right after the gradient of the input is sent."""
     return await one_by_one(model, True, lambda model: 0)
+
+
+async def sends_later(model: Model) -> Model:
+    """ZB-H1, with sends that no rank waits for before the end."""
+    return await one_by_one(model, True, lambda model: model.rank, later=True)
 
 
 def at_no_price(fn: Callable[[Model], object]) -> Run:
@@ -344,6 +364,11 @@ compare(*map(at_no_price, (never_split, split_at_once, zero_bubble, zb_h1)))
 # with DualPipe (arXiv 2412.19437), which splits the backward in the same way and hides the messages of its experts
 # behind the halves.
 #
+# On links where a send waits for its receive ([puzzle 36](p36_sends_that_wait.ipynb)), our solution hangs, and so does
+# ZB-H1. Two ranks are in a send to each other, and neither has asked for what comes. A rank that starts its sends, and
+# awaits them only at the end, does not hang: on such links (`links="rendezvous"`) the step then takes {{patient.time}}
+# ticks, as on links where no send waits.
+#
 # ### On real GPUs
 #
 # Llama 3 70B on {{gpus}} GPUs: a stage is a node of {{node}} GPUs, and its {{model.layers // priced.layers:word}}
@@ -374,6 +399,7 @@ print(report(priced))
 # One forward, one backward, with whole backwards and with halves, and the schedule of the star.
 whole, at_once, halves, zb = map(at_no_price, (never_split, split_at_once, zero_bubble, zb_h1))
 less_late = at_no_price(zb_in_20)
+patient = run(sends_later, **size, cost=cost, links="rendezvous")
 F, B, W = cost.forward, cost.backward / 2, cost.backward / 2
 work = batches * (F + B + W) + cost.update
 empty = Fraction(ranks - 1, batches + ranks - 1)

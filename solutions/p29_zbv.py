@@ -291,8 +291,11 @@ def as_soon_as_ready(model: Model) -> list[Piece]:
     return orders[model.rank]
 
 
-async def forth_and_back(model: Model, order: Callable[[Model], list[Piece]]) -> Model:
-    """A V that works in a given order, and at last does the weight halves that are not in it."""
+async def forth_and_back(
+    model: Model, order: Callable[[Model], list[Piece]], later: bool = False
+) -> Model:
+    """A V that works in a given order, and at last does the weight halves that are not in it. ``later``: sends are
+    awaited at the end."""
     ranks, rank, end = model.RANKS, model.rank, model.LAYERS
     thick = end // (2 * ranks)
     lower = range(rank * thick, (rank + 1) * thick)
@@ -301,6 +304,15 @@ async def forth_and_back(model: Model, order: Callable[[Model], list[Piece]]) ->
     turn = lower.stop == upper.start
     for layer in [*lower, *upper]:
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    sends = []
+
+    async def sent(call: Any) -> None:
+        """Wait for a send, now or at the end."""
+        if later:
+            sends.append(call)
+        else:
+            await call
 
     async def come(what: type, key: tuple[int, int], src: int) -> None:
         store = model.activations if what is Activation else model.grad_activations
@@ -317,7 +329,7 @@ async def forth_and_back(model: Model, order: Callable[[Model], list[Piece]]) ->
             inp, weight = model.activations[layer, mb], model.weights[layer]
             model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
         if stage.stop < end and not (turn and stage == lower):
-            await model.pass_to(after[stage], model.activations.pop((stage.stop, mb)))
+            await sent(model.pass_to(after[stage], model.activations.pop((stage.stop, mb))))
 
     async def for_the_input(stage: range, mb: int) -> None:
         if stage.stop == end:
@@ -330,9 +342,8 @@ async def forth_and_back(model: Model, order: Callable[[Model], list[Piece]]) ->
             if layer > 0:
                 model.grad_activations[layer - 1, mb] = grad
         if stage.start > 0 and not (turn and stage == upper):
-            await model.pass_to(
-                before[stage], model.grad_activations.pop((stage.start - 1, mb))
-            )
+            grad = model.grad_activations.pop((stage.start - 1, mb))
+            await sent(model.pass_to(before[stage], grad))
 
     async def for_the_weight(stage: range, mb: int) -> None:
         for layer in stage:
@@ -358,6 +369,8 @@ async def forth_and_back(model: Model, order: Callable[[Model], list[Piece]]) ->
             layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
         )
         model.set_final_weight(layer, model.weights[layer])
+    for send in sends:
+        await send
     return model
 
 
@@ -374,6 +387,11 @@ async def as_pytorch_does(model: Model) -> Model:
 async def zbv_in_55(model: Model) -> Model:
     """Each rank does what is ready, without turns."""
     return await forth_and_back(model, as_soon_as_ready)
+
+
+async def sends_later(model: Model) -> Model:
+    """ZB-V, with sends that no rank waits for before the end."""
+    return await forth_and_back(model, partial(by_turns, late="upper"), later=True)
 
 
 def at_these_prices(fn: Any) -> Run:
@@ -403,6 +421,11 @@ compare(*map(at_these_prices, (zbv, zb_v, zbv_in_55, as_pytorch_does)))
 # forward of one micro-batch overlaps with the backward of another. Sea AI Lab made it of DeepSeek's DualPipe (puzzle
 # 30), and DeepSeek took it into their code (github.com/deepseek-ai/DualPipe). `docs/schedules.md` shows both in the
 # rows that PyTorch prints, and `search("v", ...)`, which looks for Vs in less memory.
+#
+# On links where a send waits for its receive ([puzzle 36](p36_sends_that_wait.ipynb)), our solution hangs. Two ranks
+# are in a send to each other, and neither has asked for what comes. A rank that starts its sends, and awaits them only
+# at the end, does not hang: on such links (`links="rendezvous"`) the step then takes {{patient.time}} ticks, against
+# {{late.time}} where no send waits.
 
 # %% [markdown]
 # ### On real GPUs
@@ -433,6 +456,7 @@ most_kept = 3  # the rank that keeps most in the V
 F = cost.forward
 work, updates = 2 * batches * (cost.forward + cost.backward), 2 * cost.update
 zb_gap = zb.time - work - updates
+patient = run(sends_later, **size, cost=cost, links="rendezvous")
 
 
 def kept(done: Run, rank: int) -> int:

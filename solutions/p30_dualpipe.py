@@ -298,10 +298,12 @@ from lib import Run
 from solutions.p13_one_f_one_b import one_f_one_b
 
 
-async def from_both_ends(model: Model, crosses: bool, behind: bool = False) -> Model:
+async def from_both_ends(
+    model: Model, crosses: bool, behind: bool = False, later_sends: bool = False
+) -> Model:
     """Weight halves wait where no forward is beside the backward. ``crosses``: whether a micro-batch goes over to the
     other half in the middle, or comes back in its own. ``behind``: whether the halves sum the gradients of a stage as
-    soon as they have them, during other backwards, but after sending what others wait for."""
+    soon as they have them, during other backwards, but after sending what others wait for. ``later_sends``: these are awaited at the end."""
     half, place = model.axis_index("half"), model.axis_index("place")
     halves, places, end = model.axis_size("half"), model.axis_size("place"), model.LAYERS
     thick, share = end // (2 * places), model.BATCHES // halves
@@ -316,6 +318,15 @@ async def from_both_ends(model: Model, crosses: bool, behind: bool = False) -> M
     first = {lower: half * share, upper: theirs * share}
     for layer in [*lower, *upper]:
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    sends = []
+
+    async def sent(call: Any) -> None:
+        """Wait for a send, now or at the end."""
+        if later_sends:
+            sends.append(call)
+        else:
+            await call
 
     async def come(what: type, key: tuple[int, int], src: int) -> None:
         store = model.activations if what is Activation else model.grad_activations
@@ -337,13 +348,12 @@ async def from_both_ends(model: Model, crosses: bool, behind: bool = False) -> M
 
     async def pass_output(stage: range, mb: int) -> None:
         if stage.stop < end and after[stage] != model.rank:
-            await model.pass_to(after[stage], model.activations.pop((stage.stop, mb)))
+            await sent(model.pass_to(after[stage], model.activations.pop((stage.stop, mb))))
 
     async def pass_grad(stage: range, mb: int) -> None:
         if stage.start > 0 and before[stage] != model.rank:
-            await model.pass_to(
-                before[stage], model.grad_activations.pop((stage.start - 1, mb))
-            )
+            grad = model.grad_activations.pop((stage.start - 1, mb))
+            await sent(model.pass_to(before[stage], grad))
 
     def forward_of(layer: int, mb: int) -> None:
         inp, weight = model.activations[layer, mb], model.weights[layer]
@@ -455,12 +465,15 @@ async def from_both_ends(model: Model, crosses: bool, behind: bool = False) -> M
             layer, grad, model.weights[layer], model.opt_states[layer]
         )
         model.set_final_weight(layer, model.weights[layer])
+    for send in sends:
+        await send
     return model
 
 
 in_halves = partial(from_both_ends, crosses=True)
 in_halves_sums_behind = partial(from_both_ends, crosses=True, behind=True)
 cut_in_half = partial(from_both_ends, crosses=False)
+sends_later = partial(from_both_ends, crosses=True, later_sends=True)
 
 
 def at_these_prices(fn: Any) -> Run:
@@ -487,6 +500,11 @@ compare(*map(at_these_prices, (dualpipe, in_halves, in_halves_sums_behind, cut_i
 #
 # DeepSeek's program is on github.com/deepseek-ai/DualPipe. PyTorch {{TORCH}} has the V as `ScheduleDualPipeV`, and
 # `docs/schedules.md` lays it beside GPipe, 1F1B, interleaved, zero bubble, ZB-V and this one.
+#
+# On links where a send waits for its receive ([puzzle 36](p36_sends_that_wait.ipynb)), our solution hangs. Two ranks
+# are in a send to each other, and neither has asked for what comes. A rank that starts its sends, and awaits them only
+# at the end, does not hang: on such links (`links="rendezvous"`) the step then takes {{patient.time}} ticks, as on
+# links where no send waits.
 
 # %% [markdown]
 # ### On real GPUs
@@ -514,6 +532,7 @@ print(report(priced))
 # %% tags=["figures"]
 whole, late, cut = map(at_these_prices, (dualpipe, in_halves, cut_in_half))
 behind = at_these_prices(in_halves_sums_behind)
+patient = run(sends_later, **size, cost=cost, links="rendezvous")
 line = run(one_f_one_b, ranks=4, layers=8, batches=8, cost=pairs)
 deep_plain, deep_late = (
     run(fn, ranks=8, layers=16, batches=16, mesh={"half": 2, "place": 4}, cost=pairs)

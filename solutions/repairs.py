@@ -11,12 +11,24 @@
 # puzzle. There are no stars here.
 #
 # For each case you should have solved a puzzle before. R1 needs puzzle 1, R2 and R3 puzzle 2, R4 puzzle 4, R5 puzzle
-# 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25. Stuck? `hint("R1")` whispers, three
-# times.
+# 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25, R17 and R18 puzzle 13, R19 puzzle 14,
+# R20 puzzle 8. Stuck? `hint("R1")` whispers, three times.
 
 # %%
 from drawing import beside_target, draw
-from lib import Cost, ExpertRingCost, Model, RingCost, Uneven, grade, hint, run, solution, why
+from lib import (
+    Cost,
+    ExpertRingCost,
+    Model,
+    RingCost,
+    Uneven,
+    grade,
+    hint,
+    run,
+    schedule,
+    solution,
+    why,
+)
 
 # %% [markdown]
 # ## R1. Four in a row
@@ -1097,11 +1109,413 @@ grade(repair_zigzag)
 # keys alone runs without an error, and gives a model that has read the sequence in snippets. The loss still falls. So
 # if you write context parallel, compare it, on a short sequence, with attention on one GPU.
 
+# %% [markdown]
+# ## R17. Who sends first?
+#
+# *Take it after puzzle 13.* Data parallel, and each rank has read the micro-batch of its neighbor from its disk. So
+# each hands it on to the next rank, in a ring, before anything else. On the author's desk it ran. On these links a
+# send waits until its receive has been posted (`links="rendezvous"`), as it may on real ones. Four people stand at a
+# door, and each says: after you.
+#
+# Target, for 4 ranks, 2 layers, 4 micro-batches: **{{R17.time}}** ticks, peak memory **{{R17.memory}}** elements.
+#
+# The grader also checks this:
+#
+# - {{R17.ideas}}
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R17",
+    "name": "repair_ring",
+    "title": "Who sends first?",
+    "size": {"ranks": 4, "layers": 2, "batches": 4, "links": "rendezvous"},
+    "other_sizes": "data_parallel",
+    "target": {"time": 6.0, "memory": 1572864},
+    "frontier": [
+        {"time": 5.6, "memory": 1572864, "by": "ddp"},
+    ],
+    "layout": "whole",
+    "ideas": ["as_many_each", "weights_stay"],
+    "words": ["exchange"],
+    "difficulty": "easy",
+    "minutes": 10,
+    "hints": [
+        "The error names the first call of each rank, and what that call waits for. Go round the ring: who could go on?",
+        "If one rank receives before it sends, the ring is open, and the program ends. But then the messages go one "
+        "after the other. `model.receive` posts a receive at once, without `await`: what if every rank has posted its own "
+        "before it waits for anything?",
+        "Start both calls, and wait only then: `sending = model.pass_to(after, ...)`, `coming = model.receive(before)`, "
+        "`await sending`, and at last `await coming`.",
+    ],
+}
+
+
+# %%
+async def repair_ring(model: Model) -> Model:
+    """Each rank hands its micro-batch to the next one, and trains on the one that comes."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    before, after = (model.rank - 1) % model.RANKS, (model.rank + 1) % model.RANKS
+    model.activations[0] = model.get_activation([model.rank])
+    if model.RANKS > 1:
+        ### BEGIN SOLUTION
+        sending = model.pass_to(after, model.activations.pop(0))
+        coming = model.receive(before)
+        await sending
+        model.activations[0] = await coming
+        ### BROKEN
+        # await model.pass_to(after, model.activations.pop(0))
+        # model.activations[0] = await model.receive(before)
+        ### END SOLUTION
+
+    for layer in range(model.LAYERS):
+        model.activations[layer + 1] = model.forward(
+            layer, model.activations[layer], model.weights[layer]
+        )
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
+        grad = await model.allreduce(grad, layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %%
+draw(run(repair_ring, ranks=4, layers=2, batches=4, links="rendezvous"))
+
+# %%
+grade(repair_ring)
+
+# %% [markdown] tags=["solution"]
+# Every rank was in its send, and no send could begin, since every receive stood behind a send. What this hop of the
+# ring takes, done in several ways:
+#
+# | | eager | rendezvous | ordered |
+# |---|---|---|---|
+# | all send, then receive | {{hop["send", 0]}} | {{hop["send", 1]}} | {{hop["send", 2]}} |
+# | rank 0 receives first | {{hop["one", 0]}} | {{hop["one", 1]}} | {{hop["one", 2]}} |
+# | odd ranks receive first | {{hop["odd", 0]}} | {{hop["odd", 1]}} | {{hop["odd", 2]}} |
+# | each starts both, then waits | {{hop["both", 0]}} | {{hop["both", 1]}} | {{hop["both", 2]}} |
+# | `exchange` | {{hop["exchange", 0]}} | {{hop["exchange", 1]}} | {{hop["exchange", 2]}} |
+#
+# One rank that receives first is enough to open the ring, but then one send follows the other. Odd and even ranks need
+# two turns. If every receive is posted before its rank waits for a send, all go at once. But on *ordered* links a
+# receive is posted only when it is first in its rank's queue, and there it stands behind the send. Then only
+# `model.exchange`, PyTorch's `batch_isend_irecv`, does it in one turn. The report is known: NCCL's issue 479 has two
+# ranks that both send first.
+
+# %% [markdown]
+# ## R18. After a longer text
+#
+# *Take it after puzzle 13.* 1F1B, as in puzzle 13. For a year it trained with short texts. Then somebody doubled the
+# length, and since that day it stops after a few micro-batches, and no rank reports an error. Small messages fitted
+# into a buffer, and nobody waited. Now a send waits for its receive (`links="rendezvous"`). Which two ranks wait for
+# each other?
+#
+# Target, for 4 ranks, 8 layers, 8 micro-batches: **{{R18.time}}** ticks, peak memory **{{R18.memory}}** elements.
+#
+# The grader also checks this:
+#
+# - {{R18.ideas}}
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R18",
+    "name": "repair_handshake",
+    "title": "After a longer text",
+    "size": {"ranks": 4, "layers": 8, "batches": 8, "links": "rendezvous"},
+    "other_sizes": "pipeline",
+    "target": {"time": 52.6, "memory": 2752512},
+    "frontier": [
+        {"time": 52.6, "memory": 2752512, "by": "repair_handshake"},
+    ],
+    "layout": "stages",
+    "ideas": ["own_layers"],
+    "words": ["exchange"],
+    "difficulty": "medium",
+    "minutes": 15,
+    "hints": [
+        "All four ranks wait, but two of them for each other. Which two, and in which line? The other two wait only "
+        "since these do.",
+        "One of the two has an output for the other, and that one has a gradient for it. Each sends first. When does "
+        "each of them come to its receive?",
+        "In `hand`, start the sends, then start the receives, and only then wait: first `await` each send, then the "
+        "receives.",
+    ],
+}
+
+
+# %%
+async def repair_handshake(model: Model) -> Model:
+    """1F1B. After each piece of work a rank hands on what it has made, and takes what it needs next."""
+    share = model.LAYERS // model.RANKS
+    first, end = model.rank * share, (model.rank + 1) * share
+    is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
+    above, below = [model.rank - 1] * (not is_first), [model.rank + 1] * (not is_last)
+    for layer in range(first, end):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    def forward(mb, came):
+        model.activations[first, mb] = model.get_activation([mb]) if is_first else came[0]
+        for layer in range(first, end):
+            inp, weight = model.activations[layer, mb], model.weights[layer]
+            model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
+        return None if is_last else model.activations.pop((end, mb))
+
+    def backward(mb, came):
+        if is_last:
+            came = [model.loss(model.activations.pop((end, mb)))]
+        model.grad_activations[end] = came[0]
+        for layer in reversed(range(first, end)):
+            inp, grad_out = (
+                model.activations.pop((layer, mb)),
+                model.grad_activations.pop(layer + 1),
+            )
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad
+        return model.grad_activations.pop(first)
+
+    async def hand(out, to, sources):
+        ### BEGIN SOLUTION
+        sending = [model.pass_to(rank, out) for rank in to]
+        coming = [model.receive(rank) for rank in sources]
+        for call in sending:
+            await call
+        return [await call for call in coming]
+        ### BROKEN
+        # for rank in to:
+        #     await model.pass_to(rank, out)
+        # return [await model.receive(rank) for rank in sources]
+        ### END SOLUTION
+
+    ahead = min(model.RANKS - model.rank, model.BATCHES)
+    work = [(forward, mb) for mb in range(ahead)]
+    for mb in range(model.BATCHES):
+        work.append((backward, mb))
+        if mb + ahead < model.BATCHES:
+            work.append((forward, mb + ahead))
+    to, source = {forward: below, backward: above}, {forward: above, backward: below}
+
+    came = await hand(None, [], above)
+    for (do, mb), (then, _) in zip(work, [*work[1:], (None, 0)], strict=True):
+        came = await hand(do(mb, came), to[do], source.get(then, []))
+
+    for layer in range(first, end):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %%
+draw(run(repair_handshake, ranks=4, layers=8, batches=8, links="rendezvous"))
+
+# %%
+grade(repair_handshake)
+
+# %% [markdown] tags=["solution"]
+# A rank that has done its first forwards sends the last output down, and then wants the first gradient. The rank below
+# it has made that gradient, and sends it up. Both are in a send, and neither has posted its receive. Now each posts
+# its receive before it waits for its send. The time is that of puzzle 13, {{patient.time}} ticks, since on the usual
+# links a rank waited for each of its sends, too.
+#
+# Megatron-LM does such a pair in one call (`send_forward_recv_backward`), and PyTorch's `Schedule1F1B` in one
+# `batch_isend_irecv`. This repair would not do where receives stand in the same queue as sends: puzzle 36 has such
+# links.
+
+# %% [markdown]
+# ## R19. Not before it is needed
+#
+# *Take it after puzzle 14.* Interleaved 1F1B, as rows of actions: the form in which PyTorch prints and loads its
+# schedules. `1F0` is the forward of stage 1 for micro-batch 0, `1SEND_F0` sends its output to the next stage, and
+# `1RECV_F0` takes the input. A rank was held up by receives that it started long before it needed them. So somebody
+# moved every receive right before the work that reads it. On links where a rank's sends and receives stand in one
+# queue (`links="ordered"`), this is what became of it. It really happened.
+#
+# Target, for 2 ranks, 4 layers, 2 micro-batches: **{{R19.time}}** ticks, peak memory **{{R19.memory}}** elements.
+# Other sizes have more layers in each stage.
+#
+# The grader also checks this:
+#
+# - {{R19.ideas}}
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R19",
+    "name": "repair_deferred",
+    "title": "Not before it is needed",
+    "size": {"ranks": 2, "layers": 4, "batches": 2, "links": "ordered"},
+    "other_sizes": "thicker_stages",
+    "target": {"time": 15.0, "memory": 1966080},
+    "frontier": [
+        {"time": 15.0, "memory": 1966080, "by": "repair_deferred"},
+    ],
+    "layout": "stages",
+    "ideas": ["own_layers", "dealt_like_cards"],
+    "words": ["exchange"],
+    "difficulty": "medium",
+    "minutes": 15,
+    "hints": [
+        "The error names the first call of each rank. Find these two places in the rows. Which receive does each of the "
+        "two sends wait for, and what stands before it?",
+        "If both ranks send before they receive, nobody ever receives. It is enough that one of the two does it the other "
+        "way round. Where may a receive go up in its row, and how far?",
+        "Change the row of rank 1 only. Wherever there is a SEND right before a RECV, exchange the two. Between a SEND and "
+        "the next RECV there may also be work: `1RECV_F1` goes right behind `1F0`, and `3RECV_F0` right behind `1F1`.",
+    ],
+}
+
+
+# %%
+async def repair_deferred(model: Model) -> Model:
+    """Rows of two ranks with two stages each, and two micro-batches."""
+    rows = [
+        "0F0, 0SEND_F0, 0F1, 0SEND_F1, 2RECV_F0, 2F0, 2SEND_F0, 2RECV_F1, 2F1, 2SEND_F1, "
+        "2RECV_B0, 2B0, 2SEND_B0, 2RECV_B1, 2B1, 2SEND_B1, 0RECV_B0, 0B0, 0RECV_B1, 0B1",
+        ### BEGIN SOLUTION
+        "1RECV_F0, 1F0, 1RECV_F1, 1SEND_F0, 1F1, 3RECV_F0, 1SEND_F1, 3F0, 3B0, 3RECV_F1, "
+        "3SEND_B0, 3F1, 3B1, 1RECV_B0, 3SEND_B1, 1B0, 1RECV_B1, 1SEND_B0, 1B1, 1SEND_B1",
+        ### BROKEN
+        # "1RECV_F0, 1F0, 1SEND_F0, 1RECV_F1, 1F1, 1SEND_F1, 3RECV_F0, 3F0, 3B0, 3SEND_B0, "
+        # "3RECV_F1, 3F1, 3B1, 3SEND_B1, 1RECV_B0, 1B0, 1SEND_B0, 1RECV_B1, 1B1, 1SEND_B1",
+        ### END SOLUTION
+    ]
+    return await schedule("\n".join(rows))(model)
+
+
+# %%
+draw(run(repair_deferred, ranks=2, layers=4, batches=2, links="ordered"))
+
+# %%
+grade(repair_deferred)
+
+# %% [markdown] tags=["solution"]
+# Rank 0 would send micro-batch 1 to stage 1, rank 1 would send micro-batch 0 to stage 2, and each receive stood behind
+# a send. Now rank 1 receives first wherever both have something for each other. So it takes turns with rank 0, and
+# {{turns.time}} ticks with it: a receive that stands in the queue holds up the send behind it. On links where only
+# sends wait, the rows came to their end as they were, in {{late.time}} ticks.
+#
+# This is the story of PyTorch's {{deferring}} and {{turning}}: `defer_pp_recv=True` put receives off and hung on some
+# machines, and even and odd ranks that take turns mended it. docs/schedules.md of the project has the whole of it.
+# `schedule(rows, links="ordered")` says at once, without a run, whether rows come to an end, and where they do not.
+
+# %% [markdown]
+# ## R20. Crosswise
+#
+# *Take it after puzzle 8.* Data parallel on a grid of ranks. Each gradient is summed along the rows and along the
+# columns. One half of it goes along the columns first, the other along the rows, so that no cable is idle. Somebody
+# lets every second rank begin with the other half, so that not everybody is on the same cable at once. Now nothing
+# moves. Ask any group: all of its members have called the same. They are right.
+#
+# Target, for 4 ranks in a grid of 2 x 2, 2 layers, 4 micro-batches: **{{R20.time}}** ticks, peak memory
+# **{{R20.memory}}** elements.
+#
+# The grader also checks this:
+#
+# - {{R20.ideas}}
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R20",
+    "name": "repair_crosswise",
+    "title": "Crosswise",
+    "size": {"ranks": 4, "layers": 2, "batches": 4, "mesh": {"row": 2, "column": 2}},
+    "other_sizes": "squares",
+    "target": {"time": 7.4, "memory": 1703936},
+    "frontier": [
+        {"time": 5.6, "memory": 1572864, "by": "ddp"},
+    ],
+    "layout": "whole",
+    "ideas": ["as_many_each", "weights_stay"],
+    "difficulty": "medium",
+    "minutes": 15,
+    "hints": [
+        "Write down for each of the four ranks which of its two calls comes first, and who else is in that call. Who waits "
+        "for whom?",
+        "Rank 0 waits for a rank of its group which waits in another group, and so on, round in a circle. A call of a "
+        "group begins only if it is the next one of all its members.",
+        "All ranks make their calls in one order, whichever it is: no `halves.reverse()`.",
+    ],
+}
+
+
+# %%
+async def repair_crosswise(model: Model) -> Model:
+    """Each half of a gradient is summed along both axes of the grid, one after the other."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        model.activations[layer + 1] = model.forward(
+            layer, model.activations[layer], model.weights[layer]
+        )
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
+        model.grad_weights["low"], model.grad_weights["high"] = (
+            grad.shard(0, 2),
+            grad.shard(1, 2),
+        )
+        for axes in ({"low": "row", "high": "column"}, {"low": "column", "high": "row"}):
+            halves = ["low", "high"]
+            ### BEGIN SOLUTION
+            # All ranks begin with the same half.
+            ### BROKEN
+            # if (model.axis_index("row") + model.axis_index("column")) % 2:
+            #     halves.reverse()
+            ### END SOLUTION
+            sums = {
+                half: model.allreduce(model.grad_weights.pop(half), layer, axis=axes[half])
+                for half in halves
+            }
+            for half in halves:
+                model.grad_weights[half] = await sums[half]
+        grad = model.grad_weights.pop("low").combine(model.grad_weights.pop("high"))
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %%
+draw(run(repair_crosswise, ranks=4, layers=2, batches=4, mesh={"row": 2, "column": 2}))
+
+# %%
+grade(repair_crosswise)
+
+# %% [markdown] tags=["solution"]
+# Each group had the same calls in the same order. But rank 0 waited in its column for rank 2, rank 2 in its row for
+# rank 3, rank 3 in its column for rank 1, and rank 1 in its row for rank 0. No group alone can see that. **What has to
+# be the same on all ranks is the order of all their calls**, over all of their groups. NCCL's documentation says so of
+# several communicators, and it is a hang without an error there.
+#
+# If the ranks of one row had begun with one half, and those of the other row with the other, the program would end:
+# then there is no circle, and somebody can go first. That makes such a mistake treacherous: it depends on the shape of
+# the grid.
+
 # %% tags=["figures"]
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
-from lib import Run
+from lib import Deadlock, Run
+from lib.machine.cost import LINKS
 
 from solutions.p13_one_f_one_b import one_f_one_b
 
@@ -1166,3 +1580,40 @@ many, more = 12, 48
 piped, piped_more = (
     [lost(one_f_one_b, 4, number, rank) for rank in range(4)] for number in (many, more)
 )
+
+
+async def one_hop(model: Model, way: str) -> None:
+    """Each rank hands its micro-batch to the next one, in one of these ways."""
+    before, after = (model.rank - 1) % model.RANKS, (model.rank + 1) % model.RANKS
+    mine = model.activations["own"] = model.get_activation([model.rank])
+    if way == "exchange":
+        [model.activations["came"]] = await model.exchange([(after, mine)], [before])
+    elif way == "both":
+        sending, coming = model.pass_to(after, mine), model.receive(before)
+        await sending
+        model.activations["came"] = await coming
+    elif {"send": False, "one": model.rank == 0, "odd": model.rank % 2}[way]:
+        model.activations["came"] = await model.receive(before)
+        await model.pass_to(after, mine)
+    else:
+        await model.pass_to(after, mine)
+        model.activations["came"] = await model.receive(before)
+
+
+def hop_takes(way: str, links: str) -> str:
+    """The ticks of that hop of a ring of four, or that it hangs."""
+    try:
+        return show(run(partial(one_hop, way=way), ranks=4, batches=4, links=links).time)
+    except Deadlock:
+        return "hangs"
+
+
+hop = {
+    (way, place): hop_takes(way, links)
+    for way in ("send", "one", "odd", "both", "exchange")
+    for place, links in enumerate(LINKS)
+}
+deferring, turning = "PR 172833", "PR 178815"
+patient = run(one_f_one_b, 4, 8, 8)
+turns = run(repair_deferred, 2, 4, 2, links="ordered")
+late = run(wrong["repair_deferred"], 2, 4, 2, links="rendezvous")

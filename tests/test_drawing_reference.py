@@ -20,6 +20,7 @@ from lib.grading.progress import VERSION
 from lib.record.table import in_stream
 from solutions.build.tables.reference import FUNCTIONS, MODEL, table_of_reference
 from tests.browser import BROKEN, Browser
+from tests.programs import COURSE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -75,7 +76,7 @@ def test_a_group_of_later_puzzles_says_so() -> None:
     assert later == {
         *numbered,
         "Layers with experts, in puzzle 27",
-        "Where sends wait: run(..., links=...), in no puzzle yet",
+        "Where sends wait, in puzzle 36: run(..., links=...)",
     }
 
 
@@ -90,7 +91,7 @@ def test_it_shows_what_a_puzzle_needs_and_the_rest_is_one_click_away() -> None:
         first, _, rest = page._repr_html_().partition("<details>")
         assert here in first and later not in first and later in rest, name
         assert here in str(page) and later not in str(page) and 'reference("all") has them all' in str(page)
-    assert "<details>" not in reference("dualpipe")._repr_html_() + reference("all")._repr_html_()
+    assert "<details>" not in reference(COURSE[-1])._repr_html_() + reference("all")._repr_html_()
     assert "grad + other_grad" in str(reference("basic"))
     with pytest.raises(PuzzleError, match="no puzzle"):
         reference("fsdq")
@@ -109,6 +110,7 @@ OF = {
     "context_parallel": ("sliced=", "attend"),
     "expert_parallel": ("experts=", "has 8 experts"),
     "dualpipe": ("overlapped=",),
+    "sends_that_wait": ("links=", "exchange"),
 }
 """Words that are about a puzzle, and none before it."""
 

@@ -3,12 +3,15 @@
 import math
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import pytest
 
+from drawing import draw
 from lib import Cost, Deadlock, Model, PuzzleError, Run, run, schedule
-from lib.course.specs import machine_of
+from lib.course.specs import cost_named, machine_of, puzzles
+from lib.grading.judge import check
 from lib.machine.cost import LINKS
 from lib.machine.simulator import LocalSimulator
 from lib.record.figures.chain import chain_of, slack_of
@@ -131,3 +134,39 @@ def test_what_is_refused() -> None:
             run(around, ranks=2, batches=2, **how)
     with pytest.raises(PuzzleError, match="a receive says from whom"):
         run(lambda model: model.receive(), ranks=2, links="ordered")
+
+
+LATER = {
+    "one_f_one_b": "one_f_one_b_in_51_6",
+    "interleaved": "interleaved_ahead",
+    "breadth_first": "breadth_first_in_45_2",
+    "zero_bubble": "sends_later",
+    "zbv": "sends_later",
+    "dualpipe": "sends_later",
+}
+"""Of each pipeline that hangs where sends wait a variant that does not, as its page says."""
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_pipeline_that_awaits_its_sends_at_the_end_does_not_hang(name: str) -> None:
+    puzzle = puzzles()[name]
+    page, size = import_module(f"solutions.{puzzle.file}"), puzzle.size | {"links": "rendezvous"}
+    assert time_of(getattr(page, name), **size, cost=cost_named(puzzle.cost)) == math.inf
+    check(run(getattr(page, LATER[name]), **size, cost=cost_named(puzzle.cost)), puzzle, size)
+
+
+def test_a_send_is_seen_to_wait_while_its_rank_computes() -> None:
+    async def pair(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([model.rank])
+        call = None if model.rank else model.pass_to(1, model.activations[0])
+        model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+        if call is None:
+            model.activations[2] = await model.receive(0)
+        else:
+            await call
+
+    done = run(pair, 2, 1, 2, links="rendezvous")
+    [sent] = [event for event in done.events if event.kind == "pass_to"]
+    assert (sent.ready, sent.start, sent.waited) == (0, 1, 1)
+    assert "it has waited 1 tick for its receive" in draw(done).svg()

@@ -34,6 +34,10 @@ SAYS = {
     "repair_straggler": r"Correct, but over the target: 50.1 ticks, target 45.7$",
     "repair_experts": r"allreduce\(layer 3\), of all ranks: gradients of different shards do not add up\n",
     "repair_zigzag": r"rest\(layer 0\), .*the queries have not attended to slice \{1-6\} of 8\n",
+    "repair_ring": r"deadlock.*rank 0: its first call is the send to rank 1, .*a receive that rank 1 has not posted",
+    "repair_handshake": r"deadlock.*rank 2: its first call is the send to rank 3.*rank 3: .* the send to rank 2",
+    "repair_deferred": r"deadlock.*rank 0: its first call is the send to rank 1.*rank 1: .* the send to rank 0",
+    "repair_crosswise": r"deadlock.*rank 0 waits for .* of row: ranks 0, 2.*rank 1 waits for .* of column: ranks 0, 1",
 }
 """The beginning of everything: what a learner reads first."""
 
@@ -113,7 +117,7 @@ def test_their_numbers_are_asked_for_at_a_shell_and_shown_in_every_report(
 def test_the_repaired_program_is_shown_alone(name: str) -> None:
     shown = str(solution(name, sure=True))
     code = re.findall("```python\n(.*?)\n```", shown, re.DOTALL)
-    assert [re.findall(r"def (\w+)\(", block) for block in code] == [[name]]
+    assert [re.findall(r"^(?:async )?def (\w+)\(", block, re.MULTILINE) for block in code] == [[name]]
     assert "BROKEN" not in shown and "# sums = {}" not in shown
     prose = shown.rsplit("```", 1)[1]
     assert len(prose) > 200  # what there is to say about it

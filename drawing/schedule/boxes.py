@@ -18,6 +18,7 @@ from ..ink.marks import (
     WithArrow,
     label,
     leaf,
+    lines,
     merged,
     style,
     together,
@@ -114,7 +115,11 @@ class Boxes:
         plan, row = self.plans.get(event.kind, NO_NUMBERS), self.layout.rows[place.row]
         shape = self.layout.shape(place)
         body = operation(event.kind, shape, color_of(event, trace), text, plan.size, plan.most)
-        return self._with_chunk(row, event, shape, [body])
+        waits = []
+        if row.tracks[place.at] and event.waited:  # while its rank computes
+            middle, begun = shape[1] + shape[3] / 2, self.layout.x(event.start - event.waited)
+            waits = [lines([(begun, middle, shape[0], middle)], style(None, theme.TALK, 1))]
+        return self._with_chunk(row, event, shape, [*waits, body])
 
     def _with_chunk(self, row: Row, event: Event, place: Rect, parts: list[Diagram]) -> Diagram:
         """Return a box with its feet."""

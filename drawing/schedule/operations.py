@@ -158,6 +158,7 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
         texts += [text for feature, text in FEATURES.items() if feature in event.words]
     if alone and event.stream == "message" and len(event.group) == 2:
         texts.append(f"from rank {event.group[0]} to rank {event.group[1]}")
+        texts += [f"it has waited {trace.unit.lasting(event.waited)} for its receive"] * (event.waited > 0)
     elif alone and event.stream == "collective":
         texts.append(f"among ranks {ranges(event.group)}")
     if alone and trace.profile is not None and event.stream in ("collective", "message"):

@@ -60,7 +60,7 @@ SENTENCES: Mapping[str, Sentence] = {
         "{kept:line}, where {tensor} leaves {kept:where}"),
     "waits": Sentence(
         "rank {rank} waits at {call:line} in {call}[, for {ranks:ranks}][, until rank {unposted} posts a receive]",
-        note="All ranks of a group make the same collective calls in the same order; a receive needs a send."),
+        note="All ranks of a group make the same collectives in the same order; sends and receives come in pairs."),
     "returned": Sentence("{ranks:ranks} returned"),
     "lacks_batch": Sentence(
         "the part of micro-batch {batch} is missing[: it was {tensor:made}]"

@@ -614,7 +614,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     def exchange(self, sends: Iterable[tuple[int, Any]], receives: Iterable[int] = ()) -> Awaitable[list[Any]]:
         """Sends and receives in one call, and gives a list of what it has received. ``sends`` are pairs of a rank and
         what goes to it, ``receives`` the ranks to receive from. It takes one place among the rank's calls, in which
-        its parts go on independently, those to one rank in order. No puzzle allows it yet.
+        its parts go on independently, those to one rank in order. Only some puzzles allow it.
 
         Example, in PyTorch dist.batch_isend_irecv: ``[grad] = await model.exchange([(1, output)], [1])``
         """

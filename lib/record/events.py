@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..basics.units import Elements
 from .causal import Slices
-from .table import stream_of
+from .table import SEND, stream_of
 
 END = "end"  # the rank's function has returned
 LOADS = ("load_weights", "load_adapter")
@@ -69,6 +69,11 @@ class Event(NamedTuple):
     def length(self) -> float:
         """Ticks from start to end."""
         return self.end - self.start
+
+    @property
+    def waited(self) -> float:
+        """Ticks for which a send has waited for its receive."""
+        return self.start - self.ready if self.kind == SEND.kind and self.ready is not None else 0.0
 
 
 # Skips the keyword-friendly constructor: events are made by the hundred thousand.

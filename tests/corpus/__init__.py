@@ -14,7 +14,7 @@ SOLUTIONS = Path(__file__).resolve().parent.parent.parent / "solutions"
 HEAD = """\
 import asyncio, atexit, concurrent.futures, contextlib, copy, ctypes, dataclasses, enum, functools, gc, inspect, itertools, json, operator
 import os, pickle, re, signal, socket, subprocess, sys, threading, time, types
-from lib import Activation, ActivationGrad, Cost, Dist, Model, OptState, PuzzleError, Weight, WeightGrad, grade, run
+from lib import Activation, ActivationGrad, Cost, Dist, Model, OptState, PuzzleError, Weight, WeightGrad, grade, run, schedule
 
 """
 

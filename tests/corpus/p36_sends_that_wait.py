@@ -1,0 +1,35 @@
+"""Puzzle 36, sends that wait: honest styles, and natural mistakes, most of which hang."""
+
+from __future__ import annotations
+
+from . import changed
+
+SENDS, CAME = "[(rank, out) for rank in to[do]]", "source.get(then, [])"
+TALK = f"came = await model.exchange({SENDS}, {CAME})"
+TO, SOURCE = "to, source = {forward: below, backward: above}", "{forward: above, backward: below}"
+AHEAD = "ahead = min(model.RANKS - model.rank, model.BATCHES)"
+EACH = f"for rank, one in {SENDS}:\n            await model.pass_to(rank, one)\n        came = [await model.receive(rank) for rank in {CAME}]"
+START = f"sent = [model.pass_to(rank, one) for rank, one in {SENDS}]\n        came = [model.receive(rank) for rank in {CAME}]"
+BOTH = START + "\n        for one in sent:\n            await one\n        came = [await one for one in came]"
+HANGS = "its first call is the"
+
+HONEST = [
+    changed("sends_that_wait", "an exchange in place of each call", (TALK, f"call = model.exchange({SENDS}, {CAME})\n        came = await call")),
+    changed("sends_that_wait", "one forward more", ("sooner: bool = False", "sooner: bool = True"), base="in_turns"),
+]  # fmt: skip
+
+MISTAKES = [
+    changed("sends_that_wait", "each call awaited", (TALK, EACH), says=HANGS),
+    changed("sends_that_wait", "both started, then awaited", (TALK, BOTH), says=HANGS),
+    changed("sends_that_wait", "received in a call of its own", (TALK, f"await model.exchange({SENDS})\n        came = await model.exchange([], {CAME})"), says=HANGS),
+    changed("sends_that_wait", "received before anything is sent", (TALK, f"came = await model.exchange([], {CAME})\n        await model.exchange({SENDS})")),
+    changed("sends_that_wait", "only even ranks exchange", (TALK, f"if model.rank % 2:\n            for rank, one in {SENDS}:\n                await model.pass_to(rank, one)\n        came = await model.exchange([] if model.rank % 2 else {SENDS}, {CAME})"), says="over the target"),
+    changed("sends_that_wait", "gradients go down", (TO, "to, source = {forward: below, backward: below}")),
+    changed("sends_that_wait", "inputs come from below", (SOURCE, "{forward: below, backward: below}")),
+    changed("sends_that_wait", "received from anyone", (TALK, BOTH.replace("receive(rank)", "receive()")), says="a receive says from whom"),
+    changed("sends_that_wait", "one forward too few in the middle", (AHEAD, "ahead = min(model.RANKS - model.rank - (0 < model.rank < model.RANKS - 1), model.BATCHES)"), says="over the target"),
+    changed("sends_that_wait", "the first rank begins with one forward too many", (AHEAD, "ahead = min(model.RANKS - model.rank + 2 * is_first, model.BATCHES)"), says=HANGS),
+    changed("sends_that_wait", "the last gradient stays", (TALK, TALK.replace("to[do]]", "to[do] if then]"))),
+    changed("sends_that_wait", "all forwards first", (AHEAD, "ahead = model.BATCHES"), says="over the target"),
+    changed("sends_that_wait", "not awaited", (TALK, f"call = model.exchange({SENDS}, {CAME})\n        came = await call if then else []")),
+]  # fmt: skip
