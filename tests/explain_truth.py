@@ -18,6 +18,7 @@ from lib.record.labels import Labels
 from lib.record.table import stream_of
 from lib.recording.replay import Replay
 
+LINKS = ("collective", "message")
 NAMED = ("compute", "meet", "meet_list")  # calls that name their operation first
 OPERANDS = {"compute": 5, "meet": 4, "meet_list": 4, "pass_to": 4, "set_final_weight": 4, "shard": 3, "store": 3}
 
@@ -31,7 +32,7 @@ class Log:
         simulator = LocalSimulator(machine_of(size, cost), graded=True)
         replay = Replay(simulator, size["layers"], size["batches"], size.get("train", "weights"))
         self.of: list[int] = []
-        self.fetched: set[int] = set()
+        self.fetches: dict[int, int] = {}  # by a communication where its result was fetched
         self.failed: set[int] = set()
         handles: list[int] = []
         for at, call in enumerate(self.calls):
@@ -40,7 +41,7 @@ class Log:
             except PuzzleError:
                 self.failed.add(at)  # it has made nothing, and read nothing
             by = handles[call[3]] if call[0] == "fetch" else at
-            self.fetched |= {by} if call[0] == "fetch" else set()
+            self.fetches |= {by: at} if call[0] == "fetch" else {}
             self.of += [by] * (len(replay.tensors) - len(self.of))
             handles += [at] * (len(replay.calls) - len(handles))
         self.labels: list[Labels] = [tensor.labels for tensor in replay.tensors]
@@ -173,11 +174,9 @@ def _is_kept(facts: Mapping[str, Any], own: Log) -> bool:
     return False
 
 
-def _made_there(tensor: TensorFact, log: Log, named: bool) -> bool:
-    """Whether a rank has a tensor of this kind and layer that a call of the same verb has made; where one that is most
-    like it is named, just this one."""
-    same = [(at, one) for at, one in enumerate(log.labels) if _sort(one) == _sort(tensor.labels)]
-    calls = [log.of[at] for at, one in same if not named or one == tensor.labels]
+def _made_there(tensor: TensorFact, log: Log) -> bool:
+    """Whether a rank has this tensor, made by a call of the same verb."""
+    calls = [log.of[at] for at, one in enumerate(log.labels) if one == tensor.labels]
     return any((log.kind(at), log.calls[at][1]) == (tensor.maker.kind, tensor.maker.rank) for at in calls)
 
 
@@ -226,6 +225,39 @@ def _held(call: CallFact, labels: Labels, log: Log) -> int:
     return sorts.count((labels.kind, labels.is_whole(), labels.adapter))
 
 
+def _given_alike(own: Log, at: int, right: Log, other: int) -> bool:
+    """Whether two calls are given tensors that are as large a part of the same, made by the same verb."""
+    sides = [[(log, one) for one in log.operands(call)] for log, call in ((own, at), (right, other))]
+    return len(sides[0]) == len(sides[1]) and all(
+        (log.labels[one].changed(batches=frozenset()), log.kind(log.of[one]))
+        == (there.labels[two].changed(batches=frozenset()), there.kind(there.of[two]))
+        for (log, one), (there, two) in zip(*sides, strict=True)
+    )
+
+
+def _is_twin(own: Log, right: Log, facts: Mapping[str, Any], at: int) -> bool:
+    """Whether a call of a right run is written as one of this run, and is given the same."""
+    raw = own.calls[facts["call"].at]
+    return right.calls[at][5 if raw[0] == "compute" else 4 :] == raw[5 if raw[0] == "compute" else 4 :] and (
+        _layer(raw) == _layer(right.calls[at]) and _given_alike(own, facts["call"].at, right, at)
+    )
+
+
+def _looked_up(facts: Mapping[str, Any], own: Log) -> bool:
+    """Whether a tensor was not read in a dictionary for another call, which has it at the same line."""
+    if (out := facts["out"]) is None or out.way != "read":
+        return True
+    rows = [row for row in own.kept if row[1] == "read" and row[2] in own.made(facts["tensor"])]
+    read = max(row[0] for row in rows if own.places[row[5]][0] == out.line.number and row[0] <= facts["call"].at)
+    return out.line.number not in [own.line(at) for at in _read(facts, own) if read <= at < facts["call"].at]
+
+
+def _open(call: CallFact, log: Log) -> int:
+    """How many communications of a rank have begun before a call, and are fetched later, if ever."""
+    begun = [at for at in range(call.at) if log.calls[at][1] == call.rank and stream_of(log.kind(at)) in LINKS]
+    return len([at for at in begun if log.fetches.get(at, call.at + 1) > call.at])
+
+
 def _told(call: CallFact | None, awaits: bool) -> str:
     return f"{awaits} {call and call_words(call)}"
 
@@ -242,7 +274,7 @@ def _more(call: CallFact, log: Log, other: Log) -> int:
 
 TESTS: Mapping[str, Any] = {
     "given": _given,
-    "look_at": _given,
+    "look_at": lambda facts, own, right: _given(facts, own, right) and _looked_up(facts, own),
     "is_in": _is_stored,
     "unread": lambda facts, own, right: not _read(facts, own),
     "read_last": lambda facts, own, right: (
@@ -251,9 +283,9 @@ TESTS: Mapping[str, Any] = {
         and (facts["kept"] is not None or not _is_kept(facts, own))
     ),
     "result_lost": lambda facts, own, right: (
-        facts["call"].at in _read(facts, own) and not (facts["flying"] and facts["call"].at in own.fetched)
+        facts["call"].at in _read(facts, own) and not (facts["flying"] and facts["call"].at in own.fetches)
     ),
-    "not_made": lambda facts, own, right: not _made_there(facts["right"], own, facts["tensor"] is not None),
+    "not_made": lambda facts, own, right: not _made_there(facts["right"], own),
     "sum_has": _sum_has,
     "comes_next": lambda facts, own, right: not [at for at in own.failed if _is_done(own, at, facts["right"])],
     "gone": lambda facts, own, right: _given(facts, own, right) and not _is_kept(facts, own),
@@ -262,8 +294,8 @@ TESTS: Mapping[str, Any] = {
         facts["count"]
         == _held(facts["call"], facts["tensor"].labels, own) - _held(facts["right"], facts["tensor"].labels, right)
     ),
-    "unawaited": lambda facts, own, right: facts["call"].at not in own.fetched,
-    "waits": lambda facts, own, right: facts["call"].at not in own.fetched and facts["rank"] not in own.ended(),
+    "unawaited": lambda facts, own, right: facts["call"].at not in own.fetches,
+    "waits": lambda facts, own, right: facts["call"].at not in own.fetches and facts["rank"] not in own.ended(),
     "returned": lambda facts, own, right: set(facts["ranks"]) == own.ended(),
     "again": lambda facts, own, right: (
         facts["earlier"].at < facts["call"].at
@@ -276,6 +308,11 @@ TESTS: Mapping[str, Any] = {
     ),
     "takes_again": lambda facts, own, right: bool(
         set(own.calls[facts["call"].at][3]) & set(own.calls[facts["earlier"].at][3])
+    ),
+    "other_call": lambda facts, own, right: (
+        call_words(facts["call"]) != call_words(facts["right"])
+        and not [at for at in right.calls_of(facts["call"].rank, facts["call"].kind) if _is_twin(own, right, facts, at)]
+        and _given_alike(own, facts["call"].at, right, facts["right"].at)
     ),
     "no_final": lambda facts, own, right: (
         facts["rank"] in own.ended()
@@ -306,7 +343,9 @@ TESTS: Mapping[str, Any] = {
     ),
     "departs": lambda facts, own, right: (
         _told(facts["call"], facts["awaits"]) != _told(facts["right"], facts["right_awaits"])
+        and (facts["call"] is not None or facts["rank"] in own.ended() or facts["ends"] == "fails")
     ),
+    "flying": lambda facts, own, right: facts["count"] == _open(facts["peak"], own) > facts["right_count"],
     "more_often": lambda facts, own, right: facts["count"] == _more(facts["call"], own, right),
     "calls_differ": lambda facts, own, right: (
         facts["call"].rank != facts["other"].rank and _shown(own, facts["call"].at) != _shown(own, facts["other"].at)

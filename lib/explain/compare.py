@@ -47,9 +47,10 @@ class Comparison:
         """By a micro-batch of this run the one that has its part in the right run: which the same rank takes, in the
         same turn. Empty where the ranks take the same ones."""
         own, right = _takers(self.notes), _takers(self.right)
-        if own == right or own.keys() != right.keys() or sorted(own.values()) != sorted(right.values()):
+        if own == right or sorted(own.values()) != sorted(right.values()):
             return {}
-        return {own[turn]: right[turn] for turn in own}
+        found = {own.pop(turn): right.pop(turn) for turn in [*own] if turn in right}
+        return found | dict(zip(own.values(), right.values(), strict=True))  # and of the others any
 
     def both(self, choose: Callable[[Notes], list[Call]]) -> tuple[list[Call], list[Call]]:
         """Return some calls of both runs."""
@@ -146,8 +147,6 @@ class Comparison:
             return
         for own, other in pairs if call.kind != ADD else ():  # of a sum another operand may have it
             yield from self.lacking(own, other)
-        if right.axis != call.axis:
-            yield say("other_axis", call=call, right=right)
         if call.peer is not None and right.peer not in (None, call.peer):
             yield say("other_peer", call=call, right=right)
 
@@ -157,8 +156,6 @@ class Comparison:
         yield say(LOOK_AT, call=call, tensor=own, out=out_of(own, call))
         if (own.labels, signature(own)) != (right.labels, signature(right)):  # or only its number is another
             yield say("comes_from", tensor=own, right=right, call=call, out=out_of(own, call))
-        if right.how == "receive" != own.how:
-            yield say("arrives", right=right.call, right_reader=None)
 
     def due(self, right: Tensor, own: Tensor) -> Iterator[Statement]:
         """Yield where the tensor is that is due in the place of another one."""
@@ -188,13 +185,15 @@ class Comparison:
             yield say("lacks_operand", call=own.call, right=behind)
             return
         own, reader = self._reader(own, call)
+        way = [origin(right), *ancestors(origin(right), CLOSE)]  # to what is behind, without messages
+        steps = [one.call for one in way[: way.index(behind)]][::-1] if behind is not None else []
+        if steps and _sort(reader) == _sort(steps[0]):
+            return  # it does that here, too, and only not so often
         yield say(LOOK_AT, call=reader, tensor=own, out=out_of(own, reader))
         if how == "sum":
             yield from self._of_sums(own, right, reader)
             return
-        if how == "through" and behind is not None:
-            way = [origin(right), *ancestors(origin(right), CLOSE)]  # to what is behind, without messages
-            steps = [one.call for one in way[: way.index(behind)]][::-1]
+        if steps:
             yield say("first_through", tensor=own, reader=reader, right_steps=steps)
         else:
             yield say("comes_from", tensor=own, call=reader, right=right, out=out_of(own, reader))
@@ -252,15 +251,22 @@ class Comparison:
                 return
             taken |= dict.fromkeys(keys, call)
 
-    def twice(self, call: Call) -> Iterator[Statement]:
-        """Yield that a rank has made a call once too often."""
-        if call.kind == "get_activation":
+    def otherwise(self, call: Call, rule: str) -> Iterator[Statement]:
+        """Yield that a call with these operands is another one in the right run, or comes once too often."""
+        own, right = self.both(lambda notes: [one for one in notes.calls[call.rank] if one.kind == call.kind])
+        done = [(self.key(one), one.options) for one in own if not one.failed]
+        same = [one for one in right if len(one.operands) == len(call.operands) and one.operands]
+        same = [one for one in same if all(map(self._same, call.operands, one.operands))]
+        fits = [one for one in same if (one.layer, one.axis, one.options) == (call.layer, call.axis, call.options)]
+        due = [one for one in same if (_key(one, {}), one.options) not in done and not fits and rule != "not_kept"]
+        made = [one for one in own if self.key(one) == self.key(call) and (call.stream or call.kind in LOADS)]
+        count = [_key(one, {}) for one in right].count(self.key(call)) if call.kind != "receive" else 0
+        if due:
+            yield say("other_call", call=call, right=due[0])
+        elif len(made) - 1 == count > 0 and made[-1].line not in [one.line for one in made[:-1]]:
+            yield say("again", call=made[-1], earlier=made[0], right_count=count)
+        elif call.kind == "get_activation" or rule == "counted_twice":
             yield from self.taken_again()
-        elif call.kind != "receive" and (call.stream or call.kind in LOADS):
-            own = [one for one in self.notes.calls[call.rank] if self.key(one) == self.key(call)]
-            count = [_key(one, {}) for one in self.right.calls[call.rank]].count(self.key(call))
-            if count and len(own) == count + 1 and own[-1].line not in [one.line for one in own[:-1]]:
-                yield say("again", call=own[-1], earlier=own[0], right_count=count)
 
     def next_on(self, rank: int, store: str = "", place: Place = NOWHERE) -> Iterator[Statement]:
         """Yield what comes next on a rank in the right run, and where is what that reads. It is the first call that the
@@ -301,8 +307,8 @@ class Comparison:
                     return
                 if own is None and of in self.notes.finished:
                     yield say("no_final", rank=of, layer=number, right=right.operands[0])
-                    for one in [one for call in self.beyond(self.right, self.notes, of)[:1] for one in call.operands]:
-                        yield from self.due(one, right.operands[0])
+                    way = [like(one, self.notes) for one, _ in on_the_way(None, right) if one.how not in LOADS]
+                    yield from whereabouts(next(filter(None, way)), self.notes) if any(way) else ()
                     return
 
     # -- order ---------------------------------------------------------------------------------------------------------
@@ -348,13 +354,9 @@ class Comparison:
                 yield say("arrives", right=right.call, right_reader=call)
                 yield from whereabouts(mine, self.notes) if mine is not None else ()
             elif mine is None:
-                own = [one for made in self.notes.all_calls() for one in made.results]
-                if right.labels.batches and right.labels in [one.labels for one in own]:
-                    continue  # another rank has made it: here the ranks have other micro-batches
-                own = [one for one in own if one.call.rank == right.call.rank]
-                named = right.how, right.labels.kind, right.labels.layer
-                near = [one for one in own if (one.how, one.labels.kind, one.labels.layer) == named]
-                yield say("not_made", right=right, right_reader=call, tensor=next(reversed(near), None))
+                own = [one.labels for made in self.notes.all_calls() for one in made.results]
+                if not right.labels.batches or right.labels not in own:  # another rank may have these micro-batches
+                    yield say("not_made", right=right, right_reader=call)
             elif wanted or (stored_in(mine) is None and not (mine.kept and mine.kept[-1].at > last)):
                 yield from whereabouts(mine, self.notes)
 
@@ -434,9 +436,6 @@ def _takers(notes: Notes) -> dict[tuple[int, int], int]:
     return found
 
 
-# -- where a tensor is, and what has become of it, in one run ------------------------------------------------------
-
-
 def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
     """Yield where a tensor is at the end of what is noted, or how far it has come. Messages and sums are followed."""
 
@@ -463,9 +462,7 @@ def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
         yield from () if tensor.readers else (say("unread", tensor=tensor, kept=kept),)
     elif last.kind == "pass_to":
         yield say("not_received", tensor=tensor, call=last)
-    elif left or (
-        last.stream == "collective" and last.fetched is None and notes.waits.get(last.rank, (None,))[0] is not last
-    ):
+    elif left or (last.stream == "collective" and last.fetched is None):
         yield say("result_lost", tensor=tensor, call=last, flying=not left)
     else:
         yield say("read_last", tensor=tensor, call=last, kept=kept)

@@ -23,11 +23,10 @@ def slower(comparison: Comparison) -> Iterator[Statement]:
     """Yield what a run does more often than the right one."""
     own, right = comparison.both(lambda run: [one for one in run.all_calls() if one.stream and one.kind != "receive"])
     twins = {(call.rank, _key(call, {})): call for call in right}
-    for call in [call for call in own if call.stream == "compute"]:
-        twin = twins.get((call.rank, comparison.key(call)), call)
-        if len(twin.operands) > len(call.operands):
-            yield say("lacks_operand", call=call, right=twin.operands[len(call.operands)])
-            break
+    pairs = [(call, twins.get((call.rank, comparison.key(call)), call)) for call in own if call.stream == "compute"]
+    for call, twin in [pair for pair in pairs if len({(len(one.operands), one.options) for one in pair}) > 1][:1]:
+        lacks = twin.operands[len(call.operands) :]
+        yield say("lacks_operand", call=call, right=lacks[0]) if lacks else say("other_call", call=call, right=twin)
     more = [one for at in comparison.right.calls for one in comparison.beyond(comparison.notes, comparison.right, at)]
     counts, others = Counter(map(_what, own)), Counter(map(_what, right))
     for what, count in (counts - others).most_common(MOST):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -18,13 +19,13 @@ from ..machine.failure import Failure
 from ..recording.diary import LONGEST_KEY, STORED
 from .compare import Comparison, whereabouts
 from .costs import larger, slower
-from .lineage import out_of
+from .lineage import on_the_way, out_of
 from .notes import ADD, NO_LINE, STORE, Call, Line, Notes, noted
 from .reference import Reference, nearest
 from .spelling import spelled
 from .statement import LOOK_AT, Explanation, Statement, fact, say
 
-PLACES = {LOOK_AT, "other_peer", "other_axis", "goes_elsewhere", "lacks_operand", "departs", "again"}
+PLACES = {LOOK_AT, "other_peer", "other_call", "goes_elsewhere", "lacks_operand", "departs", "again"}
 PLACES |= {"stored_over", "takes_again", "calls_differ"}
 """The statements on operands that name a line to look at."""
 VALUES = {"no_final_weight", "not_updated", "wrong_value", "frozen_changed", "wrong_part"}
@@ -90,12 +91,13 @@ def _of_costs(name: str, comparison: Comparison | None, over: Collection[str]) -
         return Explanation(NOWHERE, reference=name)
     told: list[tuple[Any, list[Statement]]] = []
     if "time" in over and own.time > right.time:
-        found, order = [*slower(comparison)], comparison.order(awaits=True)[:1]
+        found, order = [*slower(comparison)], [*comparison.order(awaits=True), *comparison.order()]
+        order = [one for one in order if one.facts["awaits"] or not one.facts["right_awaits"]][:1]  # no later await
         more = [one.facts["call"].kind for one in found if one.name == "more_often"]
         seen = [one for one in order if not more or getattr(one.facts["call"], "kind", "") in more]
-        told.append((own.time / right.time, sorted([*seen, *found], key=lambda one: one.name not in PLACES)))
+        told.append((own.time / right.time, found if found and found[0].name in PLACES else [*seen, *found]))
     if "memory" in over and own.memory > right.memory:
-        told.append((own.memory / right.memory, [*larger(comparison)]))
+        told.append((own.memory / right.memory, [*larger(comparison)] or [*slower(comparison)]))
     statements = [one for _, part in sorted(told, key=lambda part: -float(part[0])) for one in part]
     return Explanation(NOWHERE, (), tuple(statements[:1]), tuple(statements[1:]), name, "the target's run")
 
@@ -135,31 +137,32 @@ class Explaining:
 
     def _of_call(self, failed: Call) -> None:
         """Explain a call that has failed."""
+        rule, comparison, reader = self.wrong.rule, self.comparison, failed
         if failed.kind == STORE:  # what is wrong with a tensor is found when it is stored
             failed = failed.operands[0].call
-        else:
-            given = sorted(failed.operands, key=lambda one: one.labels.layer == failed.layer)[:MOST]
-            self.given += [say("given", tensor=one, call=failed, out=out_of(one, failed)) for one in given]
-        comparison = self.comparison
-        told = [*comparison.twice(failed)] if comparison is not None else []
-        if self.wrong.rule == "not_kept" and not told:
-            lost = [one for one in failed.operands if one.labels.in_words() == self.wrong.facts.get("tensor")][:1]
+        told = [*comparison.otherwise(failed, rule)] if comparison is not None else []
+        given = sorted(failed.operands, key=lambda one: one.labels.layer == failed.layer) if reader is failed else []
+        if rule == "not_kept" and not told:
+            lost = [one for one in reader.operands if one.labels.in_words() == self.wrong.facts.get("tensor")][:1]
             left = [next((kept for kept in reversed(one.kept) if kept.way != STORED), None) for one in lost]
-            self.looks = [say("gone", tensor=one, call=failed, out=out) for one, out in zip(lost, left, strict=True)]
-            self.given = []
-        if comparison is None:
-            return
-        if failed.kind != ADD or self.wrong.rule == "counted_twice":  # otherwise either operand may be the wrong one
-            told = told or [*comparison.operands(failed)]
-        if self.wrong.rule == "calls_differ":  # it is the order of the calls that differs, and not what they bring
-            told = [one for one in told if one.name == "other_axis"] or [*self._differ(comparison, failed)]
-        self._tell(told)
-        if self.said or self.looks:
-            told = [one.facts["tensor"].labels for one in (*self.looks, *self.said) if one.facts.get("tensor")]
-            self.given = [one for one in self.given if one.facts["tensor"].labels in told] or self.given[:1]
-            return
-        self.said += comparison.layers()
-        self._next(comparison, failed.rank)
+            self.looks = [say("gone", tensor=one, call=reader, out=out) for one, out in zip(lost, left, strict=True)]
+        if comparison is not None:
+            if failed.kind != ADD or rule == "counted_twice":  # otherwise either operand may be the wrong one
+                told = told or [*comparison.operands(failed)]
+            if rule == "calls_differ":  # it is the order of the calls that differs, and not what they bring
+                told = [one for one in told if one.name == "other_call"] or [*self._differ(comparison, failed)]
+            self._tell(told)
+            about = [one.facts["tensor"].labels for one in (*self.looks, *self.said) if one.facts.get("tensor")]
+            if about:  # only of operands that this is in, and as near as it is
+                ways = [[back.labels for back, _ in on_the_way(None, replace(failed, operands=[one]))] for one in given]
+                far = [min((way.index(one) for one in about if one in way), default=inf) for way in ways]
+                given = [one for one, steps in zip(given, far, strict=True) if steps == min(far) < inf]
+            elif self.looks or self.said:
+                given = given[:1]
+            elif rule != "counted_twice":
+                self._next(comparison, failed.rank)
+        given = given[:MOST] if rule != "not_kept" else []
+        self.given += [say("given", tensor=one, call=failed, out=out_of(one, failed)) for one in given]
 
     def _differ(self, comparison: Comparison, failed: Call) -> Iterator[Statement]:
         """Yield which one of two ranks departs from the order of collectives in a right run, or what the two call."""
@@ -178,7 +181,8 @@ class Explaining:
     def _tell(self, statements: Iterable[Statement]) -> None:
         """Take over what was found beside the right run, the first place to look at among it."""
         found = [*statements]
-        self.looks += [one for one in found if one.name in PLACES][:1]
+        lines = [one for one in found if one.name in PLACES and one.facts.get("line", LOOK_AT) not in (None, NO_LINE)]
+        self.looks += lines[:1]
         self.said += [one for one in found if one.name != LOOK_AT and one not in self.looks]
 
     def _of_key(self) -> None:
@@ -193,10 +197,8 @@ class Explaining:
             left = [one for one in last if one.way == STORED and not one.tensor.looked_up]
             for one in sorted(left, key=lambda one: one.at)[-1:]:  # what was stored last, and nobody has read there
                 self.given += whereabouts(one.tensor, self.notes)
-        if (comparison := self.comparison) is None:
-            return
-        self.said += comparison.layers()
-        self._next(comparison, rank)
+        if self.comparison is not None:
+            self._next(self.comparison, rank)
         if kept and kept[-1].line.number != self.wrong.line:
             self.looks, self.given = self.given, []
 
@@ -210,7 +212,6 @@ class Explaining:
                 near = sorted(calls, key=lambda one: (one.layer == place.layer, one.at))
                 self.looks += [say("unawaited", call=call) for call in near[-1:]]
             elif comparison is not None:
-                self.said += comparison.layers()
                 self._next(comparison, rank)
         elif comparison is not None:
             if self.wrong.rule in VALUES:
@@ -221,12 +222,13 @@ class Explaining:
 
     def _next(self, comparison: Comparison, rank: int) -> None:
         """Say what a rank comes to next in the right run; of a key, and at the end, where this run departs from it."""
+        self.said += comparison.layers()
         self.said += [*comparison.next_on(rank, self.wrong.facts.get("store", ""), self.wrong.place)][: MOST + 1]
         if self.wrong.rule == "not_stored" or rank in self.notes.finished:
             known = [*map(fact, comparison.beyond(self.notes, comparison.right, rank))]  # not those in another order
             known += [None] * (rank in self.notes.finished)
             departs = [one for one in comparison.order() if one.facts["rank"] == rank and one.facts["call"] in known]
-            self.looks += [one for one in departs[: not self.looks] if one.facts["line"] not in (None, NO_LINE)]
+            self._tell(departs[: not self.looks])
 
     def _deadlock(self) -> None:
         """Explain that no rank can ever go on."""
@@ -235,9 +237,8 @@ class Explaining:
             return
         order = comparison.order(streams=("collective", "message"))
         order = [one for one in order if one.facts["call"] or one.facts["rank"] in self.notes.finished]
-        self.looks += order[:1]
-        self.said += comparison.layers()
-        self.said += order[1:2]
+        self._tell(order[:1])
+        self.said += [*comparison.layers(), *order[1:2]]
 
     def _waits(self) -> Iterator[Statement]:
         """Yield who waits for whom: of each line one rank, those first that wait for each other."""

@@ -110,4 +110,6 @@ def stored_in(tensor: Tensor, before: float = inf) -> Kept | None:
 def out_of(tensor: Tensor, call: Call) -> Kept | None:
     """Return how a call has got a tensor out of a dictionary: the last time that it was read there or taken out."""
     found = [one for one in (*tensor.looked_up, *tensor.kept) if one.way in (READ, TAKEN) and one.at < call.at]
-    return max(found, key=lambda one: one.at, default=None)
+    last = max(found, key=lambda one: one.at, default=None)
+    used = [one for one in tensor.readers if last and one.line == last.line and last.at < one.at < call.at]
+    return None if used and last and last.way == READ else last  # it was read there for another call

@@ -69,6 +69,7 @@ class Call:
     operands: list[Tensor]
     batches: frozenset[int] = frozenset()  # that it takes or works on
     axis: object = None
+    options: tuple[str, ...] = ()  # as they are written, such as partial=True
     peer: int | None = None  # of a message: the other rank
     other: Call | None = None  # of a message that has come: the call at its other end
     handle: Any = None  # of a communication
@@ -247,6 +248,7 @@ class NotedReplay(Replay):
             operands=operands,
             batches=frozenset(batches or ()),
             axis=tuple(axis) if isinstance(axis, list) else axis,
+            options=tuple(f"{name}={one!r}" for name, one in known.get("options", {}).items()),
             peer=known.get("peer"),
         )
 

@@ -26,6 +26,7 @@ class CallFact(NamedTuple):
     layer: int | tuple[int, ...] | None
     batches: tuple[int, ...]
     axis: str | tuple[str, ...] | None
+    options: tuple[str, ...]
     peer: int | None
     carries: tuple[str, ...]
     line: Line
@@ -85,8 +86,8 @@ def fact(thing: Any, run: str = OWN) -> Any:
     if isinstance(thing, Call):
         axis = thing.axis if thing.axis is None or isinstance(thing.axis, tuple) else str(thing.axis)
         batches = tuple(sorted(thing.batches))
-        own = (thing.at, thing.rank, thing.kind, thing.layer, batches, axis, thing.peer, thing.carries, thing.line)
-        return CallFact(run, *own)
+        own = thing.at, thing.rank, thing.kind, thing.layer, batches, axis
+        return CallFact(run, *own, thing.options, thing.peer, thing.carries, thing.line)
     if isinstance(thing, Tensor):
         source = origin(thing, ("receive", *PARTS))  # or the first one of a sum made by hand
         came = fact(source.call, run) if source is not thing else None

@@ -35,7 +35,7 @@ SENTENCES: Mapping[str, Sentence] = {
     # -- what the run shows by itself
     "given": Sentence("on rank {call:rank} {call} is given {tensor}, {tensor:made}[; it {out:how}]"),
     "gone": Sentence(
-        "on rank {call:rank} {call} is given {tensor}, {tensor:made}[; it {out:how}]",
+        "what rank {call:rank} uses here is {tensor}, {tensor:made}[; it {out:how}]",
         "[{out:line}, where {tensor} leaves {out:where}][!out: {tensor:line}, which {tensor:makes} {tensor}: none of "
         "the model's dictionaries holds it]",
         "A tensor that is in none of the model's dictionaries is gone after the next operation: store it in one."),
@@ -51,7 +51,7 @@ SENTENCES: Mapping[str, Sentence] = {
     "unread": Sentence("nothing has read {tensor}, {tensor:made}[; it {kept:how}]"),
     "result_lost": Sentence(
         "{tensor} went into {call} of {call:line}[!flying: , and nothing has read its result]"
-        "[{flying:}, and it was not awaited by then]"),
+        "[{flying:}, and its result was not fetched by then]"),
     "read_last": Sentence(
         "{tensor}, {tensor:made}, was read last by {call} of {call:line}[; it {kept:how}]"),
     "not_received": Sentence("{tensor} went into {call:brief} of {call:line}, and was not received yet"),
@@ -82,9 +82,9 @@ SENTENCES: Mapping[str, Sentence] = {
     "other_peer": Sentence(
         "{call} of {call:line}, on rank {call:rank}, is with rank {call:peer}; in a right run with rank {right:peer}",
         "{call:line}, where rank {call:rank} has {call}"),
-    "other_axis": Sentence(
-        "{call} of {call:line} has {call:axis}; in a right run it has {right:axis}",
-        "{call:line}, for the axis of {call}"),
+    "other_call": Sentence(
+        "with what {call} of {call:line} is given, a right run has {right}",
+        "{call:line}, where a right run has {right}, and not {call}"),
     "goes_elsewhere": Sentence(
         "in a right run {right} goes into {right_reader}, and not into {call}",
         "{call:line}, where {call} is given {tensor}"),
@@ -96,14 +96,13 @@ SENTENCES: Mapping[str, Sentence] = {
         "{call:line}, which takes {batches:batches} again, after {earlier:line}",
         "The input of each micro-batch is taken once, and kept until its last use."),
     "again": Sentence(
-        "{call} of {earlier:line} comes again at {call:line}; in a right run {right_count:times}",
+        "{call} of {earlier:line} comes again at {call:line}; in a right run it comes {right_count:times}",
         "{call:line}, which makes {call} again, after {earlier:line}"),
     "comes_next": Sentence(
         "on rank {rank} a right run goes on to {right}[ once {more:}more]; this run does not get there"),
-    "arrives": Sentence("in a right run it is {right} that brings [what {right_reader} reads][!right_reader: it]"),
+    "arrives": Sentence("in a right run it is {right} that brings what {right_reader} reads"),
     "not_made": Sentence(
-        "{right} was not made by then; in a right run it is {right:made}[ and read by {right_reader}]"
-        "[; there was {tensor}, {tensor:made}]"),
+        "{right} was not made by then; in a right run it is {right:made}[ and read by {right_reader}]"),
     "layers": Sentence(
         "rank {rank} calls {verb} for {layers:layers}[, at {line}]; in a right run for {right_layers:layers}"),
     "no_final": Sentence("rank {rank} never calls set_final_weight for layer {layer}; a right run does"),
@@ -134,10 +133,10 @@ SENTENCES: Mapping[str, Sentence] = {
         "{out:line}], and nothing reads it any more: `pop` takes it out",
         "{kept:line}, which stores {tensor}: it is still there at the peak, and nothing reads it any more"),
     "flying": Sentence(
-        "at the peak ({peak} of {peak:line}) {count:calls} not awaited yet (at {right} in the target's run "
+        "at the peak ({peak} of {peak:line}) {count:calls} not fetched yet (at {right} in the target's run "
         "{right_count}); the first is {call} of {call:line}",
-        "{call:line}, whose {call} is not awaited yet at the peak",
-        "What a communication carries is in memory until it is awaited."),
+        "{call:line}, whose {call} is not fetched yet at the peak",
+        "What a communication carries is in memory until its `await` has given you the result."),
 }  # fmt: skip
 """By the name of a statement how it is told."""
 _PART = re.compile(r"\[(?:!(\w+): )?([^\[\]]*)\]")
@@ -187,7 +186,7 @@ def call_words(call: CallFact) -> str:
     by_batch = stream_of(call.kind) == "compute" or call.kind == "get_activation"
     batches = numbered("micro-batch", call.batches) if call.batches and by_batch else ""
     axis = f"axis={_show_axis(call.axis)}" if call.axis is not None else ""
-    return f"{call.kind}({', '.join(filter(None, [inside, batches * (call.kind != 'update'), axis]))})"
+    return f"{call.kind}({', '.join(filter(None, [inside, batches * (call.kind != 'update'), axis, *call.options]))})"
 
 
 def _made(tensor: TensorFact) -> str:
@@ -242,7 +241,6 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
     "calls": lambda count: f"{count} communication{'s are' if count > 1 else ' is'}",
     "parts": lambda count: f"{count} tensor{'s' * (count != 1)}",
     "brief": lambda call: call_words(call._replace(carries=())),
-    "axis": lambda call: f"axis={_show_axis(call.axis)}" if call.axis is not None else "no axis",
     "times": lambda count: "once" if count == 1 else "never" if not count else f"{count} times",
     "kind": lambda labels: labels.changed(batches=frozenset()).in_words().removeprefix("the "),
 }
