@@ -9,7 +9,7 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import Elements
 from lib.course.layouts import mesh_of
-from lib.course.outlines import Outline, beside, outline
+from lib.course.outlines import Outline, comparable_puzzle, outline
 from lib.course.outlines import half_schedule as sketch_of
 from lib.course.specs import Puzzle, find
 from lib.record.codes import below_devices
@@ -88,7 +88,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     if not isinstance(source, Run):
         expected = "beside_target(run(fsdp, ranks=4, ...))"
         raise PuzzleError("beside_target takes a run", expected=expected, got=describe(source))
-    spec = beside(source, puzzle, "beside_target")
+    spec = comparable_puzzle(source, puzzle, "beside_target")
     if star and not spec.star:
         raise PuzzleError(f"{spec.name} has no star", where="beside_target", expected="no star=True")
     goal = "star" if star else "target"

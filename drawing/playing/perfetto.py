@@ -24,7 +24,7 @@ from lib.record.events import MARKS, Event
 from lib.record.kinds import KINDS, MEMORY_KINDS
 from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, RECEIVE, SEND, in_stream
-from lib.record.training import BESIDE
+from lib.record.training import OVERLAPPED_WORD
 
 from ..ink import theme
 from ..ink.figure import write
@@ -223,7 +223,7 @@ class Writer:
         details |= slices_of(event)
         if ADAPTER in event.words:
             details["adapter"] = True
-        if BESIDE in event.words:
+        if OVERLAPPED_WORD in event.words:
             details["overlapped"] = True
         if event.group:
             details["ranks"] = ranges(event.group)

@@ -12,7 +12,7 @@ from lib.record.codes import code_of, letters_of
 from lib.record.events import MARKS, Event
 from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, stream_of, training
-from lib.record.training import BESIDE
+from lib.record.training import OVERLAPPED_WORD
 
 from ..ink import theme
 from ..ink.marks import Diagram, Point, Rect, box, boxes, label, lines, poly, style, together
@@ -29,7 +29,7 @@ STRIPE = 0.55
 FEATURES = {
     "keep": "some of what is inside the layer is kept for its backward",
     "saved": "with what forward has kept",
-    BESIDE: "beside the forward before it: what the two save is taken off here",
+    OVERLAPPED_WORD: "beside the forward before it: what the two save is taken off here",
 }
 """A line of the hover text for a feature of an event."""
 

@@ -43,13 +43,13 @@ def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose
         twice = sorted(layer for layer in layers if owner.get(layer, first) != first)
         fellows = wanted[first].keys() if shard else layers
         if twice or len(layers) != share or layers != fellows:
-            beside = ""
+            of_whom = ""
             if twice:
-                beside = f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}"
+                of_whom = f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}"
             elif layers != fellows:
-                beside = f", and rank {first}, of the same stage, {show_set(fellows)}"
+                of_whom = f", and rank {first}, of the same stage, {show_set(fellows)}"
             expected = f"{share} layer{'s' * (share > 1)} for each {whose}, each layer on one {whose}"
-            facts: dict[str, Any] = {"layers": frozenset(layers), "beside": beside}
+            facts: dict[str, Any] = {"layers": frozenset(layers), "beside": of_whom}
             raise PuzzleError("other_layers", where=Place(state.rank), expected=expected, line="", **facts)
         owner.update(dict.fromkeys(layers, first))
         wanted.append(dict.fromkeys(layers, (_piece(shard, shards), _piece(shard, shards))))

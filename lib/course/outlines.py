@@ -114,7 +114,7 @@ def silhouette(puzzle: Puzzle) -> list[str]:
     return list(kept(OUTLINES)[puzzle.name]["silhouette"])
 
 
-def beside(source: Run, name: str | None, where: str) -> Puzzle:
+def comparable_puzzle(source: Run, name: str | None, where: str) -> Puzzle:
     """Return the puzzle beside whose target a run can stand: that of its function, or the one of this name. Raise
     PuzzleError, for the function ``where`` this is asked, if the run has another size, unit, or other prices."""
     spec, error = find(source.name if name is None else name), partial(PuzzleError, where=where)

@@ -136,7 +136,7 @@ def merged(kind: str, hidden: int, flat: torch.Tensor, adapter: torch.Tensor) ->
 
 
 @dataclass(frozen=True)
-class Beside:
+class Adapted:
     """A frozen matrix with the two thin ones beside it. It multiplies as ``matrix + tall @ wide`` does, but what is
     thin stays thin: so neither their product nor the gradient of the matrix is ever computed."""
 
@@ -148,14 +148,14 @@ class Beside:
         return x @ self.matrix + (x @ self.tall) @ self.wide
 
     @property
-    def T(self) -> "Beside":
+    def T(self) -> "Adapted":
         """The transposed of it."""
-        return Beside(self.matrix.T, self.wide.T, self.tall.T)
+        return Adapted(self.matrix.T, self.wide.T, self.tall.T)
 
-    def split(self, size: int, dim: int) -> list["Beside"]:
+    def split(self, size: int, dim: int) -> list["Adapted"]:
         """Return it in blocks of so many columns. ``dim`` is 1."""
         blocks = zip(self.matrix.split(size, dim), self.wide.split(size, dim), strict=True)
-        return [Beside(matrix, self.tall, wide) for matrix, wide in blocks]
+        return [Adapted(matrix, self.tall, wide) for matrix, wide in blocks]
 
 
 def split(shapes: Sequence[Shape], flat: torch.Tensor) -> list[torch.Tensor]:
@@ -171,7 +171,7 @@ def apply(
     parameters: list[Any] = [*split(LAYERS[kind].shapes(x.shape[-1]), flat)]
     if adapter is not None:
         pairs = iter(pairs_of(kind, x.shape[-1], adapter))
-        parameters = [part if part.dim() == 1 else Beside(part, *next(pairs)) for part in parameters]
+        parameters = [part if part.dim() == 1 else Adapted(part, *next(pairs)) for part in parameters]
     return LAYERS[kind].function(x, parameters, cheap, gates)
 
 

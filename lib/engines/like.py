@@ -23,7 +23,7 @@ from ..learner.model import Model
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.table import SEND, operation
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, BESIDE, FORWARD
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, OVERLAPPED_WORD
 from . import torch_order
 from .torch_order import TORCH, UPDATE, Rank, Step
 
@@ -225,7 +225,7 @@ def _place_in_pair(steps: Sequence[tuple[Step, int]], step: Step, at: Rank, log:
     the layer below; any other at the end."""
     place, share = len(steps), max(1, at.layers // (2 * len(at.members)))
     if step.kind == FORWARD.kind and step.layers[0] % share:
-        while place and BESIDE in log[steps[place - 1][1]].words:
+        while place and OVERLAPPED_WORD in log[steps[place - 1][1]].words:
             place -= 1
         if place and steps[place - 1][0] == step._replace(layers=(step.layers[0] - 1,)):
             return place
@@ -271,7 +271,7 @@ def _why(theirs: Sequence[Step], yours: Sequence[Step]) -> str:
     return f"PyTorch starts {words[0]} here, and this rank {words[1]}."
 
 
-def beside(name: str, models: Sequence[Model], other: Counterpart, found: Difference | None) -> str:
+def side_by_side(name: str, models: Sequence[Model], other: Counterpart, found: Difference | None) -> str:
     """Return a run beside PyTorch's, in words, with the first difference marked."""
     head = f"{name} on {len(models)} ranks beside PyTorch {TORCH}: {other.thing}"
     if found is None:

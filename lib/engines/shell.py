@@ -14,7 +14,7 @@ from ..machine.cost import Shape
 from ..running.options import add_machine
 from ..running.run import ENGINES, Settings, run
 from ..running.workload import KINDS, TOLERANCES, Workload
-from .like import COUNTERPARTS, NONE, beside, first_difference
+from .like import COUNTERPARTS, NONE, first_difference, side_by_side
 
 RIGHT, WRONG, USAGE = 0, 1, 2
 
@@ -102,7 +102,7 @@ def _like(function: Any, size: dict[str, Any], options: argparse.Namespace) -> i
         found = first_difference(done.models, COUNTERPARTS[name])
     except PuzzleError as error:  # PyTorch cannot do it at this size
         raise Usage(str(error)) from None
-    print(beside(name, done.models, COUNTERPARTS[name], found))
+    print(side_by_side(name, done.models, COUNTERPARTS[name], found))
     return RIGHT if found is None else WRONG
 
 

@@ -101,8 +101,8 @@ class Comparison:
 
         def nearness(pair: tuple[int, Call]) -> tuple[object, ...]:
             at, one = pair
-            alike = sum(self._same(*some) for some in zip(call.operands, one.operands, strict=False))
-            return alike, one.axis == call.axis, not done[_key(one, {})], -abs(at - turn)
+            matching = sum(self._same(*some) for some in zip(call.operands, one.operands, strict=False))
+            return matching, one.axis == call.axis, not done[_key(one, {})], -abs(at - turn)
 
         return max(enumerate(same), key=nearness, default=(0, None))[1]
 
@@ -126,11 +126,11 @@ class Comparison:
         pairs = [*zip(call.operands, theirs, strict=False)]
         same = [self._same(*pair) for pair in pairs if KINDS[pair[0].labels.kind].by_batch]
         told = []
-        for own, other in sorted(pairs, key=lambda pair: (pair[0].labels.layer == pair[1].labels.layer, _alike(*pair))):
+        for own, other in sorted(pairs, key=lambda two: (two[0].labels.layer == two[1].labels.layer, _same_part(*two))):
             found = difference(own, other)
             batches = self.named(own) == other.labels.batches
             turn = KINDS[own.labels.kind].by_batch and not batches and any(same)
-            if found or turn or batches > _alike(own, other):
+            if found or turn or batches > _same_part(own, other):
                 told.append(own)
                 if own.how == other.how == "receive" and own.call.peer != other.call.peer:
                     sent = own.call.other and self.counterpart(own.call.other)
@@ -161,7 +161,7 @@ class Comparison:
         """Yield where the tensor is that is due in the place of another one."""
         for one in (right, *leaves(right)):
             mine = like(one, self.notes)
-            if mine is not None and mine is not own and _alike(mine, one):
+            if mine is not None and mine is not own and _same_part(mine, one):
                 yield from whereabouts(mine, self.notes)
                 return
 
@@ -398,7 +398,7 @@ def _behind(own: Tensor, right: Tensor, parts: Sequence[Tensor], others: Sequenc
     return None
 
 
-def _alike(own: Tensor, right: Tensor) -> bool:
+def _same_part(own: Tensor, right: Tensor) -> bool:
     """Return whether two tensors have the same labels, but for the micro-batches."""
     one, other = (labels.coarse().changed(batches=frozenset()) for labels in (own.labels, right.labels))
     return one == other

@@ -109,7 +109,7 @@ class Explaining:
         self.notes, self.wrong, self.name, self.comparison = notes, wrong, name, comparison
         self.given: list[Statement] = []
         self.looks: list[Statement] = []
-        self.said: list[Statement] = []
+        self.differences: list[Statement] = []
 
     def explanation(self) -> Explanation:
         """Return the explanation."""
@@ -123,7 +123,7 @@ class Explaining:
             self._of_key()
         else:
             self._of_the_end()
-        return Explanation(wrong.place, tuple(self.given), tuple(self.looks), tuple(self.said), self.name)
+        return Explanation(wrong.place, tuple(self.given), tuple(self.looks), tuple(self.differences), self.name)
 
     def _refused(self) -> Call | None:
         """Return a call that has not come to the machine, since it was given a tensor that it does not take."""
@@ -152,12 +152,12 @@ class Explaining:
             if rule == "calls_differ":  # it is the order of the calls that differs, and not what they bring
                 told = [one for one in told if one.name == "other_call"] or [*self._differ(comparison, failed)]
             self._tell(told)
-            about = [one.facts["tensor"].labels for one in (*self.looks, *self.said) if one.facts.get("tensor")]
+            about = [one.facts["tensor"].labels for one in (*self.looks, *self.differences) if one.facts.get("tensor")]
             if about:  # only of operands that this is in, and as near as it is
                 ways = [[back.labels for back, _ in on_the_way(None, replace(failed, operands=[one]))] for one in given]
                 far = [min((way.index(one) for one in about if one in way), default=inf) for way in ways]
                 given = [one for one, steps in zip(given, far, strict=True) if steps == min(far) < inf]
-            elif self.looks or self.said:
+            elif self.looks or self.differences:
                 given = given[:1]
             elif rule != "counted_twice":
                 self._next(comparison, failed.rank)
@@ -183,7 +183,7 @@ class Explaining:
         found = [*statements]
         lines = [one for one in found if one.name in PLACES and one.facts.get("line", LOOK_AT) not in (None, NO_LINE)]
         self.looks += lines[:1]
-        self.said += [one for one in found if one.name != LOOK_AT and one not in self.looks]
+        self.differences += [one for one in found if one.name != LOOK_AT and one not in self.looks]
 
     def _of_key(self) -> None:
         """Explain that a dictionary was asked for what it has not."""
@@ -216,14 +216,14 @@ class Explaining:
         elif comparison is not None:
             if self.wrong.rule in VALUES:
                 self._tell(comparison.finals(rank, place.layer))
-            self.said = self.said or [*comparison.layers()]
-            if not self.said and self.wrong.rule in VALUES:
+            self.differences = self.differences or [*comparison.layers()]
+            if not self.differences and self.wrong.rule in VALUES:
                 self._next(comparison, rank or 0)
 
     def _next(self, comparison: Comparison, rank: int) -> None:
         """Say what a rank comes to next in the right run; of a key, and at the end, where this run departs from it."""
-        self.said += comparison.layers()
-        self.said += [*comparison.next_on(rank, self.wrong.facts.get("store", ""), self.wrong.place)][: MOST + 1]
+        self.differences += comparison.layers()
+        self.differences += [*comparison.next_on(rank, self.wrong.facts.get("store", ""), self.wrong.place)][: MOST + 1]
         if self.wrong.rule == "not_stored" or rank in self.notes.finished:
             known = [*map(fact, comparison.beyond(self.notes, comparison.right, rank))]  # not those in another order
             known += [None] * (rank in self.notes.finished)
@@ -238,7 +238,7 @@ class Explaining:
         order = comparison.order(streams=("collective", "message"))
         order = [one for one in order if one.facts["call"] or one.facts["rank"] in self.notes.finished]
         self._tell(order[:1])
-        self.said += [*comparison.layers(), *order[1:2]]
+        self.differences += [*comparison.layers(), *order[1:2]]
 
     def _waits(self) -> Iterator[Statement]:
         """Yield who waits for whom: of each line one rank, those first that wait for each other."""

@@ -61,14 +61,14 @@ class Statement(NamedTuple):
 
 class Explanation(NamedTuple):
     """Why a run is wrong, slow or large, as data. ``place``: where it has failed. ``given``: what is wrong with which
-    operand. ``look_at``: the line to look at. ``difference``: what right runs do there, or the run it is ``beside``."""
+    operand. ``look_at``: where to look. ``difference``: what right runs do there, or what is ``compared_with``."""
 
     place: Place
     given: tuple[Statement, ...] = ()
     look_at: tuple[Statement, ...] = ()
     difference: tuple[Statement, ...] = ()
     reference: str = ""
-    beside: str = A_RIGHT_RUN
+    compared_with: str = A_RIGHT_RUN
 
     def statements(self) -> tuple[Statement, ...]:
         """Return all that is said, the most important first."""

@@ -256,24 +256,24 @@ def verdict(explanation: Explanation, problem: str) -> list[str]:
     text = f"deadlock: {'; '.join(waits[:2])}" if waits else problem.partition("\n")[0]
     look = next((sentence(one, look=True) for one in explanation.look_at), "")
     if look:
-        look = f"look at:  {_shortened(look.replace(A_RIGHT_RUN, explanation.beside), MOST_WORDS - SHORT)}"
+        look = f"look at:  {_shortened(look.replace(A_RIGHT_RUN, explanation.compared_with), MOST_WORDS - SHORT)}"
         text = _shortened(text, MOST_WORDS - len(look.split()))
     return [one for one in (_shortened(text, MOST_WORDS), look) if one]
 
 
 def why(explanation: Explanation, level: int = 2) -> list[str]:
     """Return an explanation as sentences, up to a level."""
-    given, beside = explanation.given, explanation.difference if level > 1 else ()
-    again = [(one.facts["call"], one.facts["tensor"]) for one in beside if one.name == "comes_from"]
+    given, differences = explanation.given, explanation.difference if level > 1 else ()
+    again = [(one.facts["call"], one.facts["tensor"]) for one in differences if one.name == "comes_from"]
     given = tuple(one for one in given if (one.facts.get("call"), one.facts.get("tensor")) not in again)
     told = [_looked_at(one, level) for one in explanation.look_at]
-    told += map(sentence, [*given, *beside])
+    told += map(sentence, [*given, *differences])
     if level > 1 and not explanation.reference:
         told.append("this was not compared with a right run")
-    told += (SENTENCES[one.name].note for one in (*explanation.look_at, *explanation.given, *beside))
+    told += (SENTENCES[one.name].note for one in (*explanation.look_at, *explanation.given, *differences))
     if level > 2:
         told += (f"a right run has `{line}`" for line in _right_lines(explanation))
-    return [one.replace(A_RIGHT_RUN, explanation.beside) for one in dict.fromkeys(told) if one]
+    return [one.replace(A_RIGHT_RUN, explanation.compared_with) for one in dict.fromkeys(told) if one]
 
 
 def _looked_at(one: Statement, level: int) -> str:

@@ -67,8 +67,8 @@ class Hint:
 def _schedule(puzzle: Puzzle) -> str:
     """Return half of a schedule as text, with what its codes mean."""
     half, unit = half_schedule(puzzle), puzzle.unit
-    alike = copies(half.events)
-    shown = [event for event in half.events if event.rank not in alike]
+    copied = copies(half.events)
+    shown = [event for event in half.events if event.rank not in copied]
     forwards = [event for event in half.events if event.kind == FORWARD.kind]  # none where layers have steps
     known = [f"{code_of(one)}: layer {one.layer} forward, {numbered('micro-batch', one.batches)}" for one in forwards]
     others = {event.kind for event in shown} - {FORWARD.kind}
@@ -77,5 +77,5 @@ def _schedule(puzzle: Puzzle) -> str:
     means += ["a + joins what starts at the same time"] * ("+" in drawn)
     until = f"The first {unit.brief(half.until)} of {unit.lasting(half.time)} of a schedule"
     until += ", without ranks that do the same" * (half.others > 0)
-    same = f"{numbered('rank', alike)} do the same as rank {shown[0].rank}, on their own micro-batches."
-    return f"{until} ({'; '.join(means)}):\n\n{drawn}" + (f"\n\n{same}" if alike else "")
+    same = f"{numbered('rank', copied)} do the same as rank {shown[0].rank}, on their own micro-batches."
+    return f"{until} ({'; '.join(means)}):\n\n{drawn}" + (f"\n\n{same}" if copied else "")

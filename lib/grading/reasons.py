@@ -57,8 +57,8 @@ def references_of(puzzle: Puzzle, size: Size, cost: Cost | None = None) -> Seque
 
 
 @lru_cache(maxsize=64)
-def _runs_of(path: Path, name: str, cost: Any, written: str) -> tuple[Reference, ...]:
-    size: Size = json.loads(written)
+def _runs_of(path: Path, name: str, cost: Any, size_json: str) -> tuple[Reference, ...]:
+    size: Size = json.loads(size_json)
     function = _solution(path, name)
     if function is None:
         return ()

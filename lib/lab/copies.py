@@ -64,15 +64,15 @@ def blanks(originals: Path = BLANKS) -> list[Path]:
 
 def check_folder(folder: Path, command: str) -> None:
     """Raise NotDone for a folder that is somebody else's: ``command`` is what to write instead, with another folder."""
-    instead = f"Name a new folder: {command} FOLDER"
+    advice = f"Name a new folder: {command} FOLDER"
     if folder.exists() and not folder.is_dir():
-        raise NotDone(f"{short(folder)} is a file, and stays as it is. {instead}")
+        raise NotDone(f"{short(folder)} is a file, and stays as it is. {advice}")
     if (folder / "lib" / "specs.json").is_file():
-        raise NotDone(f"{short(folder)} is a clone of the project: run make lab in it. Or: {instead}")
+        raise NotDone(f"{short(folder)} is a clone of the project: run make lab in it. Or: {advice}")
     found = sorted(folder.glob("*.ipynb")) if folder.is_dir() else []
     if found and not any(map(_is_ours, found)):
         names = ", ".join([*(path.name for path in found[:MOST_NAMED]), *["..."] * (len(found) > MOST_NAMED)])
-        raise NotDone(f"{short(folder)} has notebooks of something else ({names}), so nothing is put there. {instead}")
+        raise NotDone(f"{short(folder)} has notebooks of something else ({names}), so nothing is put there. {advice}")
 
 
 def _is_ours(notebook: Path) -> bool:

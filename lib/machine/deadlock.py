@@ -14,10 +14,10 @@ from .rank_state import Done
 
 Mailboxes = Mapping[int, deque[Message]]
 """The messages to a rank that it has not received, as sends, by sender."""
-MOST_ROWS, ALIKE = 32, 4
+MOST_ROWS, MOST_SIMILAR = 32, 4
 """Rows of a report, at most, and how many of them may differ by nothing but numbers: of more there is the first, and
 the ranks of the others."""
-MOST_ALIKE = 8  # rows on messages that differ by nothing but numbers: of more there is the first
+MOST_SIMILAR_MESSAGES = 8  # rows on messages that differ by nothing but numbers: of more there is the first
 MOST_CALLS = 3  # of a rank
 NOBODY = "something that no rank of this machine will do"
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -35,12 +35,12 @@ def report(
                 stands[what].append(rank)
     rows = list[str]()
     for several in _grouped(stands):
-        shown = several if len(several) <= ALIKE else several[:1]
+        shown = several if len(several) <= MOST_SIMILAR else several[:1]
         rows += [_row(what, stands[what]) for what in shown]
         if more := {rank for what in several[len(shown) :] for rank in stands[what]}:
             rows.append(f"{len(more)} more, {numbered('rank', more)}, wait in the same way, each for its own")
     for several in _grouped(_not_received(mailboxes)):
-        rows += several if len(several) <= MOST_ALIKE else [several[0], f"{len(several) - 1} more such rows"]
+        rows += several if len(several) <= MOST_SIMILAR_MESSAGES else [several[0], f"{len(several) - 1} more such rows"]
     if len(rows) > MOST_ROWS:
         rows = [*rows[:MOST_ROWS], f"and {len(rows) - MOST_ROWS} more like these"]
     deadlock = Deadlock("deadlock", line="", waits="\n    ".join(rows))

@@ -274,8 +274,8 @@ class Fingerprints:
         if ANY in pieces:
             return values[0] if set(pieces) == {ANY} else (_nonsense(values), ALL)
         piece, disjoint = union(pieces)
-        alike = wholes.count(wholes[0]) == len(wholes)
-        return wholes[0] if alike and disjoint else _nonsense(values), piece
+        same = wholes.count(wholes[0]) == len(wholes)
+        return wholes[0] if same and disjoint else _nonsense(values), piece
 
     def made_up(self, labels: Labels) -> Fingerprint | ByBatch:
         if KINDS[labels.kind].size != "weight":
@@ -432,8 +432,8 @@ def _heads_joined(pieces: Sequence[Sliced]) -> Sliced | None:
     if many == 1 or not isinstance(first, Heads) or any(piece != own for _, piece in pieces):
         return None
     heads, disjoint = union(which)
-    alike = disjoint and all(one == carried[0] for one in carried)
-    return _in_heads(carried[0] if alike else _spoiled(*carried), heads), own
+    same = disjoint and all(one == carried[0] for one in carried)
+    return _in_heads(carried[0] if same else _spoiled(*carried), heads), own
 
 
 def _whole_of(value: Activation) -> Fingerprint:

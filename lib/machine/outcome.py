@@ -14,7 +14,7 @@ from ..record.events import MARKS, Event
 from ..record.figures.breakdown import in_words, time_parts
 from ..record.figures.score import makespan, memory_parts, peak, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
-from ..record.training import BACKWARD, BESIDE
+from ..record.training import BACKWARD, OVERLAPPED_WORD
 from .check import BRIEFLY, TRAINED, check_finals
 from .cost import LINKS, Shape
 from .failure import Failure
@@ -136,7 +136,7 @@ class Outcome:
     @cached_property
     def overlap(self) -> str:
         """What forwards and backwards save that run beside each other, as text; empty if none do."""
-        if not any(BESIDE in event.words for event in self.distinct):
+        if not any(OVERLAPPED_WORD in event.words for event in self.distinct):
             return ""
         saved = f"{float(self.cost.overlapped):.0%} of the shorter one" if self.cost.overlapped else "nothing"
         return f"what overlaps saves {saved}: Cost(overlapped={float(self.cost.overlapped):g})"

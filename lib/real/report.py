@@ -35,7 +35,7 @@ def report(run: Outcome) -> str:
         return f"{run.name}: not attempted yet"
     gpus = run.ranks * cost.gpus
     head = f"{run.name}, {cost}, {run.batches} micro-batch{'es' * (run.batches > 1)} on {gpus:,} GPU{'s' * (gpus > 1)}"
-    head += f", {cost.gpus} a rank" * (cost.gpus > 1) + "".join(f" ({said})" for said in (run.note, run.fault) if said)
+    head += f", {cost.gpus} a rank" * (cost.gpus > 1) + "".join(f" ({note})" for note in (run.note, run.fault) if note)
     return "\n".join([head, *_time(run, cost), *_memory(run, cost), *_volume(run, cost), *_helps(run, cost)])
 
 

@@ -22,7 +22,7 @@ from .table import OPERATIONS, SEND, operation, row_of
 
 COLUMNS = 110
 """Characters of a line where there is no terminal: about what a notebook shows of one."""
-ALIKE = 4
+MANY_COPIES = 4
 """So many ranks that do the same as another one are many."""
 CELLS = 200_000
 """Ranks times moments up to which a grid is aligned in time. A larger one lists the codes of each rank in order."""
@@ -159,8 +159,8 @@ def copies(events: Iterable[Event]) -> list[int]:
         what = event.kind, event.layer, event.layers, len(event.batches), event.start, event.end, peers
         done.setdefault(event.rank, []).append(what)
     first, *others = sorted(done)
-    alike = [rank for rank in others if done[rank] == done[first]]
-    return alike[1:] if len(alike) >= ALIKE else []
+    copied = [rank for rank in others if done[rank] == done[first]]
+    return copied[1:] if len(copied) >= MANY_COPIES else []
 
 
 def grid(

@@ -215,10 +215,10 @@ def expert_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     """Raise PuzzleError unless tokens, their gradient if there is one, and weight are of the same experts of this
     layer, the weight not yet updated, and the gradient of the same micro-batches."""
     tokens, *grads, weight = labels
-    alike = all(one.layer == layer and same_pieces(one, weight) for one in (tokens, *grads))
+    matching = all(one.layer == layer and same_pieces(one, weight) for one in (tokens, *grads))
     ready = weight.layer == layer and not weight.step and not weight.extra.adapter
     plain = not rank.graded or (layer % 2 == 1 and rank.experts and not rank.experts % weight.total)
-    if alike and ready and plain and all(grad.batches == tokens.batches for grad in grads):
+    if matching and ready and plain and all(grad.batches == tokens.batches for grad in grads):
         return
     where = rank.place("expert", layer, tokens.batches)
     names = ("tokens", *["gradient"] * len(grads), "weight")

@@ -288,8 +288,8 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
     layer, shards, total, extra, count = first.layer, first.shards, first.total, first.extra, 0
     for part in real:
         count += len(part.batches)
-        alike = (part.shards is shards or part.shards == shards) and part.total == total
-        if strict and not alike and not same_pieces(part, first):
+        same_pieces_there = (part.shards is shards or part.shards == shards) and part.total == total
+        if strict and not same_pieces_there and not same_pieces(part, first):
             raise not_addable("gradients of different shards", where, first, part)
         if part.extra is not extra and part.extra != extra:
             if part.adapter == first.adapter:

@@ -82,7 +82,7 @@ def _both_gradients(values: Values, given: Sequence[Value], more: More) -> tuple
 
 OVERLAPPED = "overlapped"
 """The option of a backward that runs beside the forwards right before it."""
-BESIDE = f"{OVERLAPPED}=True"
+OVERLAPPED_WORD = f"{OVERLAPPED}=True"
 """What the log says of such a backward."""
 KEEP = ("all", "selective")
 """How much of a layer's inner activations a forward may keep."""

@@ -16,7 +16,7 @@ from ..lab.commands import called
 from ..lab.copies import home
 from .attempts import is_file, progress_here
 
-SAID = 120
+MOST_ALT_TEXT = 120
 """So many characters of what a picture says stand in a script, where nobody sees it."""
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
 
@@ -82,5 +82,5 @@ def _mine(what: str, new: Puzzle, folder: Path) -> str:
 def _cell(kind: str, source: str) -> str:
     if kind == "code":
         return f"# %%\n{source}"
-    text = _PICTURE.sub(lambda found: f"(A picture in the notebook: {shorten(found[1], SAID)})", source)
+    text = _PICTURE.sub(lambda found: f"(A picture in the notebook: {shorten(found[1], MOST_ALT_TEXT)})", source)
     return "\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in text.split("\n"))])

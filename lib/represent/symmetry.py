@@ -105,10 +105,10 @@ class Symmetry:
         run_places = frozenset(product(*few))
         self.survey = Survey(sizes, run_places)
         devices = {rank for rank in range(mesh.ranks) if self.place_of(rank) in run_places}
-        if beside := [
+        if partly := [
             own for own in mesh.devices_of.values() if not devices.isdisjoint(own) and not devices.issuperset(own)
         ]:
-            raise Unlike(f"ranks {', '.join(map(str, beside[0]))} have one host, and only some of them would be run")
+            raise Unlike(f"ranks {', '.join(map(str, partly[0]))} have one host, and only some of them would be run")
         self.run = frozenset(devices | {host for host, own in mesh.devices_of.items() if devices.issuperset(own)})
         self._paths: dict[tuple[Axis, int], list[tuple[int, Steps]]] = {}
         self._allowed: set[tuple[int, int]] = set()

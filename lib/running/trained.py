@@ -81,9 +81,9 @@ class Run(Outcome):
         """The part of the peak that is reached, with its formula. Raises PuzzleError as ``seconds`` does."""
         return self._on_a_cluster("mfu").mfu(self.time, self.batches, self.ranks)
 
-    def _on_a_cluster(self, asked: str) -> RealCost:
+    def _on_a_cluster(self, figure: str) -> RealCost:
         if not isinstance(self.cost, RealCost):
-            problem = f"this run is in {self.unit.name} and {self.size_unit.name}, so it has no {asked}"
+            problem = f"this run is in {self.unit.name} and {self.size_unit.name}, so it has no {figure}"
             expected = "a run with the cost of a cluster, cost=cluster.cost(model)"
             raise PuzzleError(problem, where="Run", expected=expected)
         return self.cost

@@ -7,7 +7,7 @@ from ..basics.errors import Place, PuzzleError, show_set
 from ..record.attention import ATTEND, PROJECT, REST
 from ..record.events import Event
 from ..record.experts import EXPERT_FORWARD
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, BESIDE, FORWARD
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, OVERLAPPED_WORD
 from . import actions
 from .actions import Action
 
@@ -158,7 +158,7 @@ def _row(work: Sequence[Event], size: int, numbers: Mapping[frozenset[int], int]
         if first % size or not together or not in_order:
             return None
         action = Action(first // size, LETTERS[kind], numbers[of_stage[0].batches])
-        if BESIDE in of_stage[0].words and row and row[-1].kind == actions.FORWARD:
+        if OVERLAPPED_WORD in of_stage[0].words and row and row[-1].kind == actions.FORWARD:
             action = Action(-1, actions.OVERLAP, None, (row.pop(), action))
         row.append(action)
     return row
@@ -171,7 +171,7 @@ def _stage_by_stage(work: Sequence[Event], size: int) -> list[Event]:
     for event in work:
         place = len(found)
         if event.kind == FORWARD.kind and event.layer is not None and event.layer % size:
-            while place and BESIDE in found[place - 1].words:
+            while place and OVERLAPPED_WORD in found[place - 1].words:
                 place -= 1
             below = found[place - 1] if place else event
             if (below.kind, below.layer, below.batches) != (FORWARD.kind, event.layer - 1, event.batches):

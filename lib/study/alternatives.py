@@ -87,14 +87,14 @@ def _both(search: Search) -> str:
 
 def _less(search: Search) -> Iterator[str]:
     """Yield the longest sequences that fit, of half as many tokens and so on, and the most layers, as text."""
-    for name, said in (("sequence", "sequences of {:,} tokens"), ("layers", "a model of {:,} layers")):
+    for name, template in (("sequence", "sequences of {:,} tokens"), ("layers", "a model of {:,} layers")):
         whole = getattr(search.model, name)
         some = [whole >> times for times in range(1, whole.bit_length())]
         if name == "sequence":  # of powers of 2, which pieces of a sequence divide
             some = [1 << bits for bits in reversed(range((whole - 1).bit_length()))]
         for less in some:
             if search.with_others(model=_made_of(search.model, name, less)).is_possible():
-                yield said.format(less)
+                yield template.format(less)
                 break
 
 

@@ -89,8 +89,8 @@ class Least:
         known |= {"stored": self.given.get("stored", 2)} if sharded else {}
         if not self.adapters:
             return self.model.state_bytes(parameters=max(1, round(parameters)), **known)
-        beside = part * self.model.adapter_parameters(self.given["adapter_rank"])
-        states = self.model.state_bytes(parameters=max(1, round(beside)), **known)
+        adapter_parameters = part * self.model.adapter_parameters(self.given["adapter_rank"])
+        states = self.model.state_bytes(parameters=max(1, round(adapter_parameters)), **known)
         frozen = self._frozen if sharded else (self.given.get("frozen_bits") or 16) / 8
         return {**states, "Weight": states["Weight"] + parameters * frozen}
 

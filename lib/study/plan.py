@@ -43,7 +43,7 @@ HIDDEN = 1.02
 """Plain FSDP that takes so many times what it computes hides what it sends."""
 FEW_LAYERS = (6, 8)
 """Of so many layers it is run to know what another micro-batch takes: that grows evenly with the layers."""
-ALIKE = 0.08
+EQUALLY_FAST = 0.08
 """The relative error of the model of a cluster: times within this of the fastest count as equal."""
 NEAR = 0.99
 """The part of a GPU's room above which memory decides: peaks of measured steps were one percent off in the median
@@ -179,8 +179,8 @@ class Search(Least):
                     found.append(done)
                 else:
                     size = f"{done}: {show_bytes(done.bytes)}"
-                    beside = f", {show_bytes(done.host_bytes)} on the hosts of a node" * (done.host_bytes > 0)
-                    self.every.drop("ran, and does not fit", size + beside)
+                    on_hosts = f", {show_bytes(done.host_bytes)} on the hosts of a node" * (done.host_bytes > 0)
+                    self.every.drop("ran, and does not fit", size + on_hosts)
             tried += 1
             show_progress(tried, len(ways))
         if not found:
@@ -191,9 +191,9 @@ class Search(Least):
 
     def _left_out(self, way: Plan, least: float, found: Sequence[Plan]) -> tuple[str, str] | None:
         """Return why a way that takes so many seconds at the least is not run, and what it is; None if it is."""
-        room, said = self.cluster.room, f"{way}: {least:.3g} s"
+        room, seconds = self.cluster.room, f"{way}: {least:.3g} s"
         if found and least > HOPELESS * min(one.seconds for one in found):
-            return f"{HOPELESS} times the fastest, even at the least", said
+            return f"{HOPELESS} times the fastest, even at the least", seconds
         if (there := self.least_on_host(way)) > self.cluster.host_memory:
             return "more memory than the hosts of a node have, even at the least", f"{way}: {show_bytes(there)}"
         if (size := self.least_bytes(way)) > room:
@@ -201,7 +201,7 @@ class Search(Least):
         if way.name in (HYBRID, COPIES) and self._is_hidden(way, found):
             return "gathers are hidden already, so copies of weights only take memory", str(way)
         if any(one.seconds <= least and one.bytes <= size for one in found):
-            return "slower and larger than another one, even at the least", said
+            return "slower and larger than another one, even at the least", seconds
         return None
 
     def _say_what_is_near(self) -> None:
@@ -417,7 +417,7 @@ class Plans:
         dropped: Mapping[str, tuple[int, str]] | None = None,
         room: float = float("inf"),
     ) -> None:
-        self.limit, self.room = min(plan.seconds for plan in plans) * (1 + ALIKE), room
+        self.limit, self.room = min(plan.seconds for plan in plans) * (1 + EQUALLY_FAST), room
         self.plans = sorted(
             plans, key=lambda plan: (not self.ties(plan), self.ties(plan) and self.is_near(plan), *plan.figures)
         )
@@ -457,14 +457,14 @@ class Plans:
         rows = [HEADS, *self.rows()]
         more = len(rows) - 1 - SHOWN
         lines = in_columns(rows[: SHOWN + 1]) + [f"and {more} more, in plans.rows()"] * (more > 0)
-        lines.append(f"=: as fast as the fastest, within {100 * ALIKE:.0f} percent")
+        lines.append(f"=: as fast as the fastest, within {100 * EQUALLY_FAST:.0f} percent")
         if near := [plan for plan in self.plans if self.is_near(plan)]:
             fastest = min(near, key=lambda plan: plan.seconds)
-            said = f"!: near the limit: the fastest of these leaves {show_bytes(self.room - fastest.bytes)}"
+            note = f"!: near the limit: the fastest of these leaves {show_bytes(self.room - fastest.bytes)}"
             if (less := fastest.bytes - self.best.bytes) > 0:
                 longer = 100 * (self.best.seconds / fastest.seconds - 1)
-                said += f"; the first plan takes {longer:.1f} % longer and {show_bytes(less)} less"
-            lines.append(said)
+                note += f"; the first plan takes {longer:.1f} % longer and {show_bytes(less)} less"
+            lines.append(note)
         lines.append("front: no other plan is both as fast and as small; each of these trades seconds for memory")
         lines.append(f"{self.tried:,} ways were considered. Left out:")
         lines += [f"  {many:,}: {why} ({example})" for why, (many, example) in self.dropped.items()]
@@ -475,9 +475,9 @@ class Plans:
 
 def _mesh(plan: Plan) -> str:
     """Return the mesh of a plan as text, with the axes that few plans have by name."""
-    said = f"{plan.replicas} x {plan.stages} x {plan.tensor}"
-    said += f", context {plan.context}" if plan.context > 1 else ""
-    said += f", experts {plan.expert_parallel}" if plan.expert_parallel > 1 else ""
-    said += ", activations on hosts" if plan.offload else ""
-    said += ", states on hosts" if plan.states_on_hosts else ""
-    return said + (f", {max(plan.split)} or {min(plan.split)} layers" if plan.split else "")
+    axes = f"{plan.replicas} x {plan.stages} x {plan.tensor}"
+    axes += f", context {plan.context}" if plan.context > 1 else ""
+    axes += f", experts {plan.expert_parallel}" if plan.expert_parallel > 1 else ""
+    axes += ", activations on hosts" if plan.offload else ""
+    axes += ", states on hosts" if plan.states_on_hosts else ""
+    return axes + (f", {max(plan.split)} or {min(plan.split)} layers" if plan.split else "")

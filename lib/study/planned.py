@@ -138,12 +138,12 @@ async def _step(model: Model, axis: str | None, adapters: bool) -> None:
 def _gathered(model: Model, layer: int, divided: str | None, adapters: bool) -> list[Awaitable[Weight]]:
     """Ask for a whole weight: of the copy that the node has, if it has one; and for its adapter."""
     if ("node", layer) in model.weights:
-        asked = [model.allgather(model.weights["node", layer], layer, "shard")]
+        calls = [model.allgather(model.weights["node", layer], layer, "shard")]
     else:
-        asked = [model.allgather(model.weights[layer], layer, divided)]
+        calls = [model.allgather(model.weights[layer], layer, divided)]
     if adapters:
-        asked.append(model.allgather(model.weights["adapter", layer], layer, divided))
-    return asked
+        calls.append(model.allgather(model.weights["adapter", layer], layer, divided))
+    return calls
 
 
 async def _there(model: Model, mb: int, divided: str | None, adapters: bool) -> None:
@@ -161,9 +161,9 @@ async def _there(model: Model, mb: int, divided: str | None, adapters: bool) -> 
         model.activations[layer + 1] = model.forward(layer, inp, model.weights.pop("whole"), adapter=adapter)
 
 
-async def _whole(model: Model, asked: list[Awaitable[Weight]]) -> None:
+async def _whole(model: Model, calls: list[Awaitable[Weight]]) -> None:
     """Store a whole weight, and its adapter."""
-    for name, coming in zip(("whole", "adapter"), asked, strict=False):
+    for name, coming in zip(("whole", "adapter"), calls, strict=False):
         model.weights[name] = await coming
 
 
@@ -291,7 +291,7 @@ def _load_whole(model: Model, layer: int, mine: Piece) -> None:
 
 
 async def _stages(model: Model, batches: list[int], adapters: bool) -> None:
-    """Take micro-batches through all stages and back. The next message is asked for while this rank computes."""
+    """Take micro-batches through all stages and back. The next message is calls for while this rank computes."""
     stage, stages, top = model.axis_index("stage"), model.axis_size("stage"), model.LAYERS - 1
     before, after = model.rank_at(stage=(stage - 1) % stages), model.rank_at(stage=(stage + 1) % stages)
     acts, grads = model.activations, model.grad_activations

@@ -124,8 +124,8 @@ class Sweep:
             given = ["" if (value := trial.size.get(name)) is None else describe(value) for name in sizes]
             *figures, mark = row[2:]
             cells = "".join(f'<td style="{CELL};text-align:right">{escape(one)}</td>' for one in [*given, *figures])
-            said = f'<td style="{SAYS}">{escape(mark)}</td>'
-            body += f'<tr><th scope="row" style="{CELL};text-align:left">{escape(row[0])}</th>{cells}{said}</tr>'
+            mark_cell = f'<td style="{SAYS}">{escape(mark)}</td>'
+            body += f'<tr><th scope="row" style="{CELL};text-align:left">{escape(row[0])}</th>{cells}{mark_cell}</tr>'
         how = 'tabindex="0" role="region" aria-label="All runs of the sweep"'
         return f'<div style="{BOX}" {how}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 

@@ -95,8 +95,8 @@ class Plan(NamedTuple):
     @property
     def recomputed(self) -> str:
         """What backward does again, in words."""
-        said = self.recompute if isinstance(self.recompute, str) else " + ".join(self.recompute)
-        return said if self.part == 1 else f"{said}, {100 * self.part:.0f}% of layers"
+        modules = self.recompute if isinstance(self.recompute, str) else " + ".join(self.recompute)
+        return modules if self.part == 1 else f"{modules}, {100 * self.part:.0f}% of layers"
 
 
 class Ways:
@@ -211,19 +211,19 @@ class Ways:
             return
         for micro_batch in MICRO_BATCHES:
             batches, left = divmod(each, micro_batch)
-            said = f"{batches} micro-batch{'es' * (batches != 1)} on {stages} stages"
+            size = f"{batches} micro-batch{'es' * (batches != 1)} on {stages} stages"
             if left:
                 self.drop("a replica's batch is divided by the micro-batch", f"{each:,} sequences by {micro_batch}")
                 continue
             if batches < stages:
-                self.drop("a pipeline of fewer micro-batches than stages waits more than it works", said)
+                self.drop("a pipeline of fewer micro-batches than stages waits more than it works", size)
                 continue
             for chunks in CHUNKS:
                 kind = PIPELINE if chunks == 1 else INTERLEAVED
                 if kind not in self.kinds:
                     continue
                 if chunks > 1 and batches % stages:
-                    self.drop("interleaved stages take micro-batches by as many as there are stages", said)
+                    self.drop("interleaved stages take micro-batches by as many as there are stages", size)
                     break
                 split = self._split(stages * chunks)
                 if split is None:

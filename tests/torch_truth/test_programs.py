@@ -6,7 +6,7 @@ import pytest
 
 from lib import run
 from lib.course.specs import cost_named
-from lib.engines.like import COUNTERPARTS, NONE, beside, first_difference
+from lib.engines.like import COUNTERPARTS, NONE, first_difference, side_by_side
 from tests.programs import COURSE
 from tests.test_closed_forms import program
 
@@ -32,7 +32,7 @@ def test_said_to_be_identical(file: str, name: str, puzzle: str, sizes: list[tup
         mesh = {"half": 2, "place": ranks // 2} if puzzle == "dualpipe" else None
         models = run(program(file, name), ranks, layers, batches, mesh=mesh).models
         found = first_difference(models, COUNTERPARTS[puzzle])
-        assert found is None, beside(name, models, COUNTERPARTS[puzzle], found)
+        assert found is None, side_by_side(name, models, COUNTERPARTS[puzzle], found)
 
 
 def test_every_puzzle_has_a_counterpart_or_a_reason_why_not() -> None:

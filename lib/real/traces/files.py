@@ -14,7 +14,7 @@ from .kineto import Raw
 from .meetings import Whole
 from .profile import Profile
 from .recorder import is_dump, rank_of
-from .streams import ENTRIES, WRITTEN, damaged, entries_of, opened, plain_pickle, values_of
+from .streams import ENTRIES, PROFILE, damaged, entries_of, opened, plain_pickle, values_of
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 HOW = 'trace("rank*.json.gz"), of files that export_chrome_trace has written, one for each rank'
@@ -121,7 +121,7 @@ def _read(path: Path) -> Raw | Rank:
     if is_dump(raw.about):
         return rank_of(path, raw.about)
     if not events:
-        raise damaged(path, f"is no trace: it has no list of {ENTRIES}", WRITTEN)
+        raise damaged(path, f"is no trace: it has no list of {ENTRIES}", PROFILE)
     return raw
 
 

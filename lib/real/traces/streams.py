@@ -21,7 +21,7 @@ PIECE = 1 << 20
 """So many bytes are read at once."""
 LARGEST = 1 << 26
 """Letters of one entry at most: a file with a longer one is damaged."""
-WRITTEN = 'the file that export_chrome_trace("rank0.json.gz") has written'
+PROFILE = 'the file that export_chrome_trace("rank0.json.gz") has written'
 GZIP = b"\x1f\x8b"
 MOST_TIMES = 200
 """Times of its own size that a packed file may unpack to, beyond what one entry may have: profiles take 10 to 20."""
@@ -101,7 +101,7 @@ class _Text:
         self.over = not piece
         self.before += self.at
         if self.before > self.most:
-            raise damaged(self.path, f"unpacks to more than {MOST_TIMES} times its size, as no profile does", WRITTEN)
+            raise damaged(self.path, f"unpacks to more than {MOST_TIMES} times its size, as no profile does", PROFILE)
         self.text, self.at = self.text[self.at :] + self.decoded(piece, self.over), 0
         return not self.over
 
@@ -172,7 +172,7 @@ class _Text:
             return
         if start != "{":
             problem = "is empty" if not start else f"is no JSON: it begins with {self.text[self.at : self.at + 24]!r}"
-            raise damaged(self.path, problem, WRITTEN)
+            raise damaged(self.path, problem, PROFILE)
         self.at += 1
         if self.peek() == "}":
             return

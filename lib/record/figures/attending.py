@@ -104,12 +104,12 @@ def attention_of(events: Iterable[Event]) -> list[Own]:
     by_rank = defaultdict[int, list[Event]](list)
     for event in events:
         by_rank[event.rank].append(event)
-    alike = defaultdict[tuple[tuple[Slices, Slices], ...], list[int]](list)
+    by_blocks = defaultdict[tuple[tuple[Slices, Slices], ...], list[int]](list)
     blocks = {rank: _first_time(own) for rank, own in sorted(by_rank.items())}
     for rank, own in blocks.items():
-        alike[tuple((block.queries, block.keys) for block in own)].append(rank)
-    heads = [reduce(both, [blocks[rank][0].heads for rank in ranks]) for ranks in alike.values()]
-    return [Own(ranks, blocks[ranks[0]], own) for ranks, own in zip(alike.values(), heads, strict=True)]
+        by_blocks[tuple((block.queries, block.keys) for block in own)].append(rank)
+    heads = [reduce(both, [blocks[rank][0].heads for rank in ranks]) for ranks in by_blocks.values()]
+    return [Own(ranks, blocks[ranks[0]], own) for ranks, own in zip(by_blocks.values(), heads, strict=True)]
 
 
 def _first_time(events: Sequence[Event]) -> list[Block]:
