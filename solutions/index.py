@@ -83,6 +83,7 @@ draw_course(done.solved, done.starred, done.trail)
 #
 # 31. [Ring all-reduce, by hand](p31_ring_allreduce.ipynb): what is inside an all-reduce?
 # 32. [Small messages](p32_small_messages.ipynb): when hops take longer than bytes
+# 35. [From trainer to generator](p35_weight_sync.ipynb): the weights that were just trained, cut otherwise and elsewhere
 # 36. [Sends that wait](p36_sends_that_wait.ipynb): what if a send had to wait for its receive?
 
 # %% [markdown]

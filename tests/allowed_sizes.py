@@ -105,6 +105,11 @@ ALLOWED = {
         for n in range(1, 7)
         for layers in range(1, 25)
     ),
+    "two_sides": lambda own: (
+        of_mesh(side=2, place=p) | {"node_size": p, "layers": n, "batches": p}
+        for p in (2, 4, 6, 8)
+        for n in range(1, 13)
+    ),
     "grid": lambda own: grids(),
 }
 

@@ -141,6 +141,10 @@ LAID = {
     "replica_sharded": ("replica_fsdp", {"ranks": 6, "layers": 2, "batches": 12, "mesh": {"replica": 2, "shard": 3}}),
     "both_ends": ("dualpipe", {"ranks": 4, "layers": 8, "batches": 10, "mesh": {"half": 2, "place": 2}}),
     "experts_sharded": ("expert_parallel", {"ranks": 3, "layers": 2, "batches": 3, "experts": 6}),
+    "trainers_and_generators": (
+        "weight_sync",
+        {"ranks": 12, "layers": 3, "batches": 6, "mesh": {"side": 2, "place": 6}, "node_size": 6},
+    ),
     "anywhere": ("compose", {"ranks": 6, "layers": 6, "batches": 12, "mesh": {"x": 2, "y": 1, "z": 3}}),
 }
 """A solution for each layout, and a size with no two numbers alike that mean different things."""
@@ -174,7 +178,8 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
             states_of = [
                 piece for piece in state.kept if piece.labels.kind == "OptState" and piece.labels.layer == layer
             ]
-            parts = {"finals": final.labels, "kept": states_of[0].labels}
+            ends = [("finals", final.labels), *[("kept", one.labels) for one in states_of]]
+            parts = dict(ends)  # generators have no states
             for name, part in parts.items():
                 less = {key: one for key, one in state.finals.items() if key != layer}
                 rest: Any = less if name == "finals" else tuple(one for one in state.kept if one not in states_of)

@@ -39,6 +39,7 @@ ONLY = {
     "each_slice_on_one_rank": ("context_parallel", "keys of layer 0 are made on every rank"),
     "weights_stay": ("ddp", "a weight in shards until it is needed"),
     "only_updated_weights": ("zero1", "a weight gathered once more, and not used"),
+    "generators_receive": ("weight_sync", "a generator computes the loss of micro-batch 0"),
     "updates_on_hosts": ("offload", "the state of layer 0 stays on the device, and is updated there"),
     "keys_by_collectives": ("context_parallel", "keys sent to the next rank"),
     "keys_go_round": ("ring_attention", "the keys of one layer gathered"),

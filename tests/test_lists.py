@@ -9,7 +9,7 @@ import pytest
 
 from drawing import draw, perfetto, play
 from lib import HIDDEN, LENGTH, Cost, Dist, Model, PuzzleError, RingCost, Run, Weight, run
-from lib.course.ideas import layer_by_layer, no_whole_gradient
+from lib.course.ideas import no_whole_gradient
 from lib.course.specs import puzzles
 from lib.grading.judge import judge
 from lib.grading.submission import load
@@ -360,12 +360,12 @@ def test_ddp_with_one_list_takes_what_the_contract_says() -> None:
 
 def test_a_list_is_seen_layer_by_layer() -> None:
     done = run(fsdp_of(), ranks=4, layers=3, batches=4)
-    seen = [one for one in layer_by_layer(done) if one.kind == "scatterreduce" and one.rank == 1]
+    seen = [one for one in done.layer_by_layer if one.kind == "scatterreduce" and one.rank == 1]
     assert [(one.layer, one.elements, one.batches, one.layers) for one in seen] == [
         (layer, WEIGHT, frozenset({1}), ()) for layer in (2, 1, 0)
     ]
     assert len({one.op for one in seen}) == 3
-    assert [one for one in layer_by_layer(done) if one.kind != "scatterreduce" and one.kind != "allgather"] == [
+    assert [one for one in done.layer_by_layer if one.kind != "scatterreduce" and one.kind != "allgather"] == [
         one for one in done.events if not one.layers
     ]
 

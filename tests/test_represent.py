@@ -96,8 +96,8 @@ def test_every_solution_is_timed_as_on_the_whole_machine(
         assert {*refused} == {True}
     elif puzzle.name == "compose":  # one axis is for replicas, the others are stages
         assert {*refused} == {True, "z"} | ({"y"} if name != "compose_overlapped" else set())
-    elif puzzle.name == "dualpipe":  # micro-batches go along both
-        assert {*refused} == {True, "half", "place"}
+    elif puzzle.name in ("dualpipe", "weight_sync"):  # micro-batches, or weights, go along both
+        assert {*refused} == {True, *puzzle.size["mesh"]}
     elif puzzle.name == "breadth_first":
         assert {*refused} == {True, "stage"}
     else:

@@ -73,16 +73,6 @@ from ..record.labels import Labels, experts_of, of_batches
 from ..record.operations import Computation
 from ..record.table import in_stream
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
-from .ideas import (
-    as_many_each,
-    dealt_like_cards,
-    four_stages,
-    in_a_v,
-    own_layers,
-    through_all_ranks,
-    weights_stay,
-    whole_batch,
-)
 from .layouts import Size, mesh_of
 from .specs import Puzzle, cost_named
 
@@ -169,20 +159,20 @@ def bounds(
     """
     ranks, layers, batches = size["ranks"], size["layers"], size["batches"]
     prices = _prices(size, cost, features)
-    if whole_batch.name in ideas:  # the whole batch is one micro-batch that takes as long as all
+    if "whole_batch" in ideas:  # the whole batch is one micro-batch that takes as long as all
         prices, batches = prices.times(batches), 1
-    if layout == "sharded" and four_stages.name in ideas and layers >= 4:
+    if layout == "sharded" and "four_stages" in ideas and layers >= 4:
         return Bounds(_four_stages(prices, layers, _bring(size, cost)))
-    if layout == "whole" and weights_stay.name in ideas and not size.get("hosts"):
+    if layout == "whole" and "weights_stay" in ideas and not size.get("hosts"):
         return Bounds(_all_layers(prices, layers, Fraction(batches, ranks), 1, PROJECT.kind not in features))
     if layout == "frozen_shards":
         first = _bring(size, cost) if ranks > 1 else Fraction(0)
         return Bounds(first + _all_layers(prices, layers, Fraction(batches, ranks), ranks))
-    if layout == "experts_sharded" and {weights_stay.name, as_many_each.name} <= {*ideas}:
+    if layout == "experts_sharded" and {"weights_stay", "as_many_each"} <= {*ideas}:
         return Bounds(max(_experts(prices, size, cost), _way_of_tokens(prices, size, cost)))
-    if layout == "both_ends" and through_all_ranks.name in ideas:
+    if layout == "both_ends" and "through_all_ranks" in ideas:
         return Bounds(_both_ends(prices, ranks, layers, batches))
-    if layout not in ("stages", "sharded_stages") or own_layers.name not in ideas:
+    if layout not in ("stages", "sharded_stages") or "own_layers" not in ideas:
         return None
     shards = size["mesh"]["shard"] if layout == "sharded_stages" else 1
     several, left = divmod(ranks, shards)
@@ -194,7 +184,7 @@ def bounds(
     if several == 1:
         return Bounds(bring + _all_layers(prices, layers, share, shards))
     time = bring + _any_layers(prices, several, each, share)
-    one_each = shards == 1 and not {in_a_v.name, dealt_like_cards.name} & {*ideas}  # there it has several
+    one_each = shards == 1 and not {"in_a_v", "dealt_like_cards"} & {*ideas}  # there it has several
     one_stage = _one_stage(prices, several, each, batches) if one_each else time
     return Bounds(time, one_stage if one_stage > time else None)
 

@@ -194,21 +194,18 @@ def each_slice_on_one_rank(outcome: Outcome) -> Iterator[Broken]:
 # -- what travels ------------------------------------------------------------------------------------------
 
 
-def _moves(outcome: Outcome, *kinds: str) -> Iterator[Event]:
-    """Yield the records of communications that bring these kinds of tensors from one rank to another."""
+def _moves(outcome: Outcome, *kinds: str) -> Iterator[tuple[Event, str]]:
+    """Yield the records of communications that bring these kinds of tensors from one rank to another, each with what it
+    moves in words."""
     for event in outcome.events:
         if event.tensor in kinds and len(event.group) > 1:
-            yield event
-
-
-def _word(event: Event) -> str:
-    return KINDS[event.tensor or ""].word
+            yield event, f"{KINDS[event.tensor].word} of layer {event.layer}"
 
 
 @idea("Weights and optimizer states stay on the ranks that have loaded them.")
 def weights_stay(outcome: Outcome) -> Iterator[Broken]:
-    for event in _moves(outcome, "Weight", "OptState"):
-        yield Broken(f"it moves the {_word(event)} of layer {event.layer}", event)
+    for event, what in _moves(outcome, "Weight", "OptState"):
+        yield Broken(f"it moves the {what}", event)
 
 
 @idea("No collective is called.")
@@ -223,11 +220,18 @@ def only_updated_weights(outcome: Outcome) -> Iterator[Broken]:
     """Once a rank has updated a layer, or has got some of it from others, all gradients of that layer are done, and its
     old weight is of no use to anybody."""
     updated = set[tuple[int, int | None]]()
-    for event in layer_by_layer(outcome):
+    for event in outcome.layer_by_layer:
         if event.kind == UPDATE.kind or (event.kind == RECEIVE.kind and event.tensor == "Weight"):
             updated.add((event.rank, event.layer))
         elif event.tensor == "Weight" and len(event.group) > 1 and (event.rank, event.layer) not in updated:
             yield Broken(f"it gives away the weight of layer {event.layer}, which it has not updated", event)
+
+
+@idea("Generators compute nothing.")
+def generators_receive(outcome: Outcome) -> Iterator[Broken]:
+    for event in outcome.events:
+        if event.stream == "compute" and event.rank >= (outcome.mesh or {})["place"]:
+            yield Broken(f"this generator computes: {event.kind} of layer {event.layer}", event)
 
 
 @idea("Optimizer states and updates are on hosts only.")
@@ -243,22 +247,22 @@ def updates_on_hosts(outcome: Outcome) -> Iterator[Broken]:
 
 @idea("Keys and values, and their gradients, travel by collectives only.")
 def keys_by_collectives(outcome: Outcome) -> Iterator[Broken]:
-    for event in _moves(outcome, "KeysValues", "KeysValuesGrad"):
+    for event, what in _moves(outcome, "KeysValues", "KeysValuesGrad"):
         if event.stream != "collective":
-            yield Broken(f"it sends {_word(event)} of layer {event.layer}", event)
+            yield Broken(f"it sends {what}", event)
 
 
 @idea("No collective moves keys and values, or their gradients: they go round.")
 def keys_go_round(outcome: Outcome) -> Iterator[Broken]:
-    for event in _moves(outcome, "KeysValues", "KeysValuesGrad"):
+    for event, what in _moves(outcome, "KeysValues", "KeysValuesGrad"):
         if event.stream == "collective":
-            yield Broken(f"a collective moves {_word(event)} of layer {event.layer}", event)
+            yield Broken(f"a collective moves {what}", event)
 
 
 @idea("A gradient leaves its node only when all micro-batches of that node are in it.")
 def summed_across_once(outcome: Outcome) -> Iterator[Broken]:
     node, share = outcome.node_size, outcome.batches // (outcome.mesh or {}).get("replica", 1)
-    for event in layer_by_layer(outcome):
+    for event in outcome.layer_by_layer:
         leaves = node and len({rank // node for rank in event.group}) > 1 and event.kind != RECEIVE.kind
         if leaves and event.tensor == "WeightGrad" and event.elements and len(event.batches) < share:
             some = f"{numbered('micro-batch', event.batches)} of {share}"
@@ -271,7 +275,7 @@ def no_whole_gradient(outcome: Outcome) -> Iterator[Broken]:
     of each micro-batch in it that it has not trained, in sums without any other micro-batch. Any way to carry out a
     reduce-scatter brings a rank of n at most (n - 1)/n of that."""
     received = defaultdict[tuple[int, int | None], list[_Arrival]](list)
-    for arrival in _arrivals(layer_by_layer(outcome)):
+    for arrival in _arrivals(outcome.layer_by_layer):
         received[arrival.event.rank, arrival.event.layer].append(arrival)
     for (_, layer), arrivals in received.items():
         others = arrivals[0].others
@@ -294,21 +298,6 @@ _BROUGHT: Mapping[str, Callable[[Elements, Sequence[Elements]], Elements]] = {
 }
 """The number of elements that an operation brings a rank, from the sizes of its own tensor and of all in its group. Of
 an operation that is not listed, such as an all-reduce, it is the largest of these."""
-
-
-def layer_by_layer(outcome: Outcome) -> list[Event]:
-    """Return the log with a record for each layer of a collective of a list, as if each were a call of its own."""
-    lists = {(state.rank, op): places for state in outcome.final_states for op, places in state.lists}
-    found: list[Event] = []
-    for event in outcome.events:
-        if not event.layers:
-            found.append(event)
-            continue
-        for layer, labels in zip(event.layers, lists[event.rank, event.op], strict=True):
-            size = outcome.cost.elements(labels) if labels else 0
-            batches, op = labels.batches if labels else frozenset[int](), (event.op, layer)
-            found.append(event._replace(layer=layer, layers=(), batches=batches, elements=size, op=op))
-    return found
 
 
 def _arrivals(events: Sequence[Event]) -> Iterator[_Arrival]:

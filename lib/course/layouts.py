@@ -13,7 +13,7 @@ from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
 from ..record.events import LOADS
 from ..record.kinds import KINDS
-from ..record.labels import Labels, experts_of, within
+from ..record.labels import Labels, another_part, experts_of, within
 from ..record.shards import Shards, coarsest, show_part, union
 from ..record.training import UPDATE
 
@@ -21,8 +21,10 @@ Size = dict[str, Any]
 """Arguments of ``run``: ranks, layers, batches, mesh and node_size where there are nodes, train where adapters are
 trained, hosts where there are any, experts where layers have some."""
 Part = tuple[Shards, int]  # (shards, total): shards of ``total``, as few and as large as can be
-Wanted = dict[int, tuple[Part, Part]]
-"""For each layer that a rank has, its part of the weight and its part of the optimizer state."""
+Parts = tuple[Part, Part | None]
+Wanted = dict[int, Parts]
+"""For each layer that a rank has, its part of the weight and its part of the optimizer state. A rank without a part of
+the state ends with its weight, and does not begin with it."""
 Layout = Callable[[Size, Sequence[FinalState]], list[Wanted]]
 
 
@@ -87,7 +89,7 @@ def _parts(kind: str, labels: Iterable[Labels]) -> dict[int, Part]:
     return {layer: union(tuple(dict.fromkeys(parts)))[0] for layer, parts in found.items()}
 
 
-def _everywhere(pieces: Callable[[Size, int], tuple[Part, Part]]) -> Layout:
+def _everywhere(pieces: Callable[[Size, int], Parts]) -> Layout:
     """Return the layout that gives a rank these pieces of the weight and the state of every layer."""
     return lambda size, states: [dict.fromkeys(range(size["layers"]), pieces(size, state.rank)) for state in states]
 
@@ -114,7 +116,16 @@ def _both_ends(size: Size, states: Sequence[FinalState]) -> list[Wanted]:
     return wanted
 
 
-def _states_over_both_axes(size: Size, rank: int) -> tuple[Part, Part]:
+HALVES = 2
+"""In how many pieces the generators of puzzle 35 have a weight, at every size."""
+
+
+def _trainers_and_generators(size: Size, rank: int) -> Parts:
+    generates, place = divmod(rank, size["mesh"]["place"])
+    return (_piece(place, HALVES), None) if generates else (_piece(place, size["mesh"]["place"]),) * 2
+
+
+def _states_over_both_axes(size: Size, rank: int) -> Parts:
     replica, shard = divmod(rank, size["mesh"]["shard"])
     piece = _piece(shard * size["mesh"]["replica"] + replica, size["ranks"])
     return _piece(shard, size["mesh"]["shard"]), piece
@@ -141,6 +152,8 @@ LAYOUTS: Mapping[str, Layout] = {
     "both_ends": _both_ends,
     # the same with weights, and states are cut into pieces over both axes
     "replica_sharded": _everywhere(_states_over_both_axes),
+    # rank r of the trainers has piece r of every layer; the generators begin with nothing, and end with halves in turn
+    "trainers_and_generators": _everywhere(_trainers_and_generators),
     "anywhere": anywhere,
 }
 """What each rank has to begin and end with, of a size and the ends of its ranks."""
@@ -173,8 +186,9 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
             kept += [one for one in kept_there if _is_part(one, want)]
         weights = [labels for labels in state.began if labels.adapter == adapters]
         states = [one for one in began if one.adapter == adapters]
-        _compare(state.rank, "Weight", True, want, weights, adapters)
-        _compare(state.rank, "OptState", True, want, states, adapters)
+        begins = {layer: parts for layer, parts in want.items() if parts[1] is not None}
+        _compare(state.rank, "Weight", True, begins, weights, adapters)
+        _compare(state.rank, "OptState", True, begins, states, adapters)
         if state.late:  # until its update no rank would have the state in memory
             late = state.late[0]
             expected = "weight and state loaded before the first operation of their layer"
@@ -192,10 +206,8 @@ def _began_and_kept(state: FinalState) -> tuple[list[Labels], list[Labels]]:
 
 def _is_part(state: Labels, wanted: Wanted) -> bool:
     """Return whether an optimizer state is of the part that a device has to have."""
-    if state.layer not in wanted:
-        return False
-    shards, total = wanted[state.layer][1]
-    return within(state, state.changed(shards=shards, total=total))
+    part = wanted[state.layer][1] if state.layer in wanted else None
+    return part is not None and within(state, another_part(state, *part))
 
 
 def _check_host(host: FinalState, of_devices: Sequence[Wanted]) -> None:
@@ -224,7 +236,7 @@ def _compare(
     rank: int,
     kind: str,
     begins: bool,
-    wanted: Mapping[int, tuple[Part, Part]],
+    wanted: Mapping[int, Parts],
     labels: Iterable[Labels],
     adapters: bool = False,
     frozen: bool = False,

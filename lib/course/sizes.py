@@ -26,22 +26,15 @@ def _own(*rows: tuple[int, int]) -> list[Size]:
     return [{"ranks": ranks, "layers": layers} for ranks, layers in rows]
 
 
-def _meshes(axes: str, *rows: tuple[int, ...]) -> list[Size]:
-    """Return sizes of the lengths of axes, layers and micro-batches."""
-    meshes = [dict(zip(axes.split(), row, strict=False)) for row in rows]
-    return [
-        {"mesh": mesh, "ranks": prod(mesh.values()), "layers": row[-2], "batches": row[-1]}
-        for mesh, row in zip(meshes, rows, strict=True)
-    ]
-
-
-def _nodes(*rows: tuple[int, int, int]) -> list[Size]:
-    """Return sizes of replicas, shards and layers, a node for each replica."""
-    return [
-        {"mesh": {"replica": replicas, "shard": shards}, "node_size": shards}
-        | {"ranks": replicas * shards, "layers": layers}
-        for replicas, shards, layers in rows
-    ]
+def _meshes(axes: str, *rows: tuple[int, ...], nodes: bool = False) -> list[Size]:
+    """Return sizes of the lengths of axes, layers and, where they are given, micro-batches. ``nodes``: the ranks along
+    the last axis are a node."""
+    names, found = axes.split(), list[Size]()
+    for row in rows:
+        mesh = dict(zip(names, row, strict=False))
+        size = {"mesh": mesh, "ranks": prod(mesh.values())} | ({"node_size": mesh[names[-1]]} if nodes else {})
+        found.append(size | dict(zip(("layers", "batches"), row[len(names) :], strict=False)))
+    return found
 
 
 def _two_nodes(*rows: tuple[int, int]) -> list[Size]:
@@ -113,13 +106,21 @@ SIZES: Mapping[str, list[Size]] = {
     ),
     "experts": _own((2, 2), (4, 2), (2, 4), (2, 6), (8, 2), (2, 8), (4, 4), (8, 4), (4, 10), (8, 6), (8, 12)),
     "pipeline_fsdp": _numbers(*[(16, layers, 4) for layers in (8, 12, 16, 20, 24, 28, 32, 36, 52)]),  # of four stages
-    "replica_fsdp": _nodes(
+    "replica_fsdp": _meshes(
+        "replica shard",
         (1, 1, 1), (1, 1, 2), (1, 1, 3), (1, 4, 1), (3, 2, 1), (1, 3, 2), (1, 2, 5), (4, 3, 1), (2, 6, 1),
         (1, 3, 5), (2, 3, 3), (4, 2, 3), (3, 4, 2), (2, 2, 8), (3, 3, 4), (6, 2, 4), (3, 2, 8), (4, 4, 3), (2, 3, 6),
+        nodes=True,
     ),
     "two_nodes": _two_nodes(
         (2, 1), (2, 2), (4, 1), (6, 1), (2, 4), (4, 2), (2, 5), (6, 2), (4, 3), (12, 1), (2, 6), (2, 8), (8, 3),
         (10, 3), (4, 8), (6, 7), (6, 11), (10, 8),
+    ),
+    "two_sides": _meshes(  # of trainers and generators
+        "side place",
+        (2, 2, 1, 2), (2, 2, 2, 2), (2, 4, 1, 4), (2, 6, 1, 6), (2, 2, 5, 2), (2, 6, 2, 6), (2, 4, 3, 4), (2, 2, 8, 2),
+        (2, 8, 3, 8), (2, 4, 8, 4), (2, 6, 7, 6), (2, 4, 11, 4),
+        nodes=True,
     ),
     "grid": _meshes(
         "x y z",

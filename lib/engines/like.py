@@ -153,6 +153,7 @@ NONE = {
     "all-to-alls is not recorded here.",
     "two_batch_overlap": "PyTorch itself has no layer with experts, and DualPipe, which does this in a pipeline, is a "
     "program of its own.",
+    "weight_sync": "PyTorch sends no weights from trainers to generators: another library does, torchstore.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 

@@ -85,6 +85,19 @@ class Outcome:
             return tuple(chain.from_iterable(logs))
 
     @cached_property
+    def layer_by_layer(self) -> list[Event]:
+        """The log with a record for each layer of a collective of a list, as if each were a call of its own."""
+        lists = {(state.rank, op): places for state in self.final_states for op, places in state.lists}
+        found: list[Event] = []
+        for event in self.events:
+            for layer, labels in zip(event.layers, lists[event.rank, event.op] if event.layers else (), strict=True):
+                size = self.cost.elements(labels) if labels else 0
+                batches, op = labels.batches if labels else frozenset[int](), (event.op, layer)
+                found.append(event._replace(layer=layer, layers=(), batches=batches, elements=size, op=op))
+            found += [event] * (not event.layers)
+        return found
+
+    @cached_property
     def device_events(self) -> tuple[Event, ...]:
         """The records of the log that are no host's."""
         return tuple(event for event in self.events if event.rank not in self.devices_of) if self.hosts else self.events

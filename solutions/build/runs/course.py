@@ -1,6 +1,5 @@
 """The puzzles of a folder of sources, and runs of their programs at the puzzles' own sizes."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -61,12 +60,12 @@ class Course(NamedTuple):
         for point in puzzle.frontier:
             by = point["by"]
             played = run_of(self.program(puzzle, by), puzzle)
-            time, memory = puzzle.scored(played.time, played.memory)
-            if (time, math.ceil(memory)) != (point["time"], point["memory"]):
+            time, memory = puzzle.listed(*puzzle.scored(played.time, played.memory))
+            if (time, memory) != (point["time"], point["memory"]):
                 raise BuildError(
-                    f"{puzzle.file}.py: {by} takes {time:g} {puzzle.unit.name} and {math.ceil(memory):,} "
+                    f"{puzzle.file}.py: {by} takes {time} {puzzle.unit.name} and {memory:,} "
                     f"{puzzle.size_unit.name} in {puzzle.name}, "
-                    f"the frontier says {point['time']:g} and {point['memory']:,}"
+                    f"the frontier says {point['time']} and {point['memory']:,}"
                 )
 
 
