@@ -34,29 +34,32 @@ class Row(NamedTuple):
 
 
 @cache
-def table() -> list[Row]:
-    """Return some mistakes for each puzzle. What is drawn for one puzzle depends on nothing of another one."""
-    rows = []
+def table(anew: bool = False) -> list[Row]:
+    """Return some mistakes for each puzzle. What is drawn for one puzzle depends on nothing of another one. Unless it
+    is drawn ``anew``, what is not kept is not graded: it has passed."""
+    rows, kept = [], json.loads(FILE.read_text(encoding="utf-8"))
     for name, solution in sources():
         styles = sorted((one.name, one.source) for one in HONEST if one.puzzle == name and "class " not in one.source)
         for turn in range(EACH):
             chance = random.Random(f"{SEED} {name} {turn}")
             program, text = (SOLUTION, solution) if turn < EACH - 1 or not styles else chance.choice(styles)
-            rows += [Row(*found, turn) for found in [_failing(name, program, text, chance)] if found is not None]
+            puzzle, text = puzzles()[name], ast.unparse(ast.parse(text))
+            for mistake in (a_mistake(name, text, chance) for _ in range(TRIES)):
+                if mistake is None or not (anew or title(mistake, turn) in kept):
+                    continue
+                with quietly():
+                    fn = loaded(mistake.source, name)
+                    graded = None if fn is None else tried(fn, puzzle, mistake.source)
+                if graded is not None and graded.verdict.status not in (PASS, TODO):
+                    drawn = Drawn(program, mistake, changed_lines(text, mistake.source))
+                    rows.append(Row(drawn, graded, explained(graded, puzzle, SOLUTION), turn))
+                    break
     return rows
 
 
-def _failing(name: str, program: str, text: str, chance: random.Random) -> tuple[Drawn, Tried, Explanation] | None:
-    puzzle, text = puzzles()[name], ast.unparse(ast.parse(text))
-    for _ in range(TRIES):
-        mistake = a_mistake(name, text, chance)
-        with quietly():
-            fn = None if mistake is None else loaded(mistake.source, name)
-            graded = None if fn is None or mistake is None else tried(fn, puzzle, mistake.source)
-        if mistake is not None and graded is not None and graded.verdict.status not in (PASS, TODO):
-            lines = changed_lines(text, mistake.source)
-            return Drawn(program, mistake, lines), graded, explained(graded, puzzle, SOLUTION)
-    return None
+def title(mistake: Mistake, turn: int) -> str:
+    """Return the name under which an explanation is kept."""
+    return f"{mistake.puzzle} {turn}: {mistake.line} {mistake.what}"
 
 
 def right_recording(one: Drawn, program: Tried) -> dict[str, Any]:
@@ -80,12 +83,9 @@ def mechanism(name: str) -> Row:
         return Row(drawn, program, explained(program, puzzle, SOLUTION), 0)
 
 
-def golden() -> dict[str, Any]:
+def golden(anew: bool = False) -> dict[str, Any]:
     """Return all explanations as data, by the program and what was done to it, and some beside no right run."""
-    rows = {
-        f"{one.drawn.mistake.puzzle} {one.turn}: {one.drawn.mistake.line} {one.drawn.mistake.what}": one
-        for one in table()
-    }
+    rows = {title(one.drawn.mistake, one.turn): one for one in table(anew)}
     alone = {name: one for name, one in rows.items() if one.turn == 1} | {name: mechanism(name) for name in MECHANISMS}
     said = {name: as_json(one.explanation) for name, one in (rows | alone).items()}
     for name, one in alone.items():
@@ -94,5 +94,7 @@ def golden() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    lines = [json.dumps({name: row}, separators=(",", ":"), ensure_ascii=False)[1:-1] for name, row in golden().items()]
+    lines = [
+        json.dumps({name: row}, separators=(",", ":"), ensure_ascii=False)[1:-1] for name, row in golden(True).items()
+    ]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

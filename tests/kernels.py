@@ -71,9 +71,10 @@ async def in_a_kernel(folder: Path, cells: list[str], now: bool = True) -> list[
 
 
 async def run_twice(shipped: Json, solved: Json, kernel: AsyncKernelManager, folder: Path) -> dict[str, Outputs]:
-    """Outputs of a notebook as shipped and then solved, in one kernel that forgets every name in between."""
+    """Outputs of a notebook as shipped and then solved, in one kernel that forgets every name before each."""
     blank, done = (nbformat.reads(json.dumps(notebook), 4) for notebook in (shipped, solved))
-    done.cells.insert(0, nbformat.v4.new_code_cell(FORGET))
+    for notebook in (blank, done):
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(FORGET))
     return {"blank": await run_cells(blank, kernel, folder), "solved": await run_cells(done, kernel, folder)}
 
 

@@ -28,22 +28,20 @@ CRASH = [name for name in REPAIRS if name not in QUIET]
 """Programs to be repaired that stop with an error; the others run to their end."""
 
 
-async def both(path: Path) -> dict[str, Outputs]:
-    """A notebook as shipped and then solved."""
-    async with kernel_in(PUZZLES_FOLDER) as kernel:
-        shipped = json.loads((PUZZLES_FOLDER / notebook_name(path)).read_text(encoding="utf-8"))
-        return await run_twice(shipped, notebook_of(path, solved=True), kernel, PUZZLES_FOLDER)
-
-
 async def run_all() -> dict[str, dict[str, Outputs]]:
-    """All notebooks, as many at a time as there are processors."""
-    free = asyncio.Semaphore(os.cpu_count() or 1)
+    """All notebooks as shipped and then solved, in as many kernels as there are processors, which forget every name."""
+    left, done = [*reversed(SOURCES)], dict[str, dict[str, Outputs]]()
 
-    async def one(path: Path) -> dict[str, Outputs]:
-        async with free:
-            return await both(path)
+    async def one_after_the_other() -> None:
+        async with kernel_in(PUZZLES_FOLDER) as kernel:
+            while left:
+                path = left.pop()
+                shipped = json.loads((PUZZLES_FOLDER / notebook_name(path)).read_text(encoding="utf-8"))
+                solved = notebook_of(path, solved=True)
+                done[path.stem] = await run_twice(shipped, solved, kernel, PUZZLES_FOLDER)
 
-    return dict(zip((p.stem for p in SOURCES), await asyncio.gather(*map(one, SOURCES)), strict=True))
+    await asyncio.gather(*(one_after_the_other() for _ in range(os.cpu_count() or 1)))
+    return done
 
 
 @pytest.fixture(scope="module")
