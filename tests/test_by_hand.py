@@ -1,14 +1,11 @@
 """A notebook of the older kind, worked by hand: its habits go on working (our own words, its habits)."""
 
 import asyncio
-import subprocess
-import sys
 
 import pytest
 
 from drawing import draw, draw_group
 from lib import Deadlock, Dist, Model, PuzzleError, Weight, WeightGrad, run
-from solutions.build.sources.files import ROOT
 
 
 def test_a_tour_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,36 +165,6 @@ def test_by_hand_a_rank_has_one_hand_until_it_communicates_as_docs_say() -> None
         await both(model, store=False, wait=False)
 
     run(program, ranks=2)
-
-
-ENDLESS = """
-import sys
-from lib import PuzzleError, run
-source, indent = "def program(model):\\n", "    "
-for depth in range(int(sys.argv[1])):
-    source += f"{indent}while True:\\n{indent}    try:\\n"
-    indent += "        "
-source += f"{indent}{sys.argv[2]}\\n"
-for depth in range(int(sys.argv[1])):
-    indent = indent[:-8]
-    source += f"{indent}    except BaseException:\\n{indent}        pass\\n"
-names = {}
-exec(compile(source, "mine.py", "exec"), names)
-try:
-    run(names["program"], timeout=0.1)
-except PuzzleError as error:
-    print(error.problem)
-"""
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("line", ["pass", "__import__('time').sleep(0.01)"])
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_loops_within_loops_that_swallow_everything_are_ended(depth: int, line: str) -> None:
-    """In a process that is ended from outside if they are not."""
-    command = [sys.executable, "-c", ENDLESS, str(depth), line]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout == "the run did not end within 0.1 seconds\n", done.stderr
 
 
 def test_ranks_in_different_collectives_are_told_so_by_hand_where_a_later_call_is_awaited_first() -> None:

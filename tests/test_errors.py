@@ -261,7 +261,23 @@ async def swallows_twice(model: Model) -> None:
             pass
 
 
-@pytest.mark.parametrize("program", [spins, livelock, swallows, swallows_awaiting, swallows_twice])
+def swallows_thrice(model: Model) -> None:
+    while True:
+        try:
+            while True:
+                try:
+                    while True:
+                        try:
+                            pass
+                        except BaseException:
+                            pass
+                except BaseException:
+                    pass
+        except BaseException:
+            pass
+
+
+@pytest.mark.parametrize("program", [spins, livelock, swallows, swallows_awaiting, swallows_twice, swallows_thrice])
 def test_nothing_hangs(program: Any) -> None:
     with pytest.raises(PuzzleError, match="did not end within"):
         run(program, timeout=0.3)
