@@ -18,6 +18,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -222,8 +223,10 @@ def told(mistake: Mistake) -> Verdict | None:
     return grade(names[mistake.puzzle], mistake.puzzle).verdict
 
 
-def sources() -> Iterator[tuple[str, str]]:
-    """Yield each puzzle's name and its solution's functions, without what else is in the source."""
+@cache
+def sources() -> list[tuple[str, str]]:
+    """Return each puzzle's name and its solution's functions, without what else is in the source."""
+    found = []
     for puzzle in puzzles().values():
         if not puzzle.repair and puzzle.name != "compose":
             text = (SOLUTIONS / f"{puzzle.file}.py").read_text(encoding="utf-8")
@@ -234,7 +237,8 @@ def sources() -> Iterator[tuple[str, str]]:
                 if isinstance(one, ast.AsyncFunctionDef | ast.FunctionDef) and one.name == puzzle.name
             ][:1]
             imports = [one for one in body if isinstance(one, ast.ImportFrom) and one.module == "lib"]
-            yield puzzle.name, "\n".join(map(ast.unparse, [*imports, function]))
+            found.append((puzzle.name, "\n".join(map(ast.unparse, [*imports, function]))))
+    return found
 
 
 def main(arguments: list[str] | None = None) -> None:
