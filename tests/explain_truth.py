@@ -237,10 +237,12 @@ def _given_alike(own: Log, at: int, right: Log, other: int) -> bool:
 
 def _is_twin(own: Log, right: Log, facts: Mapping[str, Any], at: int) -> bool:
     """Whether a call of a right run is written as one of this run, and is given the same."""
-    raw = own.calls[facts["call"].at]
-    return right.calls[at][5 if raw[0] == "compute" else 4 :] == raw[5 if raw[0] == "compute" else 4 :] and (
-        _layer(raw) == _layer(right.calls[at]) and _given_alike(own, facts["call"].at, right, at)
-    )
+    ways = [
+        [raw[4], raw[6]] if raw[0] == "compute" else raw[5:7] if raw[0] in NAMED else raw[3:4]
+        for raw in (own.calls[facts["call"].at], right.calls[at])
+    ]
+    same = _shown(own, facts["call"].at)[-1] == _shown(right, at)[-1]  # micro-batches
+    return same and ways[0] == ways[1] and _given_alike(own, facts["call"].at, right, at)
 
 
 def _looked_up(facts: Mapping[str, Any], own: Log) -> bool:
