@@ -265,6 +265,44 @@ async def in_turns(model: Model, how: str = "exchange", sooner: bool = False) ->
     return model
 
 
+async def deferred_in_exchanges(model: Model) -> Model:
+    """For R19 of the repairs: its rows, with each send and the receive that follows in one exchange."""
+    order = ("F00 F01 F20 F21 B20 B21 B00 B01", "F10 F11 F30 B30 F31 B31 B10 B11")[model.rank]
+    work, thick, other = order.split(), model.LAYERS // 4, 1 - model.rank
+    for stage in (model.rank, model.rank + 2):
+        for layer in range(stage * thick, (stage + 1) * thick):
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    came = await model.exchange([], [other] * model.rank)
+    for piece, then in zip(work, [*work[1:], ""], strict=True):
+        stage, mb = int(piece[1]), int(piece[2])
+        layers, out = range(stage * thick, (stage + 1) * thick), None
+        if piece[0] == "F":
+            model.activations[layers[0], mb] = came[0] if came else model.get_activation([mb])
+            for layer in layers:
+                inp, weight = model.activations[layer, mb], model.weights[layer]
+                model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
+            if stage < 3:
+                out = model.activations.pop((layers[-1] + 1, mb))
+        else:
+            out = came[0] if came else model.loss(model.activations.pop((model.LAYERS, mb)))
+            for layer in reversed(layers):
+                inp, weight = model.activations.pop((layer, mb)), model.weights[layer]
+                grad, out = model.backward(layer, inp, out, weight)
+                model.grad_weights[layer] = grad + model.grad_weights[layer] if mb else grad
+        sends = [(other, out)] if out and piece[:2] != "B0" else []
+        came = await model.exchange(
+            sends, [other] if then and then[:2] not in ("F0", "B3") else []
+        )
+
+    for layer in sorted(model.weights):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
 def on_links(links: str, **how) -> Run:
     """The run at the puzzle's size on such links, or the run up to where it hangs."""
     try:

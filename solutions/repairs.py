@@ -1358,7 +1358,7 @@ PUZZLE = {
     "other_sizes": "thicker_stages",
     "target": {"time": 15.0, "memory": 1966080},
     "frontier": [
-        {"time": 15.0, "memory": 1966080, "by": "repair_deferred"},
+        {"time": 13.8, "memory": 1835008, "by": "deferred_in_exchanges"},
     ],
     "layout": "stages",
     "ideas": ["own_layers", "dealt_like_cards"],
@@ -1403,7 +1403,8 @@ grade(repair_deferred)
 # Rank 0 would send micro-batch 1 to stage 1, rank 1 would send micro-batch 0 to stage 2, and each receive stood behind
 # a send. Now rank 1 receives first wherever both have something for each other. So it takes turns with rank 0, and
 # {{turns.time}} ticks with it: a receive that stands in the queue holds up the send behind it. On links where only
-# sends wait, the rows came to their end as they were, in {{late.time}} ticks.
+# sends wait, the rows came to their end as they were, in {{late.time}} ticks. On ordered links it takes
+# {{exchanged.time}} ticks if each send and the receive that follows it are one `model.exchange`.
 #
 # This is the story of PyTorch's {{deferring}} and {{turning}}: `defer_pp_recv=True` put receives off and hung on some
 # machines, and even and odd ranks that take turns mended it. docs/schedules.md of the project has the whole of it.
@@ -1518,6 +1519,7 @@ from lib import Deadlock, Run
 from lib.machine.cost import LINKS
 
 from solutions.p13_one_f_one_b import one_f_one_b
+from solutions.p36_sends_that_wait import deferred_in_exchanges
 
 wrong = broken("repairs")
 
@@ -1617,3 +1619,4 @@ deferring, turning = "PR 172833", "PR 178815"
 patient = run(one_f_one_b, 4, 8, 8)
 turns = run(repair_deferred, 2, 4, 2, links="ordered")
 late = run(wrong["repair_deferred"], 2, 4, 2, links="rendezvous")
+exchanged = run(deferred_in_exchanges, 2, 4, 2, links="ordered")

@@ -56,6 +56,13 @@ def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
     assert name in TOO_MUCH or f" in {name}" in verdict.message
 
 
+def test_a_deadlock_is_explained_by_the_calls_that_hold_the_ranks_up() -> None:
+    explanation = grade(broken()["repair_deferred"]).explanation
+    assert explanation is not None and explanation.reference == "solution"
+    calls = [one.facts["call"] for one in explanation.given]
+    assert [(call.rank, call.kind, call.peer) for call in calls] == [(0, "pass_to", 1), (1, "pass_to", 0)]
+
+
 @pytest.mark.parametrize("name", [name for name in REPAIRS if name not in TOO_MUCH])
 def test_the_mistake_is_one_at_any_size(name: str) -> None:
     wrong, puzzle = broken()[name], puzzles()[name]

@@ -243,9 +243,9 @@ class Explaining:
     def _waits(self) -> Iterator[Statement]:
         """Yield who waits for whom: of each line one rank, those first that wait for each other."""
         seen: set[int] = set()
-        knot = Failure("", NOWHERE, 0.0, tuple(wait for _, wait in self.notes.waits.values())).knot()
+        knot = Failure("", NOWHERE, 0.0, tuple(wait for _, wait, _ in self.notes.waits.values())).knot()
         for rank in dict.fromkeys([*knot, *sorted(self.notes.waits)]):
-            call, wait = self.notes.waits.get(rank, (None, None))
+            _, wait, call = self.notes.waits.get(rank, (None, None, None))
             if call is not None and wait is not None and (call.line.number not in seen or rank in knot[:2]):
                 seen.add(call.line.number)
                 others = () if call.peer is not None else tuple(one for one in wait.others if one != rank)

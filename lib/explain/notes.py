@@ -128,7 +128,7 @@ class Notes:
         self.calls: dict[int, list[Call]] = {}  # by rank, in order
         self.finals: dict[tuple[int, int], Call] = {}  # by rank and layer: what has set its final weight
         self.kept: dict[tuple[int, str, str], list[Kept]] = defaultdict(list)  # by rank, dictionary and key
-        self.waits: dict[int, tuple[Call, Wait]] = {}  # by rank what it waits for at the end
+        self.waits: dict[int, tuple[Call, Wait, Call]] = {}  # by rank what it awaits at the end, and its first call
         self.finished: frozenset[int] = frozenset()
         self.end = 0  # how many calls were recorded
         self.until = inf  # the tick of the error: what other ranks call later has no part in it
@@ -160,8 +160,7 @@ class Notes:
 def noted(
     recording: Mapping[str, Any], size: Size, cost: str | Cost, seconds: float = SECONDS, watched: int | None = None
 ) -> Notes:
-    """Return the notes of a recorded run at a size of a puzzle, on a machine with these costs, and what ``watched``, a
-    rank, holds at its peak. Raise ProtocolError for what is no recording."""
+    """Return the notes of a recorded run, with what the rank ``watched`` holds at its peak, or raise ProtocolError."""
     notes, machine = Notes(size), machine_of(size, cost)
     simulator = LocalSimulator(machine, graded=True) if watched is None else WatchedSimulator(machine, watched)
     replay = NotedReplay(simulator, size, notes, read_diary(recording.get("diary")))
@@ -282,8 +281,7 @@ class NotedReplay(Replay):
             call.results.append(tensor)
 
     def link(self) -> None:
-        """Join what the ranks of a collective have brought, and what was sent with what was received; and note what
-        dictionaries have done, and who waits for whom."""
+        """Join what collectives and messages have brought; note what dictionaries have done, and who waits for whom."""
         for at, way, number, store, key, place in self.kept:
             if number < len(self.noted):
                 tensor = self.noted[number]
@@ -291,9 +289,11 @@ class NotedReplay(Replay):
                 (tensor.looked_up if way == READ else tensor.kept).append(kept)
                 if way != READ:
                     self.notes.kept[tensor.call.rank, store, key].append(kept)
+        network = self.simulator.network
         for rank, handle in self.waiting.items():
             if not handle.over and rank not in self.finished:
-                self.notes.waits[rank] = self.made_by[handle], self.simulator.network.wait_of(handle)
+                wait = network.wait_of(handle)
+                self.notes.waits[rank] = self.made_by[handle], wait, self.made_by[network.links[rank].open[wait.at]]
         groups: dict[int, list[Call]] = defaultdict(list)
         sends: dict[object, Call] = {}
         for handle, call in self.made_by.items():

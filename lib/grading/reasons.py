@@ -34,6 +34,7 @@ from ..machine.outcome import Outcome
 from ..record.figures.score import peak_event
 from ..recording.recorder import recorded_run
 from ..recording.wire import ProtocolError
+from ..schedules.program import schedule
 from .answers import answer_in
 
 Recording = Mapping[str, Any]
@@ -74,7 +75,7 @@ def _solution(path: Path, name: str) -> Callable[[Any], object] | None:
     if not path.exists():
         return None
     cells = path.read_text(encoding="utf-8").split("\n# %%")
-    names: dict[str, Any] = {"Model": Model, "asyncio": asyncio, **{one: vars(tensors)[one] for one in tensors.__all__}}
+    names: dict[str, Any] = {**vars(tensors), "Model": Model, "asyncio": asyncio, "schedule": schedule}
     own = answer_in([cell.partition("\n")[2] for cell in cells if SOLVED in cell], name)
     file = f"<solution of {name}>"
     linecache.cache[file] = len(own), None, own.splitlines(keepends=True), file  # where the text of a line is looked up
