@@ -31,7 +31,7 @@ const CHECKS = {
       ...wrong(named(rows, machine, knownHere()) === NAMED[at], `${level.id} is ${named(rows, machine, knownHere())}`),
       ...wrong(location.hash.length < 150 && level.words.split("\n").length === 2, `${level.id} is long`)];
   }),
-  // No move ends in a deadlock, and many bring something with them.
+  // No move ends in a deadlock, many bring something with them, and short addresses keep the order.
   moves: () => {
     let seed = 1, came = 0;
     const random = below => (seed = seed * 16807 % 2147483647) % below;
@@ -40,15 +40,19 @@ const CHECKS = {
       const rank = random(machine.ranks), at = random(rows[rank].length), to = random(rows[rank].length);
       const next = at === to ? {rows, came: []} : move(rows, machine, rank, at, to);
       [rows, came] = [next.rows, came + (next.came.length > 0)];
-      return wrong(play(rows, machine).whole, `${level.id}, move ${turn}`);
+      const address = asAddress(null, rows, machine), kept = turn % 10 || same(fromAddress(address, []).rows, rows);
+      const short = address.length < (machine.place === "line" ? 200 : 360);
+      return wrong(play(rows, machine).whole && kept && short, `${level.id}, move ${turn}: ${address}`);
     }));
     return [...found, ...wrong(came > 100, "nothing comes along")];
   },
-  // An address keeps an order, even one with late sends, or with micro-batches out of order.
-  addresses: () => ODD.flatMap(text => {
-    pasted(text);
-    return wrong(asText(fromAddress(location.hash, LEVELS).rows) === text, text);
-  }),
+  // Rows for PyTorch, the same with all messages, and whether it has to be told that they are there.
+  torch: () => {
+    const levels = LEVELS.flatMap(({machine, ...level}) => [startOf({machine, ...level}),
+      fromTokens(level.best.rows, machine)].map(rows => ({rows, machine})));
+    return [...levels, ...ODD.map(text => readRows(text, FREE))].filter(({rows}) => rows.flat().length).map(
+      ({rows, machine}) => [forTorch(rows, machine), forTorch(rows, machine, true), rows.flat().some(isSend)]);
+  },
   // A broken address has a clear sentence, and an empty board.
   broken: () => {
     start(LEVELS[4]);
@@ -81,8 +85,23 @@ const CHECKS = {
     nodes.get("+0F0").focus();
     const press = key => key === "Enter" ? document.activeElement.click()
       : document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
-    for (const key of ["Enter", "ArrowDown", "Enter", "b", "ArrowUp", "b", ..."zzyy"]) press(key);
-    return wrong(isReached() && $("board").contains(document.activeElement), asText(rows));
+    "Enter ArrowDown Enter ArrowRight Enter ArrowUp ArrowRight Enter z z y y".split(" ").forEach(press);
+    const inside = $("board").contains(document.activeElement), sends = $("found").checkVisibility();
+    return wrong(isReached() && inside && !sends, asText(rows));
   },
+  // What is better than known can be sent, with its link and its rows.
+  sent: () => {
+    const level = {...LEVELS.at(-1), goal: {time: LEVELS.at(-1).best.time}};
+    begin(level, level.machine, fromTokens(level.best.rows, level.machine));
+    const text = Object.values(finding()).join("\n");
+    return wrong(text.includes(asText(rows)) && text.includes(location.hash)
+      && $("found").checkVisibility() === !ISSUES && $("send").checkVisibility() === Boolean(ISSUES), text);
+  },
+  // A row reads back as it was written, with late sends or with micro-batches out of order.
+  odd: () => ODD.flatMap(text => {
+    pasted(text);
+    pasted($("rows").value);
+    return wrong(asText(rows) === text && same(fromAddress(location.hash, LEVELS).rows, rows), $("rows").value);
+  }),
   pasted: () => Object.keys(WRONG).flatMap(text => wrong(pasted(text).includes(WRONG[text]), pasted(text))),
 };

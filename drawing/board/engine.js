@@ -67,16 +67,6 @@ function withMessages(rows, rankOf, overlapped) {
   return {whole, at};
 }
 
-// The first place in a sorted list at which a value could stand.
-function placeOf(sorted, value) {
-  let low = 0, high = sorted.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (sorted[middle] < value) low = middle + 1; else high = middle;
-  }
-  return low;
-}
-
 // A rank: its clock, what it holds, what it has done, and what is on its way from it and to it.
 class Rank {
   constructor(row, place, rankOf, prices) {
@@ -95,8 +85,8 @@ class Rank {
     this.awaited = 0;  // how many samples there were when it last waited for something
     this.summed = new Set();  // stages with a gradient
     this.coming = new Map();  // receives that were begun and not waited for, by result
-    this.asked = new Map();  // those that have no message yet, in order, by sender
-    this.mail = new Map();  // messages that nobody has received, in order, by sender
+    this.asked = rankOf.map(() => []);  // those that have no message yet, in order, by sender
+    this.mail = rankOf.map(() => []);  // messages that nobody has received, in order, by sender
   }
 
   // Work until there is something to wait for.
@@ -133,23 +123,21 @@ class Rank {
     const sent = {...message, issued: this.clock, begin, end: begin + this.prices.send, after};
     this.sent.push(sent);
     this.spans.push({first: this.samples.length, until: sent.end});
-    if (!receiver.mail.has(this.place)) receiver.mail.set(this.place, []);
-    receiver.mail.get(this.place).push(sent);
+    receiver.mail[this.place].push(sent);
   }
 
   receive(message) {
     this.sample();
     const call = {issued: this.clock, after: this.box, message: null};
     this.coming.set(message.result, call);
-    if (!this.asked.has(message.from)) this.asked.set(message.from, []);
-    this.asked.get(message.from).push(call);
+    this.asked[message.from].push(call);
   }
 
   // What it could receive next: that for which message and receive are both there first; then the earlier message.
   next() {
     let best = null;
-    for (const sender of [...this.mail.keys()].sort((one, other) => one - other)) {
-      const [message] = this.mail.get(sender), [call] = this.asked.get(sender) ?? [];
+    for (const [sender, [message]] of this.mail.entries()) {
+      const [call] = this.asked[sender];
       if (!message || !call) continue;
       const ready = Math.max(call.issued, message.end);
       if (best && (best.ready < ready || best.ready === ready && best.message.end <= message.end)) continue;
@@ -160,8 +148,8 @@ class Rank {
   }
 
   take({sender, call, message, end}) {
-    this.mail.get(sender).shift();
-    this.asked.get(sender).shift();
+    this.mail[sender].shift();
+    this.asked[sender].shift();
     const before = this.received.at(-1), begin = end - this.prices.receive;
     const after = message.end === begin ? message : before?.end === begin ? before : call.after;
     Object.assign(call, {message, begin, end, after});
@@ -232,18 +220,10 @@ class Rank {
 
   // What it holds as each operation begins, with what is on its way to it and from it: {time, held}.
   curve() {
-    const times = this.samples.map(one => one.time), steps = Array(times.length + 1).fill(0);
-    for (const {first, until, arrival, stop} of this.spans) {
-      const from = first ?? placeOf(times, arrival), to = stop ?? placeOf(times, until);
-      if (from >= to) continue;
-      steps[from]++;
-      steps[to]--;
-    }
-    let more = 0;
-    return this.samples.map(({time, held}, at) => {
-      more += steps[at];
-      return {time, held: held + more * this.prices.activation};
-    });
+    const since = time => this.samples.filter(one => one.time < time).length;
+    const spans = this.spans.map(({first, until, arrival, stop}) => [first ?? since(arrival), stop ?? since(until)]);
+    const moving = at => spans.filter(([from, to]) => from <= at && at < to).length * this.prices.activation;
+    return this.samples.map(({time, held}, at) => ({time, held: held + moving(at)}));
   }
 
   // How long it computes, sends or receives.
@@ -282,7 +262,8 @@ function evaluate(rows, rankOf, prices) {
   const time = Math.max(...ranks.map(rank => rank.clock));
   const bubble = time ? 1 - ranks.reduce((sum, rank) => sum + rank.busy(), 0) / (ranks.length * time) : 0;
   const messages = ranks.flatMap(rank => rank.sent);
-  return {whole, at, clocks, boxes, curves, peaks, memory: Math.max(...peaks), time, bubble, messages};
+  const arrived = new Map(ranks.flatMap(rank => rank.received).map(call => [call.message.result, call.end]));
+  return {whole, at, clocks, boxes, curves, peaks, memory: Math.max(...peaks), time, bubble, messages, arrived};
 }
 
 // What no order is faster than, whatever it holds. A rank begins when a micro-batch has come to it, and then has all

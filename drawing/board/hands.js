@@ -3,16 +3,21 @@
 
 let level, machine, rows;  // the level (null: a machine of one's own), its machine, and the order on the board
 let result, geo, best;  // what the machine makes of it, where it is drawn, and the fastest order that is known
-let chosen, hinted, chain, now;  // a piece, the name of another, a chain of waiting, the moment of a replay
+let chosen, hinted, chain;  // a piece, the name of another, a chain of waiting
 let past = [], future = [], last = null;  // orders before and after, and the move that later pieces can repeat
-let drag = null, playing = null;
+let drag, playing, now;  // a move by hand, and a replay with its moment
 
 // Where a piece stands, alone or in a pair.
-const cellOf = piece => {
+const cellOf = (piece, order = rows) => {
   const id = name(parts(piece)[0]), there = row => row.findIndex(one => parts(one).some(part => name(part) === id));
-  const rank = rows.findIndex(row => there(row) >= 0);
-  return rank < 0 ? null : {rank, at: there(rows[rank]), piece: rows[rank][there(rows[rank])]};
+  const rank = order.findIndex(row => there(row) >= 0);
+  return rank < 0 ? null : {rank, at: there(order[rank]), piece: order[rank][there(order[rank])]};
 };
+// When a piece begins, in what came of an order.
+function beginOf(piece, {boxes, messages}) {
+  const id = name(parts(piece)[0]), box = boxes.flat().find(box => name(box) === id);
+  return (box ?? messages.find(message => name(sendOf(message)) === id)).begin;
+}
 const say = (words, bad = false) => {
   $("say").textContent = words;
   $("say").className = bad ? "bad" : "";
@@ -43,7 +48,7 @@ function figures() {
   const above = least => whole && result.time > least ? ` (+${((result.time / least - 1) * 100).toFixed(1)} %)` : "";
   const known = [["bound", boundHere()], ["best known", best]].filter(([, units]) => units)
     .map(([what, units]) => `${what} ${ticks(units)}${above(units)}`);
-  const kind = order ? `this is ${order}` : whole ? "" : `${workOf(rows).length} boxes so far`;
+  const kind = order ? `this is ${order}` : whole ? "" : `boxes so far: ${workOf(rows).length}`;
   const card = (title, value, more, most, ok) => {
     const color = most && whole ? ok ? "ok" : "no" : "";
     const below = more.filter(Boolean).join("<br>");
@@ -58,14 +63,24 @@ function figures() {
   ].join("");
 }
 
+// What was done, and what it gives, beside what is asked: the figures may be out of sight.
+function report(words) {
+  const {time, memory, bubble} = goal(), of = (value, most) => most ? `${value} of ${most}` : value;
+  const idle = bubble ? `, ${of((result.bubble * 100).toFixed(1), bubble * 100)} % idle` : "";
+  const much = of(thousands(result.memory), memory && thousands(memory));
+  say(`${words} ${of(ticks(result.time), time)} ticks${idle}, ${much} thousand elements.`.trim());
+}
+
 // -- show
 
 function show() {
+  const inFocus = $("board").contains(document.activeElement);
   result = play(rows, machine);
   if (chosen && !isSend(chosen)) chosen = cellOf(chosen)?.piece ?? null;
   const whole = isWhole(rows, machine), done = isReached();
   const marks = {chosen, hinted, chain, now, goal: goal().time * TICK, bound: boundHere()};
   geo = drawBoard({machine, rows, result, ...marks, ghosts: !whole, until: drag?.until});
+  if (inFocus && !$("board").contains(document.activeElement)) $("board").querySelector("[tabindex='0']")?.focus();
   figures();
   $("done").hidden = !done;
   if (done) reached();
@@ -73,29 +88,24 @@ function show() {
   $("redo").disabled = !future.length;
   $("why").disabled = !rows.flat().length;
   $("hint").disabled = !level || done;
-  const can = {out: chosen && !isSend(chosen), pair: pairWith(), cut: cutOf(), repeat: chosen && last && whole};
-  for (const id of Object.keys(can)) $(id).hidden = !can[id] || Boolean(drag);
+  $("pair").hidden = !pairWith();
+  $("repeat").hidden = !(chosen && last && whole);
   $("pair").textContent = chosen?.both ? "One after the other" : "Let it overlap";
-  $("cut").textContent = can.cut?.length === 1 ? "Both halves at once" : "Cut in two";
   $("keyW").hidden = !machine.halves;
   $("keyM").hidden = !machine.message;
+  if (drag) return;  // the rest can wait until it is let go
   history.replaceState(null, "", asAddress(level, rows, machine));
-  if (document.activeElement !== $("rows")) $("rows").value = asText(rows);
+  if (document.activeElement !== $("rows")) $("rows").value = forTorch(rows, machine);
+  $("format").hidden = !rows.flat().some(isSend);
 }
 
-// Show it, and leave the focus of the keys on the board if it was there: its button may be gone.
-function showInFocus() {
-  const inside = $("board").contains(document.activeElement);
-  show();
-  if (inside && !$("board").contains(document.activeElement)) $("board").querySelector("[tabindex='0']")?.focus();
-}
 function change(next, words = "") {
   past.push(rows);
   future = [];
   hinted = chain = null;
   rows = withoutEarlySends(next, machine);
-  showInFocus();
-  say(`${words} ${ticks(result.time)} ticks, ${thousands(result.memory)} thousand elements.`.trim());
+  show();
+  report(words);
 }
 
 const SETTINGS = ["ranks", "batches", "place", "backward", "message", "overlapped", "cap"];
@@ -112,37 +122,47 @@ function begin(to, of, order) {
   $("board").classList.add("still");
   show();
   setTimeout(() => $("board").classList.remove("still"), 50);
-  const hand = matchMedia("(pointer: coarse)").matches ? "Tap a box. Then drag it" : "Drag a box";
-  say(rows.flat().length ? `${hand} earlier or later.` : "Tap a dashed box to add it.");
+  const coarse = matchMedia("(pointer: coarse)").matches;
+  const hand = coarse ? "Tap a box. Then drag it" : "Drag a box, or move it with Shift and the arrow keys,";
+  say(rows.flat().length ? `${hand} earlier or later.` : `${coarse ? "Tap" : "Choose"} a dashed box to add it.`);
 }
 const start = to => to ? begin(to, to.machine, startOf(to)) : begin(null, machine ?? FREE, rows ?? emptyRows(FREE));
+
+// -- links, and what was found
+
+// The link to what is on the board: a page in a file, or in a notebook, is nowhere that others can open.
+const link = () => `${/^http/.test(location) ? location.href.split("#")[0] : `${SITE}board.html`}`
+  + asAddress(level, rows, machine);
+const finding = () => ({
+  title: `${ticks(result.time)} ticks in ${result.memory.toLocaleString("en-US")} elements`,
+  body: `Known so far: ${level.best.time} ticks. The bound: ${ticks(boundHere())}.\n\n${link()}\n\n${asText(rows)}\n`,
+});
 
 // -- progress
 
 const KEPT = "llm-training-puzzles board";
-function progress() {
+// What is kept of levels that were solved, and more. Some browsers keep nothing.
+function keep(more) {
   try {
-    return JSON.parse(localStorage.getItem(KEPT)) ?? {};
+    const all = {...JSON.parse(localStorage.getItem(KEPT)), ...more};
+    localStorage.setItem(KEPT, JSON.stringify(all));
+    return all;
   } catch {
-    return {};  // a browser that keeps nothing
+    return more;
   }
 }
-function reached() {
-  try {
-    localStorage.setItem(KEPT, JSON.stringify({...progress(), [level.id]: asAddress(level, rows, machine)}));
-  } catch { /* a browser that keeps nothing */ }
-  list();
-  const following = LEVELS[LEVELS.indexOf(level) + 1];
-  const said = level.open ? "Nobody that we know of has had this before. Please send us the link."
-    : result.time <= boundHere() ? "Done, and no order is faster." : "Done.";
-  $("said").textContent = said;
-  $("on").hidden = !following;
-  $("on").onclick = () => start(following);
-  $("function").href = level.puzzle;
-}
-function list() {
-  const all = progress();
+function list(all) {
   LEVELS.forEach((one, at) => { $("level").options[at].text = `${at + 1}. ${one.title}${all[one.id] ? " ✓" : ""}`; });
+}
+function reached() {
+  list(keep({[level.id]: asAddress(level, rows, machine)}));
+  $("said").textContent = level.open ? "Nobody that we know of has had this before. Please send it to us."
+    : result.time <= boundHere() ? "Done, and no order is faster." : "Done.";
+  $("on").hidden = level === LEVELS.at(-1);
+  $("function").href = level.puzzle;
+  $("send").hidden = !level.open || !ISSUES;
+  $("found").hidden = !level.open || Boolean(ISSUES);
+  if (level.open) $("send").href = `${ISSUES}?${new URLSearchParams(finding())}`;
 }
 
 // -- what can be done with a piece
@@ -155,7 +175,7 @@ function choose(piece) {
   [chosen, chain, hinted] = [piece, null, null];
   show();
   focus(piece);
-  say(`${name(piece)}: ${inWords(piece)}, at ${ticks(nodes.get(name(parts(piece)[0])).begins)}.`);
+  say(`${name(piece)}: ${inWords(piece)}, at ${ticks(beginOf(piece, result))}.`);
 }
 function add(piece) {
   const rank = rankOf(machine)[piece.stage];
@@ -170,22 +190,23 @@ function withSend(piece) {
   const maker = cellOf({...piece, kind: piece.kind === "SEND_F" ? "F" : "B"}) ?? cellOf({...piece, kind: "I"});
   return inRow(maker.rank, row => row.toSpliced(maker.at + 1, 0, piece));
 }
-const whereIn = (order, piece) => {
-  const rank = order.findIndex(row => row.some(one => name(one) === name(piece)));
-  return {rank, at: order[rank].findIndex(one => name(one) === name(piece))};
-};
-// What comes of moving a piece of an order; null if it cannot be.
+// What comes of moving a piece of an order: the rows, or null if it cannot be, and words for it.
 function moved(order, {rank, at}, to) {
-  const done = to === at ? null : move(order, machine, rank, at, to);
-  if (!done || !play(done.rows, machine).whole) return null;
-  const came = done.came.map(name).join(", "), words = `${name(order[rank][at])} is ${to < at ? "earlier" : "later"}.`;
-  return {rows: done.rows, words: came ? `${words} With it: ${came}.` : words};
+  if (to === at) return {rows: null, words: "Where it was."};
+  const {rows: next, came} = move(order, machine, rank, at, to), way = to < at ? "earlier" : "later";
+  const piece = order[rank][at], done = play(next, machine);
+  if (!done.whole || same(next, order)) {
+    const why = to < at ? "it needs what stands before it" : "what stands after it needs it";
+    return {rows: null, words: `${name(piece)} cannot be ${way}: ${why}.`};
+  }
+  const with_ = came.length ? ` With it: ${came.map(name).join(", ")}.` : "";
+  return {rows: next, words: `${name(piece)} is ${way}, at ${ticks(beginOf(piece, done))}.${with_}`};
 }
 function step(way) {
-  const order = withSend(chosen), there = whereIn(order, chosen), to = there.at + way;
-  if (to < 0 || to >= order[there.rank].length) return;
+  const order = withSend(chosen), there = cellOf(chosen, order), to = there.at + way;
+  if (!order[there.rank][to]) return;
   const done = moved(order, there, to);
-  if (!done) return say("It cannot go there.", true);
+  if (!done.rows) return say(done.words, true);
   last = {before: way < 0};
   change(done.rows, done.words);
   focus(chosen);
@@ -193,7 +214,9 @@ function step(way) {
 function again() {
   if (!last || !chosen || !cellOf(chosen)) return;
   const {rank, at} = cellOf(chosen), next = repeat(rows, machine, rank, at, last.before);
-  if (next) change(next, "The same for later micro-batches."); else say("There is nothing like it later.");
+  last = null;
+  if (next) change(next, "The same for later micro-batches.");
+  else show(), say("There is nothing to change for later micro-batches.");
 }
 
 // The order with a pair where there was none, or without it.
@@ -206,33 +229,7 @@ function pairWith() {
   const next = inRow(rank, row => row.toSpliced(first, 2, {both: [one, other]}));
   return play(next, machine).whole ? next : null;
 }
-function pair() {
-  const next = pairWith();
-  if (next) change(next);
-}
-// The two halves of a backward, to stand in its place; or the backward, in place of its first half.
-function cutOf() {
-  if (!chosen || !machine.halves || !"BIW".includes(chosen.kind)) return null;
-  const [B, I, W] = ["B", "I", "W"].map(kind => ({...chosen, kind}));
-  if (chosen.kind === "B") return [I, W];
-  return [I, W].every(half => cellOf(half) && !cellOf(half).piece.both) ? [B] : null;
-}
-function cut() {
-  const pieces = cutOf();
-  if (!pieces) return;
-  const two = pieces.length > 1, {rank, at} = cellOf(two ? chosen : {...chosen, kind: "I"});
-  const gone = name({...chosen, kind: "W"});
-  const next = inRow(rank, row => row.toSpliced(at, 1, ...pieces).filter(piece => two || name(piece) !== gone));
-  chosen = pieces[0];
-  change(next);
-}
-function takeOut() {
-  if (!chosen || isSend(chosen)) return;
-  const gone = following(rows, machine, chosen), others = gone.size > 1 ? `, and ${gone.size - 1} that need it` : "";
-  const words = `${name(chosen)} is out${others}.`;
-  chosen = null;
-  change(rows.map(row => row.filter(piece => !gone.has(piece))), words);
-}
+const pair = () => pairWith() && change(pairWith());
 
 // -- why, and hints
 
@@ -243,23 +240,26 @@ function why() {
   const boxes = result.boxes.flat(), end = boxes.reduce((end, box) => box.end >= end.end ? box : end);
   const box = chosen && boxes.find(box => name(box) === name(parts(chosen)[0])) || end;
   for (let step = box; step; step = step.after) chain.unshift(step);
-  const work = chain.filter(step => NAMES[step.kind]), before = work.filter(step => step !== box).at(-1);
+  const work = [...chain.slice(0, -1).filter(step => NAMES[step.kind]), box], before = work.at(-2);
   show();
   const what = box.kind === "UPDATE" ? `The last update, on rank ${box.rank},` : name(box);
-  const after = before ? `, right after ${name(before)} on rank ${before.rank}. The red line goes back from there` : "";
+  const back = work.slice(0, -2).slice(-7).reverse().map(name).join(", ");
+  const after = before ? `, right after ${name(before)} on rank ${before.rank}${back && `; that after ${back}`}` : "";
   say(`${what} begins at ${ticks(box.begin)}${after}.`);
 }
 
 function hintNow() {
+  if (!level || isReached()) return;
   const found = hint(rows, machine, fromTokens(level.best.rows, machine));
   if (!found) return say("This is the best order that we know.");
   const [piece] = parts(found.piece), there = cellOf(piece), id = name(piece);
   if (there) chosen = there.piece;
   hinted = there ? id : `+${id}`;
   show();
-  const after = found.before ? `right after ${name(found.before)}` : "first";
+  if ($("board").contains(document.activeElement)) nodes.get(hinted)?.focus();
+  nodes.get(hinted)?.scrollIntoView({block: "nearest"});
   const what = found.piece.both ? `${name(found.piece).replace("+", " and ")} overlap, and come` : `${id} comes`;
-  say(`Rank ${found.rank}: ${what} ${after}.`);
+  say(`Rank ${found.rank}: ${what} ${found.before ? `right after ${name(found.before)}` : "first"}.`);
 }
 
 // -- replay
@@ -284,7 +284,7 @@ function replay() {
     const share = Math.min(1, (moment - began) / long), time = share * result.time;
     now = calm ? Math.floor(time / TICK) * TICK : time;  // a step a tick, and nothing that glides
     nodes.forEach(node => node.classList.toggle("late", node.begins > now));
-    over.innerHTML = lines({result, bound: boundHere(), goal: goal().time * TICK, now}, geo);
+    redraw(over, lines({result, bound: boundHere(), goal: goal().time * TICK, now}, geo));
     if (share < 1) playing = requestAnimationFrame(frame);
     else stop(), show();
   };
@@ -294,10 +294,10 @@ function replay() {
 // -- fingers, mouse, keys
 
 const pieceOf = node => {
-  const [, stage, kind, mb] = /^\+?(\d+)([A-Z_]+)(\d+)$/.exec(node.dataset.id), piece = {stage: +stage, kind, mb: +mb};
+  const [, stage, kind, mb] = /^\+?(\d+)([A-Z_]+)(\d+)$/.exec(node.id), piece = {stage: +stage, kind, mb: +mb};
   return cellOf(piece)?.piece ?? piece;
 };
-const isChosen = node => chosen && parts(chosen).some(part => name(part) === node.dataset.id);
+const isChosen = node => chosen && parts(chosen).some(part => name(part) === node.id);
 const buttonOf = event => event.target.closest("#board button");
 
 // With a finger, a first tap chooses: so that a swipe over boxes scrolls, and only the chosen one is dragged.
@@ -308,7 +308,7 @@ function press(event) {
   const piece = pieceOf(node), was = isChosen(node);
   if (event.pointerType === "touch" && !was) return;
   if (!was) choose(piece);
-  const order = withSend(piece), there = whereIn(order, piece);
+  const order = withSend(piece), there = cellOf(piece, order);
   const middle = new Map(result.boxes[there.rank].map(box => [name(box), (box.begin + box.end) / 2]));
   result.messages.forEach(one => middle.set(name(sendOf(one)), one.issued));
   const others = order[there.rank].filter(one => name(one) !== name(piece)).map(one => middle.get(name(parts(one)[0])));
@@ -320,15 +320,16 @@ function pull(event) {
   if (!drag) return;
   const far = Math.hypot(event.clientX - drag.from[0], event.clientY - drag.from[1]);
   if (drag.to === drag.there.at && far < 5) return;
-  const {left, top} = $("board").getBoundingClientRect();
+  const {left, top} = $("board").getBoundingClientRect(), end = $("dock").getBoundingClientRect().top;
+  if (geo.tall) scrollBy(0, event.clientY < 50 ? -12 : event.clientY > end - 20 ? 12 : 0);  // on, at the edge
   const time = (geo.tall ? event.clientY - top - geo.head : event.clientX - left - geo.pad) / geo.step * TICK;
   const to = drag.others.filter(middle => middle < time).length;
   if (to === drag.to) return;
   const done = moved(drag.order, drag.there, to);
-  rows = done?.rows ?? drag.order;
-  Object.assign(drag, {to, words: done?.words ?? ""});
+  rows = done.rows ?? drag.order;
+  Object.assign(drag, {to, words: done.words});
   show();
-  say(done?.words ?? (to === drag.there.at ? "Where it was." : "It cannot go there."), !done && to !== drag.there.at);
+  say(done.words, !done.rows && to !== drag.there.at);
 }
 function release(event) {
   if (!drag) return;
@@ -340,9 +341,8 @@ function release(event) {
 }
 function click(event) {
   const node = buttonOf(event);
-  if (!node) return;
-  if (node.classList.contains("ghost")) add(pieceOf(node));
-  else if (!isChosen(node)) choose(pieceOf(node));
+  if (node?.classList.contains("ghost")) add(pieceOf(node));
+  else if (node && !isChosen(node)) choose(pieceOf(node));
 }
 
 // The keys for back and on in time, and for the rank before and the rank after.
@@ -362,28 +362,20 @@ function travel(one, other, words) {
   other.push(rows);
   rows = one.pop();
   hinted = chain = last = null;
-  showInFocus();
-  say(words);
+  show();
+  report(words);
 }
 const undo = () => travel(past, future, "Undone."), redo = () => travel(future, past, "Done again.");
-const help = () => level && !isReached() && hintNow();
-const KEYS = {
-  z: undo, y: redo, p: replay, h: help, r: again, o: pair, x: cut, q: why, delete: takeOut, backspace: takeOut,
-};
+const KEYS = {z: undo, y: redo, p: replay, h: hintNow, r: again, o: pair, q: why};
 function typed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const key = event.key.toLowerCase(), [back, on] = arrows();
+  const [back, on] = arrows(), does = KEYS[event.key.toLowerCase()];
   if (event.key.startsWith("Arrow")) {
     const other = event.shiftKey ? null : beside(event.key);
     if (event.shiftKey && chosen && [back, on].includes(event.key)) step(event.key === on ? 1 : -1);
     else if (other?.classList.contains("ghost")) other.focus();
     else if (other) choose(pieceOf(other));
-  } else if ("fbiw".includes(key)) {
-    const rank = document.activeElement.rank ?? 0, kind = key.toUpperCase();
-    const piece = ready(rows, machine, rank).find(one => one.kind === kind);
-    if (piece) add(piece); else say(`Rank ${rank} has no ${kind} to do now.`);
-  } else if (KEYS[key]) KEYS[key]();
-  else return;
+  } else if (does) does(); else return;
   event.preventDefault();
 }
 
@@ -394,18 +386,10 @@ async function copy(words) {
     await navigator.clipboard.writeText(words);
     say("Copied.");
   } catch {
-    say("This browser lets no page copy. Please copy it by hand.", true);
+    Object.assign($("rows"), {value: words}).closest("details").open = true;
+    say("This browser lets no page copy. Please copy it from below.", true);
   }
 }
-const program = ({backward, message, overlapped}) => `from lib import Cost, run, schedule
-
-plan = schedule("""
-${asText(rows)}
-""")
-cost = Cost(backward=${backward}, send=${message}, receive=${message}, overlapped=${overlapped})
-done = run(plan, **plan.sizes, cost=cost)
-print(done.time, done.memory)  # ${ticks(result.time)}, ${result.memory}
-`;
 // The machine that the fields say. Another number of pieces begins with another order.
 function otherMachine() {
   const next = {...machine, place: $("place").value, halves: +$("halves").checked};
@@ -444,15 +428,16 @@ function arrive() {
 function open() {
   LEVELS.forEach(one => $("level").add(new Option(one.title, one.id)));
   $("level").add(new Option("A machine of your own", ""));
-  const orders = ["nothing", ...Object.keys(RULES), ...new Set(KNOWN.map(one => one.name))];
-  for (const order of ["choose", ...orders]) $("order").add(new Option(order, order));
-  list();
+  const orders = ["choose", "nothing", ...Object.keys(RULES), ...new Set(KNOWN.map(one => one.name))];
+  orders.forEach(order => $("order").add(new Option(order, order)));
+  list(keep({}));
   const at = () => level ? LEVELS.indexOf(level) : LEVELS.length;
   const does = {
-    why, repeat: again, pair, cut, out: takeOut, undo, redo, hint: hintNow, play: replay, load,
-    before: () => start(LEVELS[at() - 1]), next: () => start(LEVELS[at() + 1]),
+    why, repeat: again, pair, undo, redo, hint: hintNow, play: replay, load,
+    before: () => start(LEVELS[at() - 1]), next: () => start(LEVELS[at() + 1]), on: () => start(LEVELS[at() + 1]),
     again: () => change(level ? startOf(level) : emptyRows(machine), "From the start."),
-    share: () => copy(location.href), csv: () => copy(asText(rows)), program: () => copy(program(machine)),
+    share: () => copy(link()), found: () => copy(Object.values(finding()).join("\n\n")),
+    csv: () => copy(forTorch(rows, machine)),
   };
   for (const [id, action] of Object.entries(does)) $(id).onclick = action;
   $("level").onchange = () => start(LEVELS.find(one => one.id === $("level").value));

@@ -14,7 +14,13 @@ function pricesOf({backward, message, overlapped}) {
   return {F: TICK, B, I: B / 2, W: B / 2, LOSS: 0, update: TICK / 2, send: end, receive: end, overlapped, ...SIZES};
 }
 const rankOf = machine => PLACES[machine.place](machine.ranks);
-const play = (rows, machine) => evaluate(rows, rankOf(machine), pricesOf(machine));
+const played = new WeakMap();  // what came of rows, with the machine: rows and machines are never changed
+function play(rows, machine) {
+  if (played.get(rows)?.machine !== machine) {
+    played.set(rows, {machine, result: evaluate(rows, rankOf(machine), pricesOf(machine))});
+  }
+  return played.get(rows).result;
+}
 function boundOf(machine) {
   const {ranks, batches, halves} = machine;
   return bound(rankOf(machine), ranks, batches, halves, pricesOf(machine));
@@ -38,18 +44,6 @@ function ready(rows, machine, rank) {
     const can = mb !== undefined && needs(piece, of.length - 1).every(result => made.has(result));
     return can ? [piece] : [];
   }));
-}
-
-// A piece, what needs it, what needs that, and so on: all that goes if it is taken out.
-function following(rows, machine, chosen) {
-  const last = rankOf(machine).length - 1, found = new Set([chosen]);
-  for (const one of found) {
-    const made = parts(one).flatMap(makes);
-    for (const piece of rows.flat()) {
-      if (parts(piece).some(part => needs(part, last).some(result => made.includes(result)))) found.add(piece);
-    }
-  }
-  return found;
 }
 
 // Move the piece `at` of a rank's row to another place in it. If it moves ahead of what it needs, that comes along, on

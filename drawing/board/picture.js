@@ -26,26 +26,26 @@ function layout(width, ranks, until) {
     const side = across(rank, from), wide = (to - from) * lane;
     return tall ? {x: side, y: along, w: wide, h: long} : {x: along, y: side, w: long, h: wide};
   };
-  return {tall, pad, head, step, width, height, until, at, across, spot};
+  return {tall, pad, head, step, width, height, until, at, across, spot, looks: `${width} ${ranks} ${until}`};
 }
 
 const nodes = new Map();  // the buttons, by name
-let under, over;  // what is drawn below them and above them
+let under, lists, over;  // what is drawn below them and above them, and for screen readers the lists of them
 
-// Change of a button only what differs: most stay as they are.
-function dress(id, rank, begins, {x, y, w, h}, classes, words, label) {
-  if (!nodes.has(id)) {
-    nodes.set(id, document.createElement("button"));
-    nodes.get(id).dataset.id = id;
-    $("board").append(nodes.get(id));
-  }
-  const node = nodes.get(id), place = `translate(${x.toFixed(1)}px,${y.toFixed(1)}px)`;
-  const style = `transform:${place};width:${w.toFixed(1)}px;height:${h.toFixed(1)}px`;
-  if (node.looks !== style) node.style.cssText = node.looks = style;
-  if (node.className !== classes) node.className = classes;
+// Put a button where a piece of work lies. Most stay as they are from one picture to the next, and are left alone.
+function dress(id, piece, rank, begin, end, share, classes, geo) {
+  const looks = [geo.looks, rank, begin, end, ...share, classes].join(" ");
+  if (!nodes.has(id)) nodes.set(id, $("board").appendChild(Object.assign(document.createElement("button"), {id})));
+  const node = nodes.get(id);
+  node.seen = true;
+  if (node.looks === looks) return;
+  const spot = geo.spot(rank, begin, end, share), [x, y, w, h] = Object.values(spot).map(side => side.toFixed(1));
+  const ghost = id.startsWith("+"), words = isSend(piece) ? "" : shown(piece, spot) || (ghost ? "+" : "");
+  const label = `${inWords(piece)}, rank ${rank}, at ${ticks(begin)}`;
+  node.style.cssText = `transform:translate(${x}px,${y}px);width:${w}px;height:${h}px`;
+  node.setAttribute("aria-label", ghost ? `Add ${name(piece)}, ${label}` : `${id}, ${label}`);
   if (node.textContent !== words) node.textContent = words;
-  if (node.label !== label) node.setAttribute("aria-label", node.label = label);
-  Object.assign(node, {rank, begins, seen: true});
+  Object.assign(node, {className: classes, looks, rank, begins: begin});
 }
 
 // What of a name there is room for.
@@ -57,52 +57,72 @@ function shown({stage, kind, mb}, {w, h}) {
 // shown, until: the end of the time that is shown, which stays while a piece is dragged}
 function drawBoard(view) {
   if (!under) {
-    $("board").innerHTML = '<svg aria-hidden="true"></svg><svg aria-hidden="true" style="z-index:4"></svg>';
-    [under, over] = $("board").children;
+    const drawing = '<svg aria-hidden="true"></svg>';
+    $("board").innerHTML = `${drawing}<div></div>${drawing.replace(" ", ' style="z-index:4" ')}`;
+    [under, lists, over] = $("board").children;
   }
-  const {machine, rows, result, chosen, hinted} = view, of = rankOf(machine), prices = pricesOf(machine);
-  const ghosts = upTo(machine.ranks).map(rank => view.ghosts ? ready(rows, machine, rank) : []);
-  const ends = ghosts.map((all, rank) => all.reduce((end, piece) => end + prices[piece.kind], result.clocks[rank]));
-  const until = view.until ?? Math.max(result.time, view.goal || 0, view.bound, ...ends) + TICK / 4;
+  const {machine, rows, result, chosen, hinted} = view, of = rankOf(machine);
+  const ghosts = view.ghosts ? upcoming(view) : [], marked = chosen ? parts(chosen).map(name) : [];
+  const end = Math.max(result.time, view.goal || 0, view.bound, ...ghosts.map(({end}) => end));
+  const until = view.until ?? end + TICK / 4;
   const geo = layout($("board").clientWidth || 900, machine.ranks, until);
-  const marked = chosen ? parts(chosen).map(name) : [];
   $("board").style.height = `${geo.height}px`;
   nodes.forEach(node => { node.seen = false; });
-  const show = (piece, begin, spot, kind) => {
+  const show = (piece, {begin, end}, share, kind) => {
     const id = name(piece), second = kind !== "message" && piece.stage !== of.indexOf(of[piece.stage]);
     const mark = marked.includes(id) ? "chosen" : chosen && parts(chosen)[0].mb === piece.mb ? "kin" : "";
     const classes = [kind, second && "second", mark, hinted === id && "hinted"].filter(Boolean).join(" ");
-    const words = kind === "message" ? "" : shown(piece, spot), rank = of[piece.stage];
-    dress(id, rank, begin, spot, classes, words, `${id}, ${inWords(piece)}, rank ${rank}, at ${ticks(begin)}`);
+    dress(id, piece, of[piece.stage], begin, end, share, classes, geo);
   };
   rows.forEach((row, rank) => {
-    const boxes = new Map(result.boxes[rank].map(box => [name(box), box]));
+    const boxes = result.boxes[rank].filter(box => NAMES[box.kind]).values();
     for (const piece of row.filter(piece => !isSend(piece))) {
-      const all = parts(piece), {begin} = boxes.get(name(all[0])), {end} = boxes.get(name(all.at(-1)));
+      const all = parts(piece), mine = all.map(() => boxes.next().value), span = {...mine[0], end: mine.at(-1).end};
       const share = at => WORK[0] + at * (WORK[1] - WORK[0]) / all.length;
-      all.forEach((part, at) => show(part, begin, geo.spot(rank, begin, end, [share(at), share(at + 1)]), part.kind));
+      all.forEach((part, at) => show(part, span, [share(at), share(at + 1)], part.kind));
     }
   });
-  for (const message of machine.message ? result.messages : []) {
-    const {from, begin, end} = message;
-    show(sendOf(message), begin, geo.spot(from, begin, end, LINK), "message");
+  for (const message of machine.message ? result.messages : []) show(sendOf(message), message, LINK, "message");
+  for (const {piece, rank, begin, end} of ghosts) {
+    const id = `+${name(piece)}`;
+    dress(id, piece, rank, begin, end, WORK, `ghost ${piece.kind}${hinted === id ? " hinted" : ""}`, geo);
   }
-  ghosts.forEach((all, rank) => all.reduce((begin, piece) => {
-    const id = `+${name(piece)}`, end = begin + prices[piece.kind], spot = geo.spot(rank, begin, end, WORK);
-    const classes = `ghost ${piece.kind}${hinted === id ? " hinted" : ""}`;
-    const label = `Add ${name(piece)}, ${inWords(piece)}, on rank ${rank}`;
-    dress(id, rank, begin, spot, classes, shown(piece, spot) || "+", label);
-    return end;
-  }, result.clocks[rank]));
   for (const [id, node] of nodes) if (!node.seen) {
     node.remove();
     nodes.delete(id);
   }
   const reached = nodes.get(marked[0]) ?? nodes.values().next().value;  // by the tab key; arrows go on from there
   nodes.forEach(node => { if (node.tabIndex !== (node === reached) - 1) node.tabIndex = (node === reached) - 1; });
-  under.innerHTML = ground(view, geo);
-  over.innerHTML = lines(view, geo);
+  $("board").classList.toggle("many", nodes.size > 400);
+  redraw(under, ground(view, geo));
+  if (!view.until) redraw(lists, heard(view));
+  redraw(over, lines(view, geo));
   return geo;
+}
+const redraw = (place, words) => { if (place.drawn !== words) place.innerHTML = place.drawn = words; };
+
+// What can be done next, where it would stand: as soon as its rank is free, and what it reads has come.
+function upcoming({machine, rows, result}) {
+  const prices = pricesOf(machine), last = rankOf(machine).length - 1;
+  return upTo(machine.ranks).flatMap(rank => {
+    let free = result.clocks[rank];
+    return ready(rows, machine, rank).map(piece => {
+      const begin = Math.max(free, ...needs(piece, last).map(read => result.arrived.get(read) ?? 0));
+      return {piece, rank, begin, end: free = begin + prices[piece.kind]};
+    });
+  });
+}
+
+// For screen readers: the boxes of each rank in the order of time, and what it holds.
+function heard({machine: {ranks, cap}, result}) {
+  const all = [...nodes.values()].sort((one, other) => one.begins - other.begins);
+  return upTo(ranks).map(rank => {
+    const mine = all.filter(node => node.rank === rank).map(node => node.id).join(" ");
+    const over = result.curves[rank].filter(({held}) => cap && held > cap).map(({time}) => ticks(time));
+    const much = over.length ? `, too much as work begins from ${over[0]} to ${over.at(-1)}` : "";
+    const words = `Rank ${rank}, holds at most ${thousands(result.peaks[rank])} thousand elements${much}`;
+    return `<div role="group" aria-label="${words}" aria-owns="${mine}"></div>`;
+  }).join("");
 }
 
 const rect = (kind, {x, y, w, h}) =>
@@ -136,11 +156,13 @@ function ground({machine, result}, geo) {
   const memory = result.curves.flatMap((curve, rank) => {
     const most = new Map();  // of what is held at one time
     curve.forEach(({time, held}) => most.set(time, Math.max(held, most.get(time) ?? 0)));
-    const all = [...most], end = Math.max(result.clocks[rank], all.at(-1)?.[0] ?? 0);
-    return all.map(([time, held], at) => {
-      const spot = geo.spot(rank, time, all[at + 1]?.[0] ?? end, share(held));
-      return rect(cap && held > cap ? "over" : "memory", tall ? {...spot, h: spot.h + 1} : {...spot, w: spot.w + 1});
+    const all = [...most], end = Math.max(result.clocks[rank], all.at(-1)?.[0] ?? 0), bars = {memory: "", over: ""};
+    all.forEach(([time, held], at) => {
+      const {x, y, w, h} = geo.spot(rank, time, all[at + 1]?.[0] ?? end, share(held));
+      const [wide, high] = (tall ? [w, h + 1] : [w + 1, h]).map(side => side.toFixed(1));
+      bars[cap && held > cap ? "over" : "memory"] += `M${x.toFixed(1)} ${y.toFixed(1)}h${wide}v${high}h-${wide}z`;
     });
+    return Object.entries(bars).map(([kind, bar]) => `<path class="${kind}" d="${bar}"/>`);
   });
   const caps = upTo(cap ? machine.ranks : 0).map(rank => {
     const side = geo.across(rank, share(cap)[tall ? 1 : 0]);

@@ -3,9 +3,15 @@
 
 const fail = words => { throw new Error(words); };
 
-// CSV as torch.distributed.pipelining loads it, with those sends that are late.
-const asText = rows => rows.map(row => row.map(piece =>
-  piece.both ? `(${piece.both.map(name).join(";")})OVERLAP_F_B` : name(piece)).join(",")).join("\n");
+const received = ({stage, back, mb}) => back ? `${stage - 1}RECV_B${mb}` : `${stage + 1}RECV_F${mb}`;
+const inText = piece => piece.both ? `(${piece.both.map(name).join(";")})OVERLAP_F_B`
+  : piece.send ? name(sendOf(piece.send)) : piece.receive ? received(piece.receive) : name(piece);
+const asText = rows => rows.map(row => row.map(inText).join(",")).join("\n");
+
+// CSV as torch.distributed.pipelining loads it: work alone, to which it adds messages; or, if a send is late, with all
+// messages, which it takes with format="compute_comms".
+const forTorch = (rows, machine, all = rows.flat().some(isSend)) =>
+  asText(all ? withMessages(rows, rankOf(machine), true).whole : rows);
 
 const NOT_ON_THE_BOARD = /^\d+(UNSHARD|RESHARD|REDUCE_GRAD|RECV_[FB]\d+)$/;  // receives follow from sends
 const PAIR = /^(?:\((\d+F\d+);(\d+[BIW]\d+)\)OVERLAP_F_B|(\d+F\d+)_(\d+[BIW]\d+))$/;
@@ -76,46 +82,59 @@ function checked(rows, machine) {
   return fail(`These rows come to no end: ${waits.join("; ")}.`);
 }
 
-// An order as a letter for each piece, small for a rank's second stage; of each kind micro-batches come in order. A +
-// joins the next two, a > holds a result back, and a < sends the first that is held back. null for other orders.
-const LETTERS = "/FBIWfbiw+><";
+// An order as a letter for each piece, small for a rank's second stage. Micro-batches come in order: a forward or a
+// backward does the first that is left, and a W the first with an I. Where they do not, ^ and a letter before the piece
+// say which it is: ^B the second that is left, ^I the third, and another ^ means eleven later. A + joins the next two
+// pieces, a > holds a result back, and a < sends the first that is held back.
+const LETTERS = "/FBIWfbiw+><^", NUMBERS = LETTERS.slice(1, -1);
 function asTokens(rows, machine) {
   const of = rankOf(machine), late = new Set(rows.flat().filter(isSend).map(name));
-  const letter = (part, rank) => {
-    const message = messageOf(part, of), held = message && late.has(name(sendOf(message)));
-    return (part.stage === of.indexOf(rank) ? part.kind : part.kind.toLowerCase()) + (held ? ">" : "");
-  };
-  const token = (piece, rank) => isSend(piece) ? "<"
-    : (piece.both ? "+" : "") + parts(piece).map(part => letter(part, rank)).join("");
-  const tokens = rows.map((row, rank) => row.map(piece => token(piece, rank)).join("")).join("/");
-  try {
-    return same(fromTokens(tokens, machine), rows) ? tokens : null;
-  } catch {
-    return null;
-  }
+  return rows.map((row, rank) => {
+    const left = leftOf(machine), held = [];
+    const take = (list, one) => {
+      const at = list.indexOf(one);
+      list.splice(at, 1);
+      return at ? "^".repeat(1 + Math.floor(at / NUMBERS.length)) + NUMBERS[at % NUMBERS.length] : "";
+    };
+    const letter = part => {
+      const {stage, kind, mb} = part, own = stage === of.indexOf(rank) ? kind : kind.toLowerCase();
+      const message = messageOf(part, of), send = message && name(sendOf(message));
+      if (late.has(send)) held.push(send);
+      if (kind === "I") left(stage, "W").push(mb);
+      return take(left(stage, kind), mb) + own + (late.has(send) ? ">" : "");
+    };
+    return row.map(piece => isSend(piece) ? `${take(held, name(piece))}<`
+      : (piece.both ? "+" : "") + parts(piece).map(letter).join("")).join("");
+  }).join("/");
 }
 function fromTokens(tokens, machine) {
   const of = rankOf(machine), lines = tokens.split("/");
   if (lines.length !== machine.ranks) fail(`it has ${lines.length} rows, for ${machine.ranks} ranks`);
   return lines.map((line, rank) => {
-    const count = {}, held = [], row = [];
+    const left = leftOf(machine), held = [], row = [], first = of.indexOf(rank);
     let joined = 0;
-    for (const letter of line) {
-      const kind = letter.toUpperCase(), before = row.at(-1) && parts(row.at(-1)).at(-1);
-      const first = of.indexOf(rank), stage = letter === kind ? first : of.indexOf(rank, first + 1);
-      const mb = count[letter] ?? 0;
+    for (const [, marks, number, letter] of line.matchAll(/(?:(\^+)(.))?(.)/g)) {
+      const at = marks ? (marks.length - 1) * NUMBERS.length + NUMBERS.indexOf(number) : 0;
+      const take = list => list.splice(at, 1)[0] ?? fail("it has more work than there is");
+      const kind = letter.toUpperCase(), last = row.at(-1) && parts(row.at(-1)).at(-1);
+      const stage = letter === kind ? first : of.indexOf(rank, first + 1);
       if (letter === "+") joined = 2;
-      else if (letter === ">") held.push(sendOf(before && messageOf(before, of) || fail("it sends what there is not")));
-      else if (letter === "<") row.push(held.shift() ?? fail("it sends what there is not"));
+      else if (letter === ">") held.push(sendOf(last && messageOf(last, of) || fail("it sends what there is not")));
+      else if (letter === "<") row.push(take(held));
       else {
-        if (stage < 0 || mb >= machine.batches) fail("it has more work than there is");
-        count[letter] = mb + 1;
+        const mb = take(stage < 0 ? [] : left(stage, kind));
+        if (kind === "I") left(stage, "W").push(mb);
         row.push(joined === 1 ? {both: [row.pop(), {stage, kind, mb}]} : {stage, kind, mb});
         joined--;
       }
     }
     return row;
   });
+}
+// The micro-batches that a stage still has to do, forward or backward; or of which it has only I.
+function leftOf({batches}) {
+  const lists = {};
+  return (stage, kind) => lists[stage + kind.replace("I", "B")] ??= kind === "W" ? [] : upTo(batches);
 }
 
 // Letters as a number, in digits that every program takes for a part of a link; the last one checks the others.
@@ -146,8 +165,7 @@ function asAddress(level, rows, machine) {
   const more = Object.entries(FIELDS).filter(([, field]) => machine[field] !== FREE[field]);
   const own = [`${machine.ranks}x${machine.batches}`, machine.place, ...(machine.halves ? ["h"] : []),
     ...more.map(([letter, field]) => letter + machine[field])];
-  const tokens = asTokens(rows, machine), long = asText(rows).replace(/\((\w+);(\w+)\)OVERLAP_F_B/g, "$1_$2");
-  return `#${level?.id ?? own.join("-")}.${tokens === null ? `=${long.replace(/\n/g, "~")}` : pack(tokens)}`;
+  return `#${level?.id ?? own.join("-")}.${pack(asTokens(rows, machine))}`;
 }
 
 // Throws what is wrong with an address; null for one that says nothing.
@@ -156,14 +174,7 @@ function fromAddress(hash, levels) {
   const [, head, code] = /^#(.*?)(?:\.([^.]*))?$/.exec(hash), level = levels.find(one => one.id === head) ?? null;
   const machine = level?.machine ?? readMachine(head);
   if (!code) return {level, machine, rows: level ? startOf(level) : emptyRows(machine)};
-  const long = code.startsWith("=") && code.slice(1).split("~").map(row => row.split(",").filter(Boolean));
-  const rows = long ? long.map(row => row.map(cell => readPiece(cell, "it") ?? fail(`${cell} has no place here`)))
-    : fromTokens(unpack(code), machine);
-  const all = rows.flat().flatMap(parts), of = rankOf(machine);
-  const fits = ({stage, mb}, rank) => of[stage] === rank && mb < machine.batches;
-  const fine = rows.length === machine.ranks && new Set(all.map(name)).size === all.length
-    && rows.every((row, rank) => row.flatMap(parts).every(part => fits(part, rank)));
-  return {level, machine, rows: fine ? checked(rows, machine) : fail("its rows are for another machine")};
+  return {level, machine, rows: checked(fromTokens(unpack(code), machine), machine)};
 }
 function readMachine(head) {
   const [, ranks, batches, place, h, more] = /^(\d+)x(\d+)-(line|ring|v)(-h)?((?:-[bsoc][\d.]+)*)$/.exec(head)

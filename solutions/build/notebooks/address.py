@@ -47,6 +47,11 @@ def site_of(where: str) -> str:
     return f"https://{found[1].lower()}.github.io/{found[2]}/" if found else ""
 
 
+def new_issue(where: str) -> str:
+    """The address at which a project on GitHub takes an issue; or nothing."""
+    return f"{where}/issues/new" if site_of(where) else ""
+
+
 def fill(readme: str, where: str) -> str:
     """README.md with its links; without an address it has none."""
     line = links(where, "index.ipynb")

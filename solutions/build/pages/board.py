@@ -15,7 +15,7 @@ from lib.course.specs import cost_named
 from lib.schedules.rows import read_rows
 from lib.schedules.task import PLACEMENTS, Task
 
-from ..notebooks.address import site_of
+from ..notebooks.address import new_issue, site_of
 from ..runs.course import Course
 from .gallery_page import head
 
@@ -36,7 +36,8 @@ def board(course: Course, where: str = "") -> Iterator[tuple[str, str]]:
     if not folder.exists():
         return
     known = [*_known(course)]
-    stored = f"const LEVELS = {json.dumps([*levels(folder)])};\nconst KNOWN = {json.dumps(known)};\n"
+    given = {"LEVELS": [*levels(folder)], "KNOWN": known, "SITE": site_of(where), "ISSUES": new_issue(where)}
+    stored = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in given.items())
     scripts = "\n".join((folder / f"{name}.js").read_text(encoding="utf-8").strip() for name in SCRIPTS)
     plain = re.sub(r"^\s*//.*\n", "", scripts.replace('"use strict";\n', ""), flags=re.MULTILINE)
     page = (folder / "page.html").read_text(encoding="utf-8")
