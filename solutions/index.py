@@ -83,6 +83,8 @@ draw_course(done.solved, done.starred, done.trail)
 #
 # 31. [Ring all-reduce, by hand](p31_ring_allreduce.ipynb): what is inside an all-reduce?
 # 32. [Small messages](p32_small_messages.ipynb): when hops take longer than bytes
+# 33. [A mean of means](p33_token_mean.ipynb): how does every token of the batch count the same?
+# 34. [Muon in shards](p34_muon.ipynb): an update that needs the whole matrix, which no rank has
 # 35. [From trainer to generator](p35_weight_sync.ipynb): the weights that were just trained, cut otherwise and elsewhere
 # 36. [Sends that wait](p36_sends_that_wait.ipynb): what if a send had to wait for its receive?
 

@@ -63,7 +63,10 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
     ):
         assert f"\n  {written}\n" in text, written
     size = "ranks=1, layers=2, batches=1, mesh=None, node_size=None, cost=None"
-    assert f"\n  run(fn, {size}, timeout=10.0, train='weights', hosts=0, experts=0, links='eager', engine=" in text
+    assert (
+        f"\n  run(fn, {size}, timeout=10.0, train='weights', hosts=0, experts=0, links='eager', tokens=(), engine="
+        in text
+    )
     assert "Needs the layer's complete weight, not yet updated" in text
     assert "0.3 ticks (1.5 between nodes)" in text
     assert "iece index of total equal pieces" in text
@@ -110,6 +113,8 @@ OF = {
     "context_parallel": ("sliced=", "attend"),
     "expert_parallel": ("experts=", "has 8 experts"),
     "dualpipe": ("overlapped=",),
+    "token_mean": ("tokens=",),
+    "muon": ("orthogonalize",),
     "sends_that_wait": ("links=", "exchange"),
 }
 """Words that are about a puzzle, and none before it."""

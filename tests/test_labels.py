@@ -141,7 +141,7 @@ def test_gradients_add_up_that_are_of_one_layer_and_one_piece(other: dict[str, A
 
 def test_labels_that_are_not_given_say_the_whole_of_step_0_and_no_micro_batches() -> None:
     given = {"step": 0, "batches": frozenset(), "total_batches": 0, "shards": frozenset({0}), "total": 1}
-    given["extra"] = (frozenset({0}), 1, "", False, (), (), (frozenset({0}), 1))
+    given["extra"] = (frozenset({0}), 1, "", False, (), (), (frozenset({0}), 1), (), False)
     assert Labels("Weight", 1, 2)._asdict() == {"kind": "Weight", "layer": 1, "layers": 2, **given}
     assert Labels("Weight", 1, 2).is_whole() and Labels("Weight", 1, 2) == Labels("Weight", 1, 2).coarse()
 

@@ -30,7 +30,7 @@ from tools.programs import fsdp_accumulating
 
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
 PASS_MESSAGES = {"pipeline", "gpipe", "pipeline_fsdp", "one_f_one_b", "interleaved", "zero_bubble", "zbv"}
-PASS_MESSAGES |= {"ring_attention", "ring_allreduce", "small_messages"}
+PASS_MESSAGES |= {"ring_attention", "ring_allreduce", "small_messages", "muon"}
 """Programs whose only axis is one along which messages are passed."""
 UNEVEN = {"context_parallel", "expert_parallel", "two_batch_overlap"}
 """Programs whose ranks do not all compute as much, or have pieces that do not move on by one step."""
@@ -41,7 +41,7 @@ ONLY_TIMED = {"tensor_parallel", "sequence_parallel", "offload"}
 def best() -> Iterator[Any]:
     """Every program of the solutions that the frontier of its puzzle names, and that puzzle."""
     for puzzle in puzzles().values():
-        proved = not puzzle.repair and "links" not in puzzle.size
+        proved = not puzzle.repair and puzzle.size.keys().isdisjoint({"links", "tokens"})
         for name in sorted({puzzle.name, *[point["by"] for point in puzzle.frontier]} if proved else ()):
             program = getattr(MODULES[puzzle.file], name, None)
             if program is not None:

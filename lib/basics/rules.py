@@ -31,6 +31,7 @@ RULES: Mapping[str, str] = {
     "missing_keys": "the queries have not {met} {slices}",
     "nothing_beside": "there is no forward of another micro-batch just before it to overlap with",
     "no_experts": "layer {layer} is dense, it has no experts",
+    "wrong_count": "micro-batch {batch} counts {count}, and has {tokens} of {total} tokens",
     "experts_not_divided": "{experts} experts are not dealt to {parts} in equal parts",
     # of parts and sums
     "out_of_range": "{what} is out of range",
@@ -59,13 +60,12 @@ RULES: Mapping[str, str] = {
     "made_up": "{tensor} is made up: no operation of this run computed it",
     "other_rank": "{tensor} belongs to {owner}, and rank {rank} uses it",
     "taken_before": "this rank has taken {what} before",
-    # of what a run ends with
+    # of a run, and of what it ends with
     "no_final_weight": "no rank has set a final weight",
     "not_updated": "this is not the weight of this layer after one optimizer step",
     "wrong_value": "the final weight has a wrong value: it is not what plain training on one device gives",
     "frozen_changed": "a frozen weight has been changed",
     "not_attempted": "{function} is not attempted yet: no operation was run",
-    # of a run
     "raised": "the function raised {error}",
     "cancelled": "the function was cancelled by itself",
     "out_of_time": "the run did not end within {limit}",

@@ -6,6 +6,7 @@ at one kind of size, such as an odd number of layers, is wrong at one of these.
 """
 
 from collections.abc import Mapping
+from itertools import cycle, islice
 from math import prod
 
 from .layouts import Size
@@ -136,6 +137,8 @@ def other_sizes(name: str, own: Size) -> list[Size]:
     """Return the sizes at which a puzzle of this family is graded besides its own."""
     each = own["batches"] // own["ranks"]
     found = [own | {"batches": each * size["ranks"]} | size for size in SIZES[name]]
+    if tokens := own.get("tokens"):
+        found = [size | {"tokens": [*islice(cycle(tokens), size["batches"])]} for size in found]
     return [size for size in found if size != own]
 
 

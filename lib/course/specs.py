@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
 from ..basics.units import HIDDEN, LENGTH, TICKS, Elements, SizeUnit, Unit, show_ticks
-from ..machine.cost import LINKS, Cost, ExpertRingCost, RingCost, Shape, WireCost
+from ..machine.check import TRAINED
+from ..machine.cost import Cost, ExpertRingCost, RingCost, Shape, WireCost
 from ..machine.uneven import Uneven
 from ..real import presets
 from ..real.hardware import Hardware
@@ -272,6 +273,7 @@ COSTS: Mapping[str, Cost] = {
     "warm_rank": Cost(uneven=Uneven(slow={0: 1.1})),
     "wires": WireCost(backward=2, latency=0.02, bandwidth=131_072),  # a gradient takes two ticks, as its backward
     "small_messages": WireCost(latency=0.1, bandwidth=5_242_880),  # a gradient takes half as long as its hop
+    "orthogonal": Cost(orthogonalize=2),
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 
@@ -298,15 +300,10 @@ def _with_prices(base: str, others: str) -> Cost:
 
 def machine_of(size: Size, cost: str | Cost) -> Shape:
     """Return the machine of a size, at a cost (of that name)."""
-    return Shape.of(
-        size["ranks"],
-        size.get("mesh"),
-        size.get("node_size"),
-        cost_named(cost),
-        size.get("hosts", 0),
-        size.get("experts", 0),
-        size.get("links", LINKS[0]),
-    )  # prices may know the size of a node
+    names = ("mesh", "node_size", "hosts", "experts", "links", "tokens")
+    given = {name: size[name] for name in names if name in size}
+    # Prices may know the size of a node.
+    return Shape.of(size["ranks"], cost=cost_named(cost), muon=size.get("train") == TRAINED[2], **given)
 
 
 def cost_source(name: str) -> str:

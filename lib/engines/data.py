@@ -101,9 +101,11 @@ def gates(work: Workload, layer: int, batch: int) -> Gates:
     return table.repeat_interleave(units_of(work.hidden) // work.experts, 1)
 
 
-def loss_scale(work: Workload) -> float:
-    """Return what the sum of squares is divided by: ALL tokens of all micro-batches, so that gradients add up."""
-    return float(work.length * work.batches)
+def shares(work: Workload, batch: int) -> torch.Tensor:
+    """Return by how much the numbers of an output count, (length, hidden): one by ALL tokens of all micro-batches, so
+    that gradients add up; where it is said how many each has, one by these, and nothing behind the last."""
+    n, parts = (work.tokens[batch], 1) if work.tokens else (work.length, work.batches)
+    return _cast(work, (torch.arange(work.length) < n).double()[:, None].expand(-1, work.hidden) / (n * parts))
 
 
 def _normal(work: Workload, kind: str, index: int, *shape: int) -> torch.Tensor:

@@ -111,15 +111,10 @@ def parameters(kind: str, hidden: int) -> int:
     return sum(map(math.prod, LAYERS[kind].shapes(hidden)))
 
 
-def rank_of_adapters(hidden: int) -> int:
-    """Return the rank of the product that an adapter adds to each matrix of its layer."""
-    return max(1, hidden // 16)
-
-
 def shapes_of_adapter(kind: str, hidden: int) -> tuple[Shape, ...]:
     """Return the shapes of an adapter, in the order of its flat numbers: for each matrix of the layer two, whose
-    product has the shape of that matrix (Hu and others, "LoRA", 2021, arXiv 2106.09685)."""
-    rank, matrices = rank_of_adapters(hidden), [shape for shape in LAYERS[kind].shapes(hidden) if len(shape) == 2]
+    product, of rank hidden / 16, has the shape of that matrix (Hu and others, "LoRA", 2021, arXiv 2106.09685)."""
+    rank, matrices = max(1, hidden // 16), [shape for shape in LAYERS[kind].shapes(hidden) if len(shape) == 2]
     return tuple(shape for rows, columns in matrices for shape in ((rows, rank), (rank, columns)))
 
 

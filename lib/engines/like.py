@@ -123,36 +123,30 @@ CONTEXT = (
 """What PyTorch has for a sequence that is cut, and why it is not recorded: a test asks the torch that is installed."""
 OVER_LINKS = "PyTorch leaves it to NCCL how a sum goes over the links, and starts one all-reduce."
 NONE = {
-    "wsdp": "PyTorch has nothing that divides weights and states and leaves gradients whole: it has fully_shard, "
-    "puzzle 4.",
+    "wsdp": "PyTorch has nothing that divides weights and states and leaves gradients whole: see puzzle 4.",
     "pipeline_fsdp": "PyTorch has this only put together from two parts, a schedule and fully_shard, and what the two "
     "start together is not recorded here. Puzzles 4 and 6 compare the parts.",
     "zero1": "PyTorch's ZeroRedundancyOptimizer divides the states otherwise: a whole layer at a time, which one rank "
     "updates and then broadcasts. It has no order to compare with this puzzle's.",
     "zero2": "PyTorch has no ZeRO-2. What is often called so, fully_shard with reshard_after_forward=False, has only "
     "shards of the weights between steps, and gathers them for each micro-batch.",
-    "checkpointing": "PyTorch's torch.utils.checkpoint starts nothing that could be compared: a forward more happens "
-    "inside backward.",
+    "checkpointing": "torch.utils.checkpoint starts nothing to compare: a forward more happens inside backward.",
     "tensor_parallel": "PyTorch's parallelize_module cuts each matrix by itself; what it starts is not recorded here.",
-    "sequence_parallel": "PyTorch's SequenceParallel is a style for modules; what it starts is not recorded here.",
-    "lora": "PyTorch itself has no adapters, and what fully_shard starts for those of PEFT is not recorded here.",
+    "sequence_parallel": "PyTorch's SequenceParallel is for single modules, and what it starts is not recorded here.",
+    "lora": "PyTorch itself has no adapters: PEFT adds them. What fully_shard starts then is not recorded here.",
     "buckets": "PyTorch's DDP fills its buckets by bytes, 1 MiB first and then 25, and never by layers. What it does "
     "with layers of other sizes is in tests/torch_truth/TABLE.md.",
-    "hierarchical": OVER_LINKS,
-    "ring_allreduce": OVER_LINKS,
-    "small_messages": OVER_LINKS,
-    "hpz": "PyTorch does this with fully_shard(..., reshard_after_forward=4), where a node has 4 ranks, and what that "
-    "starts is not recorded here.",
+    **dict.fromkeys(("hierarchical", "ring_allreduce", "small_messages"), OVER_LINKS),
+    "hpz": "fully_shard(..., reshard_after_forward=4) does this on nodes of 4. What it starts is not recorded here.",
     "offload": "PyTorch's CPUOffloadPolicy keeps the weights on the processor, too, and updates after the whole "
     "backward pass. It has no way to keep weights on the GPU, and only states elsewhere.",
-    "compose": "PyTorch has this only put together from parts, and in many ways. Puzzles 9, 14 and 17 say which parts "
-    "are compared.",
+    "compose": "PyTorch has this only put together from parts. Puzzles 9, 14 and 17 say which of these are compared.",
     "context_parallel": CONTEXT,
     "ring_attention": CONTEXT,
-    "expert_parallel": "PyTorch itself has no layer with experts. What torchtitan and Megatron-LM build of its "
-    "all-to-alls is not recorded here.",
-    "two_batch_overlap": "PyTorch itself has no layer with experts, and DualPipe, which does this in a pipeline, is a "
-    "program of its own.",
+    "expert_parallel": "PyTorch itself has no layer with experts. What others build of it is not recorded here.",
+    "two_batch_overlap": "PyTorch itself has no layer with experts. DualPipe, a program of its own, does this.",
+    "token_mean": "DDP takes the mean over ranks. To weight by tokens is left to the loss, and starts nothing else.",
+    "muon": "torch.optim.Muon takes whole matrices. Who has which, and how they travel, is left to the program.",
     "weight_sync": "PyTorch sends no weights from trainers to generators: another library does, torchstore.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""

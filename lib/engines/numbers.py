@@ -9,6 +9,7 @@ are missing are nan. That happens only if the rules are switched off.
 import functools
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import torch
@@ -47,6 +48,7 @@ class Numbers(Steps, Experts):
     """The arithmetic of one workload on one device."""
 
     zero = None
+    orthogonalize: Any = None  # refused by ``Workload.on``
 
     def __init__(self, work: Workload, device: Any = "cpu") -> None:
         self.work, self.device = work, device
@@ -80,10 +82,11 @@ class Numbers(Steps, Experts):
 
     def loss(self, inp: Value) -> Value:
         """Return the gradient of the loss: half the squared error, by token and micro-batch."""
-        scale, found = data.loss_scale(self.work), {}
+        found = {}
         for batch, one in inp.items():
-            wanted = self._whole(data.target(self.work, batch).to(self.device))
-            found[batch] = Pieces(one.spans, (one.flat - select(wanted, one.spans)) / scale)
+            parts = data.target(self.work, batch), data.shares(self.work, batch)
+            wanted, shares = (select(self._whole(part.to(self.device)), one.spans) for part in parts)
+            found[batch] = Pieces(one.spans, (one.flat - wanted) * shares)
         return found
 
     def backward(
@@ -158,6 +161,10 @@ class Numbers(Steps, Experts):
             return {batch: _total([value[batch] for value in values]) for batch in values[0]}
         partial_sums = [value for value in values if value is not None]
         return _total(partial_sums) if partial_sums else self.zero
+
+    def scale(self, value: Value, factor: Fraction) -> Value:
+        """Return a gradient times a number. That of no micro-batches stays zero."""
+        return value and value._replace(flat=value.flat * float(factor))
 
     def cut(self, value: Value, piece: Labels) -> Value:
         if isinstance(value, dict):

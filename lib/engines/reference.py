@@ -21,7 +21,7 @@ from .pieces import Pieces, Span
 @lru_cache(maxsize=4)
 def reference(work: Workload) -> tuple[torch.Tensor, ...]:
     """Return each layer's weight, or its adapter, after a step of plain training: flat, on the CPU, in work's dtype."""
-    adapters, frozen = work.train != TRAINED[0], [data.weight(work, layer) for layer in range(work.layers)]
+    adapters, frozen = work.train == TRAINED[1], [data.weight(work, layer) for layer in range(work.layers)]
     weights = [torch.nn.Parameter(begun(work, layer)) for layer in range(work.layers)]
     adam = torch.optim.Adam(weights, lr=data.RATE, betas=data.BETAS, eps=data.EPSILON)
     for layer, weight in enumerate(weights):
@@ -34,7 +34,9 @@ def reference(work: Workload) -> tuple[torch.Tensor, ...]:
             for layer, (weight, fixed) in enumerate(zip(weights, frozen, strict=True)):
                 flat = merged(work.layer, work.hidden, fixed, weight) if adapters else weight
                 x = apply(work.layer, x, flat, gates=data.gates(work, layer, batch))
-            loss = loss + (x - data.target(work, batch)).square().sum() / 2 / data.loss_scale(work)
+            counts = data.shares(work, batch) > 0  # of all that count one mean: no micro-batch is weighted
+            tokens = sum(work.tokens) or work.length * work.batches
+            loss = loss + ((x - data.target(work, batch)) * counts).square().sum() / 2 / tokens
         loss.backward()
     adam.step()
     return tuple(weight.detach() for weight in weights)

@@ -45,11 +45,11 @@ class RealRun(Run):
 class ProcessRun(RealRun):
     """A run whose ranks were processes.
 
-    Time and memory are the simulated ones. ``measured``: the run by the clock on the
-    wall, in milliseconds; ``tick``: seconds of a tick in it, the pace or what a micro-batch took on average to go
-    through a layer. ``stored``: the count of records of the log at which as many numbers were really stored as the
-    labels say, and the count of all. ``live``: with a meter, for each rank the most numbers that were alive at once,
-    stored or not. ``peak_stored``: for each rank the most that were stored. ``backend`` and ``device``: torch's.
+    Time and memory are the simulated ones. ``measured``: the run by the clock on the wall, in milliseconds; ``tick``:
+    seconds of a tick in it, the pace or what a micro-batch took on average to go through a layer. ``stored``: at how
+    many records of the log as many numbers were really stored as the labels say, and the count of all. ``live``: with a
+    meter, for each rank the most numbers that were alive at once, stored or not. ``peak_stored``: for each rank the
+    most that were stored. ``backend`` and ``device``: torch's.
     """
 
     def __init__(self, done: Run, ranks: Sequence[RankProcess], engine: str, wall: float, pace: float) -> None:

@@ -33,9 +33,9 @@ from ..recording.wire import ProtocolError
 
 SECONDS = 10.0
 """How long a replay may take: it is left where it is then, and what is noted so far is explained."""
-SHARD, COMBINE, ADD = "shard", "combine", "add"
-PARTS = (SHARD, COMBINE, ADD)
-"""What is done with tensors beside the operations: they are cut, joined and added up."""
+SHARD, COMBINE, ADD, SCALE = "shard", "combine", "add", "scale"
+PARTS = (SHARD, COMBINE, ADD, SCALE)
+"""What is done with tensors beside the operations: they are cut, joined, added up and multiplied."""
 LOADS = ("load_weights", "load_adapter")
 FINAL, STORE = "set_final_weight", "store"
 
@@ -330,8 +330,8 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "pass_to": ("peer", OPERANDS, "plain"),
     "receive": ("peer",),
     STORE: (OPERANDS,),
-    "shard": (OPERANDS, "index", "total"),
-    "combine": (OPERANDS, OPERANDS),
-    "add": (OPERANDS, OPERANDS),
+    SHARD: (OPERANDS, "index", "total"),
+    SCALE: (OPERANDS, "factor"),
+    **dict.fromkeys((COMBINE, ADD), (OPERANDS, OPERANDS)),
 }
 """What the arguments of a verb are, in the order of ``recording.verbs.VERBS``: of those of which notes are taken."""

@@ -16,7 +16,7 @@ from ..basics.errors import numbered, show_call
 from ..record.kinds import KINDS
 from ..record.table import stream_of
 from ..recording.diary import READ, STORED, TAKEN
-from .notes import ADD, COMBINE, NO_LINE, PARTS, SHARD, Line
+from .notes import ADD, COMBINE, NO_LINE, PARTS, SCALE, SHARD, Line
 from .statement import A_RIGHT_RUN, LOOK_AT, CallFact, Explanation, KeptFact, Statement, TensorFact
 
 MOST_WORDS = 45  # of a verdict before its figures
@@ -175,7 +175,7 @@ def line_words(line: Line) -> str:
 def call_words(call: CallFact) -> str:
     """Return a call as text: ``forward(layer 3, micro-batch 0)``, ``receive(from rank 1)``."""
     if call.kind in PARTS:
-        return {SHARD: "the cut", COMBINE: "the joint", ADD: "the sum (+)"}[call.kind]
+        return {SHARD: "the cut", COMBINE: "the joint", ADD: "the sum (+)", SCALE: "the product"}[call.kind]
     if stream_of(call.kind) == "message":
         what = [f"{KINDS[kind].word} of layer {call.layer}" for kind in call.carries]
         peer = [f"rank {call.peer}"] if call.peer is not None else []

@@ -23,7 +23,7 @@ from ..record.events import Event
 from ..record.kinds import KINDS, STORES
 from ..record.operations import Collective, Computation
 from ..record.table import Verbs, collective
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, ORTHOGONALIZE, UPDATE
 from .calls import Call, Caller, Exchange
 from .dist import Dist
 from .experts import ExpertVerbs
@@ -264,6 +264,10 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         self._note(sys._getframe(1))
         return of_token(token)  # type: ignore[return-value]
 
+    def tokens(self, batch: int) -> int:
+        """How many tokens a micro-batch has. A rank knows it of those whose input it has taken. Takes no time."""
+        return self._simulator.tokens(self._handle, batch)
+
     def fake_grad(self, layer: int, batches: Iterable[int]) -> WeightGrad:
         """A made-up gradient, for demonstrations. With no micro-batches, ``[]``, it is zero, and allowed everywhere: a
         rank contributes it to an all-reduce or a reduce-scatter when it has nothing to add."""
@@ -399,6 +403,15 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         """
         made = self._compute(BACKWARD_WEIGHT, layer, inp, grad, weight, saved, partial=partial, overlapped=overlapped)
         return made[0]  # type: ignore[no-any-return]
+
+    @priced
+    def orthogonalize(self, layer: int, grad: WeightGrad) -> WeightGrad:
+        """The nearest matrix to a layer's gradient whose rows are orthogonal, which Muon updates with. Takes {price}.
+
+        Needs the whole gradient, summed over all micro-batches. What it gives can be cut, joined and sent. Two of them
+        do not add up. Only ``run(..., train="muon")`` has it.
+        """
+        return self._compute(ORTHOGONALIZE, layer, grad)[0]  # type: ignore[no-any-return]
 
     @priced
     def update(

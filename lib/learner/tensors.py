@@ -6,6 +6,7 @@ A model's operations make them. One made by hand (``Weight(0, 2, 0)``) is for de
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 from inspect import isawaitable
 from operator import attrgetter
 from typing import Any, Self
@@ -164,7 +165,8 @@ class WeightGrad(Summed):
 
     It is as large as the weight; of no micro-batches, it is zero and takes no memory. With ``adapter=True`` it is the
     gradient of the layer's adapter. ``parts`` says over which slices of the sequence, of how many, ``of``, it is
-    summed, when each rank has its own slices (``project``).
+    summed, when each rank has its own slices (``project``). With ``run(..., tokens=...)`` it can be multiplied and
+    divided by a number.
     """
 
     __slots__ = ()
@@ -188,6 +190,24 @@ class WeightGrad(Summed):
     ) -> WeightGrad:
         extra = _of_adapter(cls, adapter)._replace(**_parts_of(cls, parts, of))
         return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
+
+    def __mul__(self, number: Any) -> Any:
+        """Returns this gradient times a number: of a float the nearest fraction with a denominator of at most a
+        million. Raises PuzzleError for anything else, and where micro-batches do not count by their tokens."""
+        return self._times(number, 1)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, number: Any) -> Any:
+        """Returns this gradient divided by a number. Raises PuzzleError as ``*`` does."""
+        return self._times(number, -1)
+
+    def _times(self, number: Any, power: int) -> Any:
+        if not isinstance(number, (int, float, Fraction)):
+            raise unfit("not_brought", number, "", verb="a product", kind="a number")
+        factor = Fraction(number)
+        made = self._token.scale((factor.limit_denominator(10**6) if type(number) is float else factor) ** power)
+        return super().__truediv__(number) if made is None else of_token(made)
 
 
 class Batched(Sharded):

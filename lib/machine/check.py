@@ -20,8 +20,9 @@ BRIEFLY = {
 Finals = Callable[[int, list[tuple[int, Piece]]], list[tuple[int, Piece]] | None]
 """What gives the final weights of a layer on all ranks, by those of the ranks that were run (``represent``). None where
 they are as those of a layer before: then the others are right if these are."""
-TRAINED = ("weights", "adapters")
-"""What may be trained: the layers' own weights, or adapters beside weights that stay as they are."""
+TRAINED = ("weights", "adapters", "muon")
+"""What may be trained: the layers' own weights; adapters beside weights that stay as they are; or the weights, with
+gradients that are orthogonalized first."""
 
 
 def check_finals(
@@ -32,9 +33,9 @@ def check_finals(
     (whose value says nothing). Raise PuzzleError if anything is wrong. ``everyone`` gives the final weights of all
     ranks where these are the states of some."""
     one_of_names("train", train, TRAINED)
-    adapters, of_all = train != TRAINED[0], everyone and everyone()
+    adapters, of_all = train == TRAINED[1], everyone and everyone()
     layers, batches = states[0].layers, states[0].batches
-    made_up, trained = False, trained_weights(layers, batches, adapters)
+    made_up, trained = False, trained_weights(layers, batches, adapters, train == TRAINED[2], states[0].tokens)
     if adapters:
         _check_frozen(states)
     for layer in range(layers):

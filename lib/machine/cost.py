@@ -3,7 +3,7 @@ such prices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cache, cached_property
@@ -109,6 +109,7 @@ class Cost:
     host_update: Ticks = 2
     host_transfer: Ticks = 1
     overlapped: Ticks = field(default=0, metadata=NO_PRICE)
+    orthogonalize: Ticks = 1
     uneven: Uneven | None = field(default=None, metadata=NO_PRICE, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -557,12 +558,15 @@ LINKS = ("eager", "rendezvous", "ordered")
 @dataclass(frozen=True)
 class Shape:
     """Where ranks sit, what everything costs, how many experts every other layer has, from layer 1 on (0, if all layers
-    are dense), and whether sends wait for their receives (``LINKS``)."""
+    are dense), whether sends wait for their receives (``LINKS``), how many tokens each micro-batch has (none, if they
+    do not matter), and whether updates take orthogonalized gradients (``muon``)."""
 
     mesh: Mesh
     cost: Cost
     experts: int = 0
     links: str = LINKS[0]
+    tokens: tuple[int, ...] = ()
+    muon: bool = False
 
     @classmethod
     def of(
@@ -574,6 +578,8 @@ class Shape:
         hosts: int = 0,
         experts: int = 0,
         links: str = LINKS[0],
+        tokens: Iterable[int] = (),
+        muon: bool = False,
     ) -> Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
@@ -587,7 +593,7 @@ class Shape:
         experts = whole_number("experts", experts, least=0)
         cost.check_experts(experts)
         one_of_names("links", links, LINKS)
-        return cls(where, cost, experts, links)
+        return cls(where, cost, experts, links, tuple([whole_number("tokens", one) for one in tokens]), muon)
 
     @property
     def ranks(self) -> int:

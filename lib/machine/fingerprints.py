@@ -32,6 +32,7 @@ This is one of the parts that can be exchanged (``record.operations.Values``).
 
 from collections import defaultdict
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import lru_cache
 from math import gcd
 from typing import Any
@@ -46,7 +47,7 @@ PRIME = (1 << 61) - 1
 one kind of platform, and a fifth of the time of a mixing written in Python, which cost a run 5 percent."""
 # One tag for each function.
 WEIGHT, STATE, INPUT, FORWARD, LOSS, BACKWARD, GRADIENT, UPDATE, NEXT_STATE, MIXED, PART, BY_HAND = range(101, 113)
-SAVED, BETWEEN, ADAPTER, ADAPTER_STATE, ADAPTED, PROJECT = range(113, 119)
+SAVED, BETWEEN, ADAPTER, ADAPTER_STATE, ADAPTED, PROJECT, ORTHOGONAL = range(113, 120)
 
 
 class _Powers(dict[int, int]):
@@ -251,6 +252,14 @@ class Fingerprints:
             return _nonsense(values), piece
         return sum([whole for whole, _ in values]) % PRIME, piece
 
+    def scale(self, value: Fingerprint, factor: Fraction) -> Fingerprint:
+        whole, piece = value
+        return whole * factor.numerator * pow(factor.denominator, -1, PRIME) % PRIME, piece
+
+    def orthogonalize(self, grad: Fingerprint) -> Fingerprint:
+        """Return the fingerprint of the direction of a gradient: another one, if this is only a piece of it."""
+        return hash((ORTHOGONAL, _complete(grad))) % PRIME, grad[1]
+
     def cut(self, value: Any, piece: Labels) -> Any:
         if isinstance(value, dict):
             part = piece.shards, piece.total
@@ -452,8 +461,11 @@ def _nonsense(values: Sequence[Fingerprint]) -> int:
 
 
 @lru_cache(maxsize=64)
-def trained_weights(layers: int, batches: int, adapters: bool = False) -> tuple[Fingerprint, ...]:
-    """Return each layer's right weight, or its adapter if only ``adapters`` are trained, after a step on one device."""
+def trained_weights(
+    layers: int, batches: int, adapters: bool = False, muon: bool = False, tokens: tuple[int, ...] = ()
+) -> tuple[Fingerprint, ...]:
+    """Return each layer's right weight, or its adapter if only ``adapters`` are trained, after a step on one device.
+    ``muon``: with an orthogonalized gradient; ``tokens``: by which micro-batches count, if they do."""
     algebra = Fingerprints()
     whole = [Labels("Weight", layer, layers) for layer in range(layers)]
     weights = [algebra.weight(labels) for labels in whole]
@@ -467,6 +479,13 @@ def trained_weights(layers: int, batches: int, adapters: bool = False) -> tuple[
         activations.append(algebra.forward(activations[-1], weight))
     grad, trained = algebra.loss(activations[-1]), list(trainable)
     for layer in reversed(range(layers)):
-        weight_grad, grad = algebra.backward(activations[layer], grad, weights[layer])
+        inp, out = activations[layer], grad
+        weight_grad, grad = algebra.backward(inp, out, weights[layer])
+        if tokens:
+            alone = [algebra.backward({b: inp[b]}, {b: out[b]}, weights[layer])[0] for b in range(batches)]
+            shares = [Fraction(count, sum(tokens)) for count in tokens]
+            weight_grad = algebra.add([*map(algebra.scale, alone, shares)])
+        if muon:
+            weight_grad = algebra.orthogonalize(weight_grad)
         trained[layer], _ = algebra.update(trainable[layer], algebra.opt_state(whole[layer]), weight_grad)
     return tuple(trained)

@@ -8,6 +8,7 @@ handle is given out by the simulator and handed back to the same simulator; nobo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -53,6 +54,10 @@ class Token:
         """Return the sum of two gradients."""
         raise NotImplementedError
 
+    def scale(self, factor: Fraction) -> Token | None:
+        """Return this gradient times a number. None where micro-batches do not count by their tokens."""
+        return None
+
 
 class RankHandle(Protocol):
     """A rank in the simulator."""
@@ -93,6 +98,7 @@ class FinalState(NamedTuple):
     finals: dict[int, Piece]  # what was set as final weight of each layer
     lists: tuple[tuple[object, tuple[Labels | None, ...]], ...] = ()
     """Of each collective of lists: the ``op`` of its record, and the labels of what the rank brought, if anything."""
+    tokens: tuple[int, ...] = ()  # of each micro-batch, if they matter
 
 
 R = TypeVar("R", bound=RankHandle)
@@ -118,6 +124,9 @@ class Simulator(Protocol[R, T, C]):
 
     def fake_grad(self, rank: R, layer: int, batches: frozenset[int]) -> T:
         """Return a gradient out of nothing; of no micro-batches it is the honest zero."""
+
+    def tokens(self, rank: R, batch: int) -> int:
+        """Return how many tokens a micro-batch has whose input the rank has taken."""
 
     def compute(
         self, rank: R, kind: str, layer: int | None, operands: Sequence[T], options: Options = NO_OPTIONS

@@ -175,6 +175,10 @@ class WatchedTensor(TensorState):
     def add(self, other: Token) -> TensorState:
         return self._gives(super().add(other), other)
 
+    def scale(self, factor: Fraction) -> TensorState | None:
+        made = super().scale(factor)
+        return made and self._gives(made)
+
 
 class WatchedRank(RankState):
     """A rank whose tensors have notes."""

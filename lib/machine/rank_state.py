@@ -23,7 +23,7 @@ from ..basics.units import Elements, SizeUnit
 from ..record.causal import Slices
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import HOSTS, Labels, cut, join, total_of
+from ..record.labels import HOSTS, Labels, cut, join, scaled, total_of
 from ..record.operations import Computation, Value, Values
 from ..record.shards import NONE, Cuts
 from ..record.table import OPERATIONS, RECEIVE, SEND, work_on_layers
@@ -106,6 +106,8 @@ class Terms:
     graded: bool  # whether the rules of ``run`` hold: one owner, nothing made up, each piece and each input taken once
     strict: bool  # whether sets are checked at each operation; off, only the values can tell
     experts: int = 0  # of every other layer, from layer 1 on
+    tokens: tuple[int, ...] = ()  # of each micro-batch, if they matter
+    muon: bool = False  # whether an update takes an orthogonalized gradient
     cuts: Cuts = field(default_factory=Cuts)
     samples: dict[tuple[Elements, ...], tuple[Elements, ...]] = field(default_factory=dict)
     """Each sample of whole numbers once: ranks that do the same hold the same. A sixth of the memory of a run. (A
@@ -251,6 +253,13 @@ class TensorState(Token):
             return made_by_hand(labels)
         return _derived(rank, labels, rank.values.add((self.value, other.value)), self, other)
 
+    def scale(self, factor: Fraction) -> TensorState | None:
+        """Return this gradient times a number, where micro-batches count by their tokens."""
+        rank = _one_rank("*", self)
+        if rank is None or not rank.tokens:
+            return None
+        return _derived(rank, scaled(self.labels, factor), rank.values.scale(self.value, factor), self)
+
 
 def _derived(rank: RankState, labels: Labels, value: Value, *sources: TensorState) -> TensorState:
     made_up = any(source.origin is MADE_UP for source in sources)
@@ -301,14 +310,14 @@ class RankState:
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "lists", "late", "kept_loose", "received", "carried", "pieces", "experts",
-        "overlap", "__weakref__",
+        "overlap", "tokens", "muon", "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
 
     def __init__(self, rank: int, layers: int, batches: int, terms: Terms, is_host: bool = False) -> None:
         self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
         self.graded, self.strict = terms.graded, terms.strict
-        self.experts = terms.experts
+        self.experts, self.tokens, self.muon = terms.experts, terms.tokens, terms.muon
         self.overlap: tuple[int, TimeUnits] = 0, 0
         """How long the log was after the last backward that overlapped, and what it left of forwards."""
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
@@ -596,7 +605,7 @@ class RankState:
         began = tuple([labels for taken in loaded for labels, _ in taken.pieces])
         kept = tuple([tensor.piece() for tensor in stored if tensor.stored and tensor.rank is self])
         late, finals, lists = self._loaded_late(), dict(self.finals), tuple(self.lists.items())
-        return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists)
+        return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists, self.tokens)
 
     def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""

@@ -61,7 +61,8 @@ class LocalSimulator:
         network: Callable[[Mesh, Terms, Watcher | None], Network] | None = None,
     ) -> None:
         self.shape, self.mesh = shape, shape.mesh
-        self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict, shape.experts)
+        values = Fingerprints() if values is None else values
+        self.terms = Terms(shape.cost, values, graded, strict, shape.experts, shape.tokens, shape.muon)
         if network is None:
             network = Network if shape.links == LINKS[0] else partial(WaitingNetwork, shape.links == LINKS[-1])
         self.network = network(shape.mesh, self.terms, watcher)
@@ -73,6 +74,9 @@ class LocalSimulator:
         if self.terms.graded and rank in self.network.links:
             problem, expected = f"rank {rank} of this machine has its Model", "the model that the function is given"
             raise PuzzleError(problem, where="Model", expected=expected)
+        if len(tokens := self.terms.tokens) not in (0, batches):
+            problem, expected = "tokens has a number for each micro-batch", _many(batches, "number")
+            raise PuzzleError(problem, where="run", expected=expected, got=str(len(tokens)))
         state = self.rank_type(rank, layers, batches, self.terms, rank in self.mesh.devices_of)
         self.network.open(state)
         return state
@@ -118,6 +122,16 @@ class LocalSimulator:
         labels = Labels("WeightGrad", layer, rank.layers, batches=batches, total_batches=rank.batches)
         value, origin = (rank.values.made_up(labels), MADE_UP) if batches else (rank.values.zero, None)
         return rank.mint(labels, value, origin)
+
+    def tokens(self, rank: RankState, batch: int) -> int:
+        where = rank.place("tokens")
+        if not rank.tokens:
+            raise PuzzleError("micro-batches have no tokens here", where=where, expected="run(..., tokens=...)")
+        known = one_of("batch", batch, rank.batches, where)
+        if not any(record.kind == "get_activation" and known in record.batches for record in rank.log):
+            problem = f"rank {rank.rank} knows nothing of micro-batch {known}"
+            raise PuzzleError(problem, where=where, expected="a micro-batch whose input it has taken")
+        return rank.tokens[known]
 
     # -- operations of the compute stream ---------------------------------------------------
 

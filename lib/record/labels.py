@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache, partial
 from math import lcm
 from operator import attrgetter, itemgetter
@@ -43,6 +44,8 @@ class ExtraLabels(NamedTuple):
     homes: tuple[frozenset[int] | Slices, ...] = ()
     trips: tuple[tuple[Any, ...], ...] = ()
     heads: Slices = ALL
+    factors: tuple[tuple[int, Fraction], ...] = ()  # of a weight's gradient the micro-batches that do not count once
+    direction: bool = False  # whether such a gradient has been orthogonalized
 
 
 NO_EXTRA, OF_ADAPTER = ExtraLabels(), ExtraLabels(adapter=True)
@@ -103,6 +106,7 @@ class Labels(NamedTuple):
         unsaid |= {"heads", "of_heads"} if self.of_heads == 1 else set()
         fields = [(name, getattr(self, name)) for name in row.fields if name not in row.brief or name not in unsaid]
         named = [f"{name}={show_set(label) if isinstance(label, frozenset) else repr(label)}" for name, label in fields]
+        named += [f"{count} x {batch}" for batch, count in self.extra.factors] + ["direction"] * self.extra.direction
         return f"{self.kind}({', '.join(named)})"
 
     def in_words(self) -> str:
@@ -292,16 +296,19 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         if strict and not same_pieces_there and not same_pieces(part, first):
             raise not_addable("gradients of different shards", where, first, part)
         if part.extra is not extra and part.extra != extra:
-            if part.adapter == first.adapter:
+            if part.done() != first.done() and part.adapter == first.adapter:
                 return _sum_over_slices(real, where, strict)
-            if strict:
+            if strict and part.adapter != first.adapter:
                 raise not_addable("the gradient of an adapter and that of a weight", where, first, part)
+            extra = extra._replace(factors=tuple(sorted({*extra.factors, *part.extra.factors})))
     if strict:
         for part in parts:
             if part.layer != layer:
                 raise not_addable("gradients of different layers", where, first, part)
     if len(real) == 1:
         return first
+    if strict and extra.direction:
+        raise not_addable("orthogonalized gradients", where, "gradients, whose sum is orthogonalized", first)
     batches = NONE.union(*[part.batches for part in real])
     if strict and len(batches) != count:
         twice = numbered("micro-batch", [b for b in batches if sum(b in part.batches for part in real) > 1])
@@ -309,7 +316,15 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         raise PuzzleError(
             "counted_twice", where=where, expected="each micro-batch in one gradient", got=got, what=twice
         )
-    return first.changed(batches=batches)
+    return first.changed(batches=batches, extra=extra)
+
+
+def scaled(labels: Labels, factor: Fraction) -> Labels:
+    """Return the labels of a gradient times a number. Raise PuzzleError where a program makes it longer and longer."""
+    counts = [(batch, dict(labels.extra.factors).get(batch, 1) * factor) for batch in sorted(labels.batches)]
+    if any(max(abs(count.numerator), count.denominator) > 10**200 for _, count in counts):
+        raise PuzzleError("out_of_range", where="*", what="what a gradient is multiplied by")
+    return labels.changed(extra=labels.extra._replace(factors=tuple([one for one in counts if one[1] != 1])))
 
 
 def _sum_over_slices(parts: Sequence[Labels], where: str, strict: bool) -> Labels:
@@ -328,7 +343,9 @@ def _sum_over_slices(parts: Sequence[Labels], where: str, strict: bool) -> Label
         got = ", ".join(f"micro-batch {batch}: {show_slices(part)}" for batch, part in sorted(slices.items())[:4])
         raise not_addable("gradients of different slices of the sequence", where, "the same slices of each", got)
     summed, of = next(iter(slices.values()))
-    return first.changed(batches=frozenset(slices), extra=first.extra._replace(parts=summed, of=of))
+    factors = tuple(sorted({pair for part in parts for pair in part.extra.factors}))
+    extra = first.extra._replace(parts=summed, of=of, factors=factors)
+    return first.changed(batches=frozenset(slices), extra=extra)
 
 
 def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:

@@ -90,6 +90,12 @@ class Values(Protocol):
     def add(self, values: Sequence[Value]) -> Value:
         """Return a sum of gradients, or of partial sums of an activation."""
 
+    def scale(self, value: Value, factor: Fraction) -> Value:
+        """Return a gradient times a number."""
+
+    def orthogonalize(self, grad: Value) -> Value:
+        """Return the nearest matrix to a gradient whose rows are orthogonal."""
+
     def cut(self, value: Value, piece: Labels) -> Value:
         """Return the part of a value that these labels name: of its pieces, and of its micro-batches."""
 
@@ -109,6 +115,8 @@ class Rank(Protocol):
     experts: int
     graded: bool
     is_host: bool
+    tokens: tuple[int, ...]
+    muon: bool
 
     def place(self, operation: str, layer: int | None, batches: frozenset[int] | None = None) -> Any:
         """Return where this is, for an error."""

@@ -11,7 +11,7 @@ from .kinds import SAVED
 from .labels import OF_ADAPTER, ExtraLabels, Labels, of_batches, of_weight
 from .operations import Computation, More, Rank, Value, Values
 from .rules.passes import backward_rule, forward_rule, left_behind, loss_rule
-from .rules.updates import update_rule
+from .rules.updates import ORTHOGONAL, orthogonalize_rule, update_rule
 from .shards import coarsest
 
 # -- forward and backward -------------------------------------------------------------------------
@@ -176,5 +176,17 @@ UPDATE = Computation(
     on_host=True,
 )
 
-ROWS = (FORWARD, LOSS, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE)
+ORTHOGONALIZE = Computation(
+    kind=ORTHOGONAL,
+    code="O",
+    word=ORTHOGONAL,
+    words=(ORTHOGONAL,),
+    takes={"grad": "WeightGrad"},
+    rule=orthogonalize_rule,
+    makes=lambda rank, layer, labels, more: [labels[0].changed(extra=ExtraLabels(direction=True))],
+    value=lambda values, given, more: [values.orthogonalize(given[0])],
+    by_batch=False,
+)
+
+ROWS = (FORWARD, LOSS, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, ORTHOGONALIZE, UPDATE)
 """The operations of the compute stream, in the order in which they are listed for people."""

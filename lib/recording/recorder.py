@@ -19,7 +19,7 @@ from ..learner.model import Model
 from ..learner.storage import Storage
 from ..machine.cost import Shape
 from ..machine.in_flight import InFlight
-from ..machine.interface import AnySimulator, Simulator, Token
+from ..machine.interface import AnySimulator, Simulator
 from ..machine.rank_state import RankState, TensorState
 from ..machine.simulator import LocalSimulator
 from ..record.operations import NO_OPTIONS
@@ -29,20 +29,19 @@ from .diary import LONGEST_KEY, LONGEST_LINE, READ, REPLACED, STORED, TAKEN
 from .replay import MOST, MOST_ERRORS
 from .verbs import VERBS
 
+PARTS = ("shard", "combine", "add", "scale")
+
+
+def _recorded(verb: str) -> Any:
+    """Return the method of a tensor that carries a verb out and records it."""
+    return lambda tensor, *given: tensor.rank.verbs[verb](tensor.rank, tensor, *given)
+
 
 class RecordedTensor(TensorState):
     """A tensor that is cut, joined and added up by calls which are recorded."""
 
     __slots__ = ()
-
-    def shard(self, index: int, total: int) -> TensorState:
-        return cast(RecordedRank, self.rank).verbs["shard"](self.rank, self, index, total)  # type: ignore[no-any-return]
-
-    def combine(self, other: Token) -> TensorState:
-        return cast(RecordedRank, self.rank).verbs["combine"](self.rank, self, other)  # type: ignore[no-any-return]
-
-    def add(self, other: Token) -> TensorState:
-        return cast(RecordedRank, self.rank).verbs["add"](self.rank, self, other)  # type: ignore[no-any-return]
+    shard, combine, add, scale = map(_recorded, PARTS)
 
 
 class RecordedRank(RankState):
@@ -180,9 +179,7 @@ class Recorder:
         self.simulator, self.notes = simulator, Notes()
         self.ranks: list[RankState] = []
         noting = self.notes.noting
-        self.parts = {
-            verb: noting(verb, _on_tensor(getattr(TensorState, verb))) for verb in ("shard", "combine", "add")
-        }
+        self.parts = {verb: noting(verb, _on_tensor(getattr(TensorState, verb))) for verb in PARTS}
         self._wait = noting("wait", lambda rank, call, waiter: simulator.wait(call, waiter))
         self._fetch = noting("fetch", lambda rank, call, peer: simulator.fetch(call))
         self._decide_next = noting("decide_next", lambda rank: simulator.decide_next())

@@ -50,7 +50,7 @@ class Replay:
         self.errors: list[PuzzleError] = []
         self.stuck: Deadlock | None = None
         self.acts = {
-            verb: (getattr(self, f"_{verb}", None) or getattr(simulator, verb), [kind.read for kind in kinds])
+            verb: (getattr(self, f"_{verb}", getattr(simulator, verb, _of_tensor(verb))), [kind.read for kind in kinds])
             for verb, kinds in VERBS.items()
         }
 
@@ -190,14 +190,8 @@ class Replay:
             raise ProtocolError("dropping what another rank has")
         self.simulator.drop(state, tensor)
 
-    def _shard(self, state: RankState, tensor: TensorState, index: int, total: int) -> TensorState:
-        return tensor.shard(index, total)
-
     def _combine(self, state: RankState, one: TensorState, other: TensorState) -> TensorState:
         return one.combine(of_kind(other, [one.labels.kind]))
-
-    def _add(self, state: RankState, one: TensorState, other: TensorState) -> TensorState:
-        return one.add(other)
 
     def _share(self, state: RankState) -> None:
         self.simulator.share(state, lambda: self.coroutine)
@@ -242,6 +236,10 @@ class Replay:
         self.acts.clear()
         for state in self.ranks:
             state.holder = lambda: None
+
+
+def _of_tensor(verb: str) -> Callable[..., Any]:
+    return lambda state, tensor, *arguments: getattr(tensor, verb)(*arguments)
 
 
 def _parts(recording: object) -> tuple[list[Any], dict[int, str]]:

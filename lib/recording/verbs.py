@@ -4,7 +4,9 @@ A recording is a list of such calls, each ``[verb, rank, coroutine, *arguments]`
 their numbers, counted in the order in which they came to be. What is read is checked: anybody may have written it.
 """
 
+import re
 from collections.abc import Callable, Collection
+from fractions import Fraction
 from operator import index
 from typing import Any, NamedTuple, Protocol
 
@@ -156,6 +158,12 @@ def _read_options(reader: Reader, options: object) -> dict[str, Any]:
     return options
 
 
+def _read_fraction(reader: Reader, value: object) -> Fraction:
+    if type(value) is not str or not re.fullmatch(r"-?\d{1,200}(/[1-9]\d{0,199})?", value):
+        raise ProtocolError("no fraction")
+    return Fraction(value)
+
+
 def _read_lines(reader: Reader, rows: object) -> dict[int, str]:
     if type(rows) is not list or not all(type(row) is list and len(row) == 2 and type(row[1]) is str for row in rows):
         raise ProtocolError("no lines")
@@ -216,11 +224,12 @@ VERBS: dict[str, tuple[Kind, ...]] = {
     "shard": (SHARDED, COUNT, COUNT),
     "combine": (SHARDED, SHARDED),
     "add": (GRADIENT, GRADIENT),
+    "scale": (_tensor(["WeightGrad"]), Kind(_read_fraction, lambda writer, factor: str(factor)[:200])),
     "share": (),
     "finish": (),
     "deadlock": (LINES,),
 }
 """Every verb, in the words of ``machine.interface.Simulator``, without the rank. ``fetch`` has the sender as well, of
-a message; ``shard``, ``combine`` and ``add`` are methods of tensors."""
+a message; ``shard``, ``combine``, ``add`` and ``scale`` are methods of tensors."""
 AFTERWARDS = ("decide_next", "deadlock")
 """The verbs that may still be used for a rank that has finished."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import cast
@@ -119,7 +120,8 @@ def time_few(
     represent: object = True,
 ) -> Run:
     """Run some ranks that stand for all others, of a program that is known to do the same on all: nothing is proved."""
-    shape, work = Shape.of(ranks, mesh, cost=cost, hosts=hosts), Workload(layers, batches, train=train)
+    shape = Shape.of(ranks, mesh, cost=cost, hosts=hosts, muon=train == TRAINED[2])
+    work = Workload(layers, batches, train=train)
     return timed(fn, shape, work, Settings(timeout=None, follow=False), represent)
 
 
@@ -146,7 +148,7 @@ class OfFew:
         also, mesh = set[tuple[int, ...]](), self.shape.mesh
         while True:
             own = Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts)
-            self.few = Shape(own, self.shape.cost, self.shape.experts, self.shape.links)
+            self.few = replace(self.shape, mesh=own)
             self.symmetry = symmetry = Symmetry(own, axes, also, self.shape.cost)
             self.simulator = simulator_of_few(self.few, symmetry, self.settings.strict)
             dist = Dist.of(self.few, cast(AnySimulator, self.simulator))

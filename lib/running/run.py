@@ -62,6 +62,7 @@ def run(
     hosts: int = 0,
     experts: int = 0,
     links: str = LINKS[0],
+    tokens: Sequence[int] = (),
     engine: str = "simulated",
     layer: str = "mlp",
     dtype: str = "float32",
@@ -82,8 +83,10 @@ def run(
     """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks`` and ``cost`` describe the machine (see
     Dist), ``layers`` and ``batches`` the training. ``mesh`` and ``node_size``: where its ranks sit. ``hosts``: how many
     hosts there are. With ``train="adapters"`` the layers' own weights are frozen, and an adapter of each is trained.
-    With ``experts=8`` every other layer, from layer 1 on, has 8 experts. With ``links="rendezvous"`` a send waits for
-    its receive, as it may on real machines, and with ``"ordered"`` receives stand in their rank's queue, too.
+    With ``train="muon"`` updates take what ``model.orthogonalize`` gives. With ``tokens=(40, 10)`` micro-batches have
+    so many, the loss of each is a mean over its own, and a step follows the mean over all. With ``experts=8`` every
+    other layer, from layer 1 on, has 8 experts. With ``links="rendezvous"`` a send waits for its receive, as it may on
+    real machines, and with ``"ordered"`` receives stand in their rank's queue, too.
 
     ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
     never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in
@@ -111,7 +114,7 @@ def run(
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
-    shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts, links)
+    shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts, links, tokens, train == TRAINED[2])
     work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
     timeout = limit(timeout, shape.ranks, work.layers, work.batches)
     folder = os.path.abspath(profile) if isinstance(profile, (str, os.PathLike)) and os.fspath(profile) else profile
@@ -147,8 +150,8 @@ def _check_represent(represent: object, engine: str, shape: Shape) -> None:
     if engine != "simulated":
         problem, expected = "real tensors are computed by every rank", 'engine="simulated" with represent=...'
         raise PuzzleError(problem, where="run", expected=expected, got=f"engine={engine!r}")
-    if shape.cost.uneven is not None:
-        problem = "ranks of an uneven machine do not all do the same"
+    if shape.cost.uneven is not None or shape.tokens:
+        problem = f"ranks {'with other tokens' if shape.tokens else 'of an uneven machine'} do not all do the same"
         raise PuzzleError(problem, where="run", got=f"represent={represent!r}")
 
 

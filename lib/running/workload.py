@@ -24,7 +24,8 @@ class Workload:
     A weight belongs to one of ``layers`` layers of kind ``layer``; a micro-batch, one of ``batches``, has ``length``
     tokens of ``hidden`` numbers each. ``train`` says what is trained: the layers' weights, or adapters beside them.
     Everything random follows from ``seed``. Of ``experts`` in every other layer, a token goes to ``chosen``, and to
-    all together go as many tokens as ``loads`` says (``ExpertCost``). Raises PuzzleError for an unknown kind or
+    all together go as many tokens as ``loads`` says (``ExpertCost``). Where ``tokens`` says how many each micro-batch
+    has, all are as long as the longest, and the rest of it does not count. Raises PuzzleError for an unknown kind or
     precision, and for a size that is no number from 1 up.
     """
 
@@ -39,6 +40,7 @@ class Workload:
     experts: int = 0
     loads: tuple[int, ...] = ()
     chosen: int = 1
+    tokens: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         one_of_names("layer", self.layer, KINDS)
@@ -57,7 +59,10 @@ class Workload:
             raise PuzzleError(problem, where="real tensors", expected='layer="experts"', got=f"experts={experts}")
         if self.layer == "experts":
             self._check_dealt(experts)
-        return replace(self, experts=experts, loads=loads or (1,) * experts, chosen=chosen)
+        if shape.muon:
+            raise PuzzleError("gradients are not orthogonalized here", where="real tensors", got='train="muon"')
+        experts_too = replace(self, experts=experts, loads=loads or (1,) * experts, chosen=chosen)
+        return replace(experts_too, tokens=shape.tokens, length=max(self.length, *shape.tokens, 0))
 
     def _check_dealt(self, experts: int) -> None:
         """Raise PuzzleError unless the units of a layer are dealt to so many experts in equal parts."""

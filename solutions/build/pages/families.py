@@ -90,6 +90,11 @@ FAMILIES = (
         "No collective is called: gradients are summed message by message.",
         apart=("ring_allreduce", "small_messages"),
     ),
+    Family(
+        "What an update takes",
+        "A mean over all tokens, of which each rank knows some; and a direction that is made of a whole matrix.",
+        apart=("token_mean", "muon"),
+    ),
     Family("Several ways at once", "The GPUs are a mesh, and each axis has a use of its own."),
 )
 """The families in the order of the page. The last one takes all puzzles that no other names."""

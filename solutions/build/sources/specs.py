@@ -17,7 +17,15 @@ from .files import REPAIRS, BuildError, Json, read_cells, tagged
 TAG = "spec"
 FIGURES = {"time": (int, float), "memory": (int,)}
 SIZE = {"ranks": (int,), "layers": (int,), "batches": (int,)}
-MORE_SIZE = {"mesh": (dict,), "node_size": (int,), "train": (str,), "hosts": (int,), "experts": (int,), "links": (str,)}
+MORE_SIZE = {
+    "mesh": (dict,),
+    "node_size": (int,),
+    "hosts": (int,),
+    "experts": (int,),
+    "train": (str,),
+    "links": (str,),
+    "tokens": (list,),
+}
 SPEC = {
     "number": (int, str),
     "name": (str,),

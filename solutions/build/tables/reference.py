@@ -27,6 +27,7 @@ MODEL: dict[str, tuple[str, ...]] = {
     "Hosts, in puzzle 22": ("is_host", "host", "devices"),
     "Adapters, in puzzle 23": ("load_adapter",),
     "Layers with experts, in puzzle 27": ("experts",),
+    "Tokens, in puzzle 33": ("tokens",),
     "Where sends wait, in puzzle 36: run(..., links=...)": ("exchange",),
 }
 CUTS = ("shard", "combine")
@@ -48,6 +49,8 @@ WORDS: dict[str, str] = {
     "context_parallel": r"\bsliced\b|^(backward_)?(project|attend|rest)$|^keys_values_|^attended_",
     "expert_parallel": r"\bexperts?\b",
     "dualpipe": r"\boverlapped\b",
+    "token_mean": r"^tokens$|\btokens=",
+    "muon": r"\bmuon\b|\borthogonalize\b",
     "sends_that_wait": r"\blinks\b",
 }
 """The puzzles that are about some of the parameters, prices and sentences of what there is before, and these."""
