@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Dist, Model, PuzzleError, RingCost, run
+from lib import Cost, Dist, Model, PuzzleError, RingCost, WireCost, run
 from lib.basics.units import Ratio, exact, whole_or_ratio
 from lib.course.layouts import mesh_of
 from lib.course.specs import COSTS
@@ -67,6 +67,13 @@ def test_a_ring_takes_what_the_alpha_beta_model_says(kind: str, rates: dict[str,
             assert {event.end - event.start for event in done.events if event.kind == kind} == {
                 float(before + wanted) - before
             }
+
+
+@pytest.mark.parametrize("ranks", range(2, 17))
+def test_a_ring_by_hand_takes_what_a_ring_is_priced(ranks: int) -> None:
+    size = {"ranks": ranks, "layers": 2, "batches": ranks, "cost": WireCost(latency=Fraction(1, 7), bandwidth=99_991)}
+    by_hand, official = (run(fn, **size) for fn, spec in solutions() if spec["name"] in ("ring_allreduce", "ddp"))
+    assert by_hand.time == official.time
 
 
 @pytest.mark.parametrize("rates", RATES, ids=str)

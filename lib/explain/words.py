@@ -192,11 +192,12 @@ def call_words(call: CallFact) -> str:
 def _made(tensor: TensorFact) -> str:
     """Return what has made a tensor or brought it, and where it came from before."""
     maker, source = tensor.maker, tensor.source
-    of = f", of {_at(source)}{' and others' * (tensor.summed > 1)}" if source is not None else ""
+    several = source is not None and (tensor.summed > 1 or tensor.labels.batches > {*source.batches})
+    of = f", of {_at(source)} on rank {source.rank}{' and others' * several}" if source is not None else ""
     if maker.kind == ADD and maker.run == "own":
         return f"made by a sum of {tensor.summed} at {line_words(maker.line)}{of}"
-    by = f"brought to rank {maker.rank} by" if tensor.maker.kind == "receive" else "made by"
-    return f"{by} {_at(maker)}" + (f"{of} on rank {source.rank}" if source is not None and maker.kind != ADD else "")
+    by = f"brought to rank {maker.rank} by" if maker.kind == "receive" else "made by"
+    return f"{by} {_at(maker)}{of}"
 
 
 def _at(call: CallFact) -> str:
