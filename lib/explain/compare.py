@@ -14,7 +14,7 @@ from ..basics.errors import NOWHERE, Place
 from ..record.kinds import KINDS
 from ..record.training import FORWARD
 from .lineage import DEEPEST, ancestors, leaves, like, on_the_way, origin, out_of, replaced_by, signature, stored_in
-from .notes import ADD, LOADS, Call, Notes, Tensor
+from .notes import ADD, LOADS, SCALE, Call, Notes, Tensor
 from .statement import LOOK_AT, Statement, say
 
 CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
@@ -205,7 +205,7 @@ class Comparison:
         readers = [(one, reader) for one, reader in on_the_way(tensor, call) if tensor in (one, origin(one))]
         own, right = self.both(lambda notes: [one for one in notes.work(tensor.call.rank) if one.kind == "pass_to"])
         pairs = zip(own, right, strict=False)
-        sent = [one for one, other in pairs if self._same(one.operands[0], other.operands[0])]
+        sent = [one for one, other in pairs if any(map(self._same, one.operands, other.operands))]
         return (readers[0] if readers[-1][1] in sent else readers[-1]) if readers else (tensor, call)
 
     def _of_sums(self, own: Tensor, right: Tensor, reader: Call) -> Iterator[Statement]:
@@ -386,6 +386,8 @@ def _pair(own: Tensor, right: Tensor, seen: set[Any], depth: int) -> Found | Non
     for parent, twin in zip(own.parents, right.parents, strict=False):
         if found := difference(parent, twin, seen, depth - 1):
             return found
+    if own.how == SCALE and own.call.options != right.call.options and own.labels.batches == right.labels.batches:
+        return Found("other", own, right)
     more = right.parents[len(own.parents) :] if own.call.stream == "compute" else []
     return Found("operand", own, right, more[0]) if more else None
 

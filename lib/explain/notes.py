@@ -36,8 +36,7 @@ SECONDS = 10.0
 SHARD, COMBINE, ADD, SCALE = "shard", "combine", "add", "scale"
 PARTS = (SHARD, COMBINE, ADD, SCALE)
 """What is done with tensors beside the operations: they are cut, joined, added up and multiplied."""
-LOADS = ("load_weights", "load_adapter")
-FINAL, STORE = "set_final_weight", "store"
+LOADS, FINAL, STORE = ("load_weights", "load_adapter"), "set_final_weight", "store"
 
 
 @dataclass(frozen=True)
@@ -229,13 +228,14 @@ class NotedReplay(Replay):
         named = [*zip(_READS[verb], arguments, strict=True)]
         known = dict(named)
         given = [one if isinstance(one, list) else [one] for name, one in named if name == OPERANDS]
-        numbers = [one for some in given for one in some]
-        operands = [self.noted[one] for one in numbers if type(one) is int and 0 <= one < len(self.noted)]
+        numbers = (one for some in given for one in some if type(one) is int and 0 <= one < len(self.noted))
+        operands = [self.noted[one] for one in numbers]
         kind, layer, batches, axis = (known.get(name) for name in ("kind", "layer", "batches", "axis"))
         if layer is None and operands:
             layer = operands[0].labels.layer
         if batches is None and stream_of(kind or verb) in ("compute", SEND.stream):
             batches = next((one.labels.batches for one in operands if one.labels.batches), None)
+        options = [f"{name}={one!r}" for name, one in known.get("options", {}).items()]
         return Call(
             at=self.place,
             rank=state.rank,
@@ -247,7 +247,7 @@ class NotedReplay(Replay):
             operands=operands,
             batches=frozenset(batches or ()),
             axis=tuple(axis) if isinstance(axis, list) else axis,
-            options=tuple(f"{name}={one!r}" for name, one in known.get("options", {}).items()),
+            options=(f" (x {known['factor']})",) if verb == SCALE else tuple(options),
             peer=known.get("peer"),
         )
 
@@ -275,10 +275,9 @@ class NotedReplay(Replay):
 
     def _made(self, call: Call, before: int) -> None:
         """Note the tensors that a call has made, which are those from number ``before`` on."""
-        for index, state in enumerate(self.tensors[before:]):
-            tensor = Tensor(call, index, state.labels, list(call.operands))
-            self.noted.append(tensor)
-            call.results.append(tensor)
+        made = [Tensor(call, at, one.labels, list(call.operands)) for at, one in enumerate(self.tensors[before:])]
+        self.noted += made
+        call.results += made
 
     def link(self) -> None:
         """Join what collectives and messages have brought; note what dictionaries have done, and who waits for whom."""
@@ -319,14 +318,12 @@ class NotedReplay(Replay):
 
 OPERANDS = "operands"
 _READS: Mapping[str, tuple[str, ...]] = {
-    "load_weights": ("layer", "shard", "total"),
-    "load_adapter": ("layer", "shard", "total"),
+    **dict.fromkeys(LOADS, ("layer", "shard", "total")),
     "get_activation": ("batches",),
     "fake_grad": ("layer", "batches"),
     "compute": ("kind", "layer", OPERANDS, "options"),
     "set_final_weight": ("layer", OPERANDS),
-    "meet": ("kind", OPERANDS, "layer", "axis"),
-    "meet_list": ("kind", OPERANDS, "layer", "axis"),
+    **dict.fromkeys(("meet", "meet_list"), ("kind", OPERANDS, "layer", "axis")),
     "pass_to": ("peer", OPERANDS, "plain"),
     "receive": ("peer",),
     STORE: (OPERANDS,),

@@ -175,7 +175,8 @@ def line_words(line: Line) -> str:
 def call_words(call: CallFact) -> str:
     """Return a call as text: ``forward(layer 3, micro-batch 0)``, ``receive(from rank 1)``."""
     if call.kind in PARTS:
-        return {SHARD: "the cut", COMBINE: "the joint", ADD: "the sum (+)", SCALE: "the product"}[call.kind]
+        product = "the product" + "".join(call.options)
+        return {SHARD: "the cut", COMBINE: "the joint", ADD: "the sum (+)", SCALE: product}[call.kind]
     if stream_of(call.kind) == "message":
         what = [f"{KINDS[kind].word} of layer {call.layer}" for kind in call.carries]
         peer = [f"rank {call.peer}"] if call.peer is not None else []
