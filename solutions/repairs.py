@@ -11,8 +11,14 @@
 # puzzle. There are no stars here.
 #
 # For each case you should have solved a puzzle before. R1 needs puzzle 1, R2 and R3 puzzle 2, R4 puzzle 4, R5 puzzle
-# 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25, R17 and R18 puzzle 13, R19 puzzle 14,
+# 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25, R14 puzzle 27, R15 puzzle 33, R16 puzzle 17, R17 and R18 puzzle 13, R19 puzzle 14,
 # R20 puzzle 8. Stuck? `hint("R1")` whispers, three times.
+#
+# **R14 to R16 are quiet.** In real code nothing knows what a sum should have in it, so nothing stops a wrong one. Here
+# it is the same: the program runs to its end, and then the verdict says which final weights are wrong, on which ranks,
+# and whether the copies of one weight are still equal. You could print that yourself, next to a run on one GPU. It
+# says much. If copies differ, something was not summed. If they agree, and are wrong, something was summed too often,
+# or divided by a wrong number.
 
 # %%
 from drawing import beside_target, draw
@@ -1108,6 +1114,328 @@ grade(repair_zigzag)
 # to all of these, its attention is not finished, and the machine says so. On a real GPU attention to a rank's own
 # keys alone runs without an error, and gives a model that has read the sequence in snippets. The loss still falls. So
 # if you write context parallel, compare it, on a short sequence, with attention on one GPU.
+
+# %% [markdown]
+# ## R14. Experts, twice
+#
+# *Take it after puzzle 27.* The cluster has doubled, and the experts stay as they were. So there are two copies of
+# four ranks with experts, and tokens travel along `axis="expert"`, among the four ranks of their copy. Every rank
+# trains a micro-batch. The author took a program for one copy, named the axis, and saw the loss fall.
+#
+# Target, for 8 ranks, 4 layers, 8 micro-batches: **{{R14.time}}** ticks, peak memory **{{R14.memory}}** elements.
+#
+# The grader also checks this:
+#
+# - {{R14.ideas}}
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R14",
+    "name": "repair_copies",
+    "title": "Experts, twice",
+    "size": {
+        "ranks": 8,
+        "layers": 4,
+        "batches": 8,
+        "mesh": {"copy": 2, "expert": 4},
+        "experts": 8,
+        "quiet": True,
+    },
+    "other_sizes": "copies",
+    "target": {"time": 20.52, "memory": 4980736},
+    "frontier": [
+        {"time": 20.52, "memory": 4980736, "by": "repair_copies"},
+    ],
+    "cost": "experts",
+    "layout": "experts_sharded",
+    "ideas": ["as_many_each", "weights_stay"],
+    "words": ["alltoall", "expert"],
+    "difficulty": "medium",
+    "minutes": 15,
+    "hints": [
+        "Which layers are wrong, and do their copies agree? Of a layer with experts, which ranks have the same weight?",
+        "Tokens of four micro-batches come to an expert of one copy, and those of the other four to its twin in the other "
+        "copy. Each twin has the gradient of its own tokens. What does their weight need?",
+        'The two ranks with the same experts are along `axis="copy"`. So in a layer with experts, the gradient is '
+        'summed with `await model.allreduce(grad, layer, axis="copy")`.',
+    ],
+}
+
+
+# %%
+async def repair_copies(model: Model) -> Model:
+    """Layers with experts and layers without, in two copies."""
+    place, places = model.axis_index("expert"), model.axis_size("expert")
+    for layer in range(model.LAYERS):
+        piece = (place, places) if model.experts(layer) else (0, 1)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
+
+    acts, grads = model.activations, model.grad_activations
+    acts[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        if model.experts(layer):
+            acts["tokens", layer] = await model.alltoall(acts.pop(layer), layer, axis="expert")
+            out = model.expert(layer, acts["tokens", layer], model.weights[layer])
+            acts[layer + 1] = await model.alltoall(out, layer + 1, axis="expert")
+        else:
+            acts[layer + 1] = model.forward(layer, acts[layer], model.weights[layer])
+    grads["last"] = model.loss(acts.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        weight = model.weights[layer]
+        if model.experts(layer):
+            grad = await model.alltoall(grads.pop("last"), layer, axis="expert")
+            tokens = acts.pop(("tokens", layer))
+            model.grad_weights[layer], grad = model.backward_expert(layer, tokens, grad, weight)
+            grads["last"] = await model.alltoall(grad, layer - 1, axis="expert")
+        else:
+            model.grad_weights[layer], grads["last"] = model.backward(
+                layer, acts.pop(layer), grads.pop("last"), weight
+            )
+    del grads["last"]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = model.grad_weights.pop(layer)
+        ### BEGIN SOLUTION
+        axis = "copy" if model.experts(layer) else None
+        grad = await model.allreduce(grad, layer, axis=axis)
+        ### BROKEN
+        # if not model.experts(layer):
+        #     grad = await model.allreduce(grad, layer)
+        ### END SOLUTION
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %%
+copies = {"mesh": {"copy": 2, "expert": 4}, "experts": 8, "quiet": True}
+draw(run(repair_copies, ranks=8, layers=4, batches=8, cost=uneven, **copies))
+
+# %%
+grade(repair_copies)
+
+# %% [markdown] tags=["solution"]
+# With one copy, an expert is on one rank, all its tokens come there, and nothing is left to sum. With two copies it is
+# on two ranks, and each of them sees the tokens of its own copy only. So the twins were updated with different
+# gradients. After the first step they are two different experts, and from then on a token's result depends on the copy
+# that it is in. All dense layers were right, since they are summed over everybody. In Megatron-LM these sums have a
+# group of their own, "expert data parallel", and PR 5916 mends a case in which they went round it.
+
+# %% [markdown]
+# ## R15. By how many?
+#
+# *Take it after puzzle 33.* Layers with experts once more, as in puzzle 27, in one copy. Every micro-batch has as many
+# tokens as the others, and the step follows the mean over all of them. So gradients are divided by the number of ranks,
+# `grad / model.RANKS`, before they are summed: a small number added to others loses less than a large one. All sums
+# are right here.
+#
+# Target, for 4 ranks, 4 layers, 4 micro-batches: **{{R15.time}}** ticks, peak memory **{{R15.memory}}** elements.
+#
+# The grader also checks this:
+#
+# - {{R15.ideas}}
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R15",
+    "name": "repair_mean",
+    "title": "By how many?",
+    "size": {
+        "ranks": 4,
+        "layers": 4,
+        "batches": 4,
+        "experts": 8,
+        "tokens": [1, 1, 1, 1],
+        "quiet": True,
+    },
+    "other_sizes": "experts",
+    "target": {"time": 19.22, "memory": 4980736},
+    "frontier": [
+        {"time": 19.22, "memory": 4980736, "by": "repair_mean"},
+    ],
+    "cost": "experts",
+    "layout": "experts_sharded",
+    "ideas": ["as_many_each", "weights_stay"],
+    "words": ["alltoall", "expert"],
+    "difficulty": "medium",
+    "minutes": 15,
+    "hints": [
+        "Which layers are wrong, and do copies agree? How often does a micro-batch count in the gradient of such a layer, "
+        "and how often in that of the others?",
+        "A gradient of a dense layer is divided, and then summed over the ranks. That of an expert has the tokens of all "
+        "micro-batches in it already. It needs no sum. Does it need the division?",
+        "It does: a mean is a sum, divided by the number of its parts, wherever the sum was made. So after "
+        "`backward_expert`, too, comes `grad / model.RANKS`.",
+    ],
+}
+
+
+# %%
+async def repair_mean(model: Model) -> Model:
+    """Layers with experts and layers without, and the mean over all micro-batches."""
+    for layer in range(model.LAYERS):
+        piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
+
+    acts, grads = model.activations, model.grad_activations
+    acts[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        if model.experts(layer):
+            acts["tokens", layer] = await model.alltoall(acts.pop(layer), layer)
+            out = model.expert(layer, acts["tokens", layer], model.weights[layer])
+            acts[layer + 1] = await model.alltoall(out, layer + 1)
+        else:
+            acts[layer + 1] = model.forward(layer, acts[layer], model.weights[layer])
+    grads["last"] = model.loss(acts.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        weight = model.weights[layer]
+        if model.experts(layer):
+            grad = await model.alltoall(grads.pop("last"), layer)
+            tokens = acts.pop(("tokens", layer))
+            of_weight, grads["last"] = model.backward_expert(layer, tokens, grad, weight)
+            ### BEGIN SOLUTION
+            model.grad_weights[layer] = of_weight / model.RANKS
+            ### BROKEN
+            # model.grad_weights[layer] = of_weight
+            ### END SOLUTION
+            grads["last"] = await model.alltoall(grads.pop("last"), layer - 1)
+        else:
+            inp, grad_out = acts.pop(layer), grads.pop("last")
+            of_weight, grads["last"] = model.backward(layer, inp, grad_out, weight)
+            model.grad_weights[layer] = of_weight / model.RANKS
+    del grads["last"]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = model.grad_weights.pop(layer)
+        if not model.experts(layer):
+            grad = await model.allreduce(grad, layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %%
+mean = {"experts": 8, "tokens": [1, 1, 1, 1], "quiet": True}
+draw(run(repair_mean, ranks=4, layers=4, batches=4, cost=uneven, **mean))
+
+# %%
+grade(repair_mean)
+
+# %% [markdown] tags=["solution"]
+# An expert has all its tokens on one rank, so nothing is left to sum, and where the sum was, the division was forgotten,
+# too. Its gradient was as many times too large as there are ranks. On a larger cluster it is worse, and nobody sees it:
+# Adam divides by the size of past gradients, so the steps look much as before, and only the clipping of gradients
+# changes. PyTorch (issue 160285), DeepSpeed (issue 5618) and Megatron-LM (PR 5956) have all divided the gradients of
+# experts by another number than they should.
+
+# %% [markdown]
+# ## R16. To be safe
+#
+# *Take it after puzzle 17.* Two micro-batches, each on two ranks. Odd layers are cut into two pieces, as in puzzle 17.
+# Even layers are small, and every rank has all of them. "Gradients must be summed, so I sum them", says the author,
+# who would rather do too much than too little.
+#
+# Target, for 4 ranks, 4 layers, 2 micro-batches: **{{R16.time}}** ticks, peak memory **{{R16.memory}}** elements.
+#
+# The grader also checks this:
+#
+# - {{R16.ideas}}
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R16",
+    "name": "repair_safe",
+    "title": "To be safe",
+    "size": {
+        "ranks": 4,
+        "layers": 4,
+        "batches": 2,
+        "mesh": {"data": 2, "tensor": 2},
+        "quiet": True,
+    },
+    "other_sizes": "beside_pieces",
+    "target": {"time": 10.4, "memory": 2359296},
+    "frontier": [
+        {"time": 10.4, "memory": 2359296, "by": "repair_safe"},
+    ],
+    "layout": "anywhere",
+    "ideas": ["weights_stay"],
+    "words": ["partial=True"],
+    "difficulty": "medium",
+    "minutes": 15,
+    "hints": [
+        "Which layers are wrong, and do their copies agree? What do these layers have in common, and how are their "
+        "gradients summed?",
+        "The two ranks of one micro-batch compute the same in a layer that both have whole. So both have the same "
+        "gradient of it. What comes of a sum over all four?",
+        'Each micro-batch has to be in the sum once. So both kinds of layers are summed along `axis="data"`.',
+    ],
+}
+
+
+# %%
+async def repair_safe(model: Model) -> Model:
+    """Layers in pieces and whole layers by turns, for several micro-batches."""
+    place, places = model.axis_index("tensor"), model.axis_size("tensor")
+    for layer in range(model.LAYERS):
+        piece = (place, places) if layer % 2 else (0, 1)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
+
+    acts, grads = model.activations, model.grad_activations
+    acts[0] = model.get_activation([model.axis_index("data")])
+    for layer in range(model.LAYERS):
+        weight = model.weights[layer]
+        if layer % 2:
+            part = model.forward(layer, acts[layer], weight, partial=True)
+            acts[layer + 1] = await model.allreduce(part, layer + 1, axis="tensor")
+        else:
+            acts[layer + 1] = model.forward(layer, acts[layer], weight)
+    grads["out"] = model.loss(acts.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out, weight = acts.pop(layer), grads.pop("out"), model.weights[layer]
+        if layer % 2:
+            grad, part = model.backward(layer, inp, grad_out, weight, partial=True)
+            model.grad_weights[layer] = grad
+            grads["out"] = await model.allreduce(part, layer - 1, axis="tensor")
+        else:
+            model.grad_weights[layer], grads["out"] = model.backward(
+                layer, inp, grad_out, weight
+            )
+    del grads["out"]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = model.grad_weights.pop(layer)
+        ### BEGIN SOLUTION
+        grad = await model.allreduce(grad, layer, axis="data")
+        ### BROKEN
+        # grad = await model.allreduce(grad, layer, axis="data" if layer % 2 else None)
+        ### END SOLUTION
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %%
+pieces = {"mesh": {"data": 2, "tensor": 2}, "quiet": True}
+draw(run(repair_safe, ranks=4, layers=4, batches=2, **pieces))
+
+# %%
+grade(repair_safe)
+
+# %% [markdown] tags=["solution"]
+# Both ranks of a micro-batch run a whole layer on the same input, so each has its whole gradient. In a sum over all
+# ranks, every micro-batch is counted twice, and the update follows twice the gradient. Adam hides that well, since it
+# divides by the size of past gradients. But the norm of all gradients, by which they are clipped, is wrong, too. If a
+# rank ran these layers on a slice of the sequence only, the sum over all ranks would be right.
 
 # %% [markdown]
 # ## R17. Who sends first?

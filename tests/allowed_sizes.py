@@ -110,6 +110,20 @@ ALLOWED = {
         for p in (2, 4, 6, 8)
         for n in range(1, 13)
     ),
+    "copies": lambda own: (
+        of_mesh(copy=c, expert=e) | {"layers": n, "batches": c * e}
+        for c in range(1, 4)
+        for e in (1, 2, 4)
+        for n in (2, 4, 6)
+        if c * e > 1
+    ),
+    "beside_pieces": lambda own: (
+        of_mesh(data=d, tensor=t) | {"layers": n, "batches": d}
+        for d in range(1, 4)
+        for t in range(1, 4)
+        for n in range(1, 5)
+        if d * t > 1
+    ),
     "grid": lambda own: grids(),
 }
 

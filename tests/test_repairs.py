@@ -38,6 +38,9 @@ SAYS = {
     "repair_handshake": r"deadlock.*rank 2: its first call is the send to rank 3.*rank 3: .* the send to rank 2",
     "repair_deferred": r"deadlock.*rank 0: its first call is the send to rank 1.*rank 1: .* the send to rank 0",
     "repair_crosswise": r"deadlock.*rank 0 waits for .* of row: ranks 0, 2.*rank 1 waits for .* of column: ranks 0, 1",
+    "repair_copies": r"the final weights of layers 1, 3 on ranks 0-7 \(copies differ\) are not what plain training",
+    "repair_mean": r"the final weights of layers 1, 3 on ranks 0-3 are not what plain training",
+    "repair_safe": r"the final weights of layers 0, 2 on ranks 0-3 \(copies agree\) are not what plain training",
 }
 """The beginning of everything: what a learner reads first."""
 
@@ -53,7 +56,10 @@ def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
     assert verdict.status == "FAIL"
     assert re.search(SAYS[name], verdict.message, re.DOTALL)
     assert verdict.right == (name in TOO_MUCH)
-    assert name in TOO_MUCH or f" in {name}" in verdict.message
+    if puzzles()[name].size.get("quiet"):  # it names layers and ranks, and no line: a line is asked for
+        assert not verdict.error.line and verdict.explanation is not None and not verdict.explanation.look_at
+    else:
+        assert name in TOO_MUCH or f" in {name}" in verdict.message
 
 
 def test_a_deadlock_is_explained_by_the_calls_that_hold_the_ranks_up() -> None:
@@ -73,11 +79,22 @@ def test_the_mistake_is_one_at_any_size(name: str) -> None:
     fails = 0
     for size in sizes:
         try:
-            check_layout(puzzle.layout, size, run(wrong, **size).final_states)
+            done = run(wrong, **size)
+            done.verify()
+            check_layout(puzzle.layout, size, done.final_states)
         except PuzzleError:
             fails += 1
     # One layer and one micro-batch leave nothing to lose; with the pieces of one size groups may be swapped.
     assert fails >= 6
+
+
+@pytest.mark.parametrize("name", [name for name in REPAIRS if puzzles()[name].size.get("quiet")])
+def test_a_quiet_program_comes_to_its_end_and_only_its_values_tell(name: str) -> None:
+    puzzle = puzzles()[name]
+    assert run(broken()[name], **puzzle.size, cost=cost_named(puzzle.cost)).size["quiet"] is True
+    with pytest.raises(PuzzleError) as error:
+        run(broken()[name], **{**puzzle.size, "quiet": False}, cost=cost_named(puzzle.cost))
+    assert error.value.rule in ("missing_part", "counted_twice", "wrong_count")
 
 
 @pytest.mark.parametrize("name", QUIET)

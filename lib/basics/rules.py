@@ -63,7 +63,7 @@ RULES: Mapping[str, str] = {
     # of a run, and of what it ends with
     "no_final_weight": "no rank has set a final weight",
     "not_updated": "this is not the weight of this layer after one optimizer step",
-    "wrong_value": "the final weight has a wrong value: it is not what plain training on one device gives",
+    "wrong_value": "{what} not what plain training on one device gives",
     "frozen_changed": "a frozen weight has been changed",
     "not_attempted": "{function} is not attempted yet: no operation was run",
     "raised": "the function raised {error}",

@@ -96,7 +96,8 @@ def _everywhere(pieces: Callable[[Size, int], Parts]) -> Layout:
 
 def _of_experts(size: Size, state: FinalState, layer: int) -> tuple[int, int]:
     """Return which of how many pieces of a layer a rank has: all of a dense one, its own experts of another."""
-    return (state.rank, size["ranks"]) if experts_of(layer, size["experts"]) else (0, 1)
+    ranks = size["mesh"]["expert"] if size.get("mesh") else size["ranks"]  # where there are copies, those of one
+    return (state.rank % ranks, ranks) if experts_of(layer, size["experts"]) else (0, 1)
 
 
 def _experts_sharded(size: Size, states: Sequence[FinalState]) -> list[Wanted]:

@@ -182,7 +182,7 @@ class Explaining:
         """Take over what was found beside the right run, the first place to look at among it."""
         found = [*statements]
         lines = [one for one in found if one.name in PLACES and one.facts.get("line", LOOK_AT) not in (None, NO_LINE)]
-        self.looks += lines[:1]
+        self.looks += lines[: self.wrong.rule != "wrong_value" or self.wrong.place.rank is not None]  # else it is quiet
         self.differences += [one for one in found if one.name != LOOK_AT and one not in self.looks]
 
     def _of_key(self) -> None:

@@ -10,7 +10,6 @@ from ..course.layouts import Size, check_layout
 from ..course.sizes import other_sizes, show_size
 from ..course.specs import FEATURES, Puzzle, subject_of
 from ..learner.model import call_of
-from ..machine.check import TRAINED, check_finals
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
 from ..record.figures.breakdown import idle_of, time_parts
@@ -105,7 +104,7 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) ->
         raise PuzzleError("not_finished", line="", next=half_done)
     check_features(outcome, puzzle)
     if not proved:
-        check_finals(outcome.final_states, size.get("train", TRAINED[0]))
+        outcome.verify()
     check_layout(puzzle.layout, size, outcome.final_states)
     for name in puzzle.ideas:
         IDEAS[name].check(outcome)

@@ -1,9 +1,10 @@
 """Right or wrong: what the ranks end with, against plain training on one device."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from ..basics.arguments import one_of_names
-from ..basics.errors import Place, PuzzleError, show_set
+from ..basics.errors import Place, PuzzleError, numbered, show_set
 from ..record.labels import Labels
 from ..record.rules.operands import AN_ADAPTER, NO_ADAPTER
 from ..record.shards import union
@@ -26,30 +27,51 @@ gradients that are orthogonalized first."""
 
 
 def check_finals(
-    states: Sequence[FinalState], train: str = TRAINED[0], everyone: Callable[[], Finals] | None = None
+    states: Sequence[FinalState],
+    train: str = TRAINED[0],
+    everyone: Callable[[], Finals] | None = None,
+    quiet: bool = False,
 ) -> bool:
     """Check every layer's final weights: of step 1, together complete, and right in value; or where ``train`` says
     "adapters" its final adapters, and that weights have stayed as they were. Return whether any of them is made up
     (whose value says nothing). Raise PuzzleError if anything is wrong. ``everyone`` gives the final weights of all
-    ranks where these are the states of some."""
+    ranks where these are the states of some. ``quiet``: the error lists all wrong layers, the ranks that have them, and
+    whether copies of a piece agree."""
     one_of_names("train", train, TRAINED)
     adapters, of_all = train == TRAINED[1], everyone and everyone()
     layers, batches = states[0].layers, states[0].batches
     made_up, trained = False, trained_weights(layers, batches, adapters, train == TRAINED[2], states[0].tokens)
     if adapters:
         _check_frozen(states)
+    found = defaultdict[tuple[frozenset[int], str], list[int]](list)
     for layer in range(layers):
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
         every = finals if of_all is None else of_all(layer, finals)
         if every is not None:
             _check_complete(layer, every, adapters)
             finals = every
+        wrong, copies = set[int](), defaultdict[object, list[object]](list)
         for rank, final in finals:
             made_up = made_up or final.made_up
             mark = getattr(final.value, "mark", final.value)  # with real tensors the fingerprint is in the value
+            copies[piece_of(final.labels)].append(mark)
             if not final.made_up and mark != (trained[layer][0], piece_of(final.labels)):
-                expected = "the weight of step 0, updated once with the gradient of every micro-batch exactly once"
-                raise _wrong("wrong_value", Place(rank, layer=layer), expected, final.labels)
+                wrong.add(rank)
+                if not quiet:
+                    expected = "the weight of step 0, updated once with the gradient of every micro-batch exactly once"
+                    facts = {"what": "the final weight has a wrong value: it is"}
+                    raise _wrong("wrong_value", Place(rank, layer=layer), expected, final.labels, facts)
+        if wrong:
+            several = max(map(len, copies.values())) > 1
+            agree = "agree" if all(len({*of_a_piece}) == 1 for of_a_piece in copies.values()) else "differ"
+            found[frozenset(wrong), f" (copies {agree})" if several else ""].append(layer)
+    if found:
+        listed = [f"{numbered('layer', own)} on {numbered('rank', ranks)}{how}" for (ranks, how), own in found.items()]
+        where, what = (
+            Place(layer=min(next(iter(found.values())))),
+            f"the final weights of {' and of '.join(listed)} are",
+        )
+        raise PuzzleError("wrong_value", where=where, line="", what=what)
     return made_up
 
 

@@ -559,7 +559,8 @@ LINKS = ("eager", "rendezvous", "ordered")
 class Shape:
     """Where ranks sit, what everything costs, how many experts every other layer has, from layer 1 on (0, if all layers
     are dense), whether sends wait for their receives (``LINKS``), how many tokens each micro-batch has (none, if they
-    do not matter), and whether updates take orthogonalized gradients (``muon``)."""
+    do not matter), whether updates take orthogonalized gradients (``muon``), and whether only values are checked
+    (``quiet``)."""
 
     mesh: Mesh
     cost: Cost
@@ -567,6 +568,7 @@ class Shape:
     links: str = LINKS[0]
     tokens: tuple[int, ...] = ()
     muon: bool = False
+    quiet: bool = False
 
     @classmethod
     def of(
@@ -580,6 +582,7 @@ class Shape:
         links: str = LINKS[0],
         tokens: Iterable[int] = (),
         muon: bool = False,
+        quiet: bool = False,
     ) -> Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
@@ -593,7 +596,7 @@ class Shape:
         experts = whole_number("experts", experts, least=0)
         cost.check_experts(experts)
         one_of_names("links", links, LINKS)
-        return cls(where, cost, experts, links, tuple([whole_number("tokens", one) for one in tokens]), muon)
+        return cls(where, cost, experts, links, tuple([whole_number("tokens", one) for one in tokens]), muon, quiet)
 
     @property
     def ranks(self) -> int:

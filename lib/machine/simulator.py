@@ -61,7 +61,7 @@ class LocalSimulator:
         network: Callable[[Mesh, Terms, Watcher | None], Network] | None = None,
     ) -> None:
         self.shape, self.mesh = shape, shape.mesh
-        values = Fingerprints() if values is None else values
+        values, strict = Fingerprints() if values is None else values, strict and not shape.quiet
         self.terms = Terms(shape.cost, values, graded, strict, shape.experts, shape.tokens, shape.muon)
         if network is None:
             network = Network if shape.links == LINKS[0] else partial(WaitingNetwork, shape.links == LINKS[-1])

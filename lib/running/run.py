@@ -63,6 +63,7 @@ def run(
     experts: int = 0,
     links: str = LINKS[0],
     tokens: Sequence[int] = (),
+    quiet: bool = False,
     engine: str = "simulated",
     layer: str = "mlp",
     dtype: str = "float32",
@@ -86,7 +87,8 @@ def run(
     With ``train="muon"`` updates take what ``model.orthogonalize`` gives. With ``tokens=(40, 10)`` micro-batches have
     so many, the loss of each is a mean over its own, and a step follows the mean over all. With ``experts=8`` every
     other layer, from layer 1 on, has 8 experts. With ``links="rendezvous"`` a send waits for its receive, as it may on
-    real machines, and with ``"ordered"`` receives stand in their rank's queue, too.
+    real machines, and with ``"ordered"`` receives stand in their rank's queue, too. With ``quiet=True``
+    no rule about sums stops a run: only its final weights tell whether it is right.
 
     ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
     never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in
@@ -114,7 +116,7 @@ def run(
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
-    shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts, links, tokens, train == TRAINED[2])
+    shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts, links, tokens, train == TRAINED[2], quiet)
     work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
     timeout = limit(timeout, shape.ranks, work.layers, work.batches)
     folder = os.path.abspath(profile) if isinstance(profile, (str, os.PathLike)) and os.fspath(profile) else profile

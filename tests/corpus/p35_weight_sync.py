@@ -44,47 +44,8 @@ async def weight_sync(model):
         await model.pass_to(partner(p), w[l])
     return model
 """
-BY_KIND = """
-async def weight_sync(model):
-    n, place = model.axis_size("place"), model.axis_index("place")
-    who_wants = lambda trainer: [n + g for g in range(n) if g % 2 == trainer * 2 // n]
-
-    async def generator():
-        mine = [t for t in range(n) if model.rank in who_wants(t)]
-        for layer in reversed(range(model.LAYERS)):
-            model.weights[layer] = await model.receive(mine[0])
-            for trainer in mine[1:]:
-                model.weights[layer] = model.weights[layer].combine(await model.receive(trainer))
-        for layer, weight in model.weights.items():
-            model.set_final_weight(layer, weight)
-
-    async def trainer():
-        for layer in range(model.LAYERS):
-            model.weights[layer], model.opt_states[layer] = model.load_weights(layer, place, n)
-        model.activations[0] = model.get_activation([place])
-        for layer in range(model.LAYERS):
-            whole = await model.allgather(model.weights[layer], layer, "place")
-            model.activations[layer + 1] = model.forward(layer, model.activations[layer], whole)
-        grad = model.loss(model.activations.pop(model.LAYERS))
-        model.grad_activations["g"] = grad
-        for layer in reversed(range(model.LAYERS)):
-            whole = await model.allgather(model.weights[layer], layer, "place")
-            grad, down = model.backward(layer, model.activations.pop(layer), model.grad_activations.pop("g"), whole)
-            model.grad_activations["g"] = down
-            piece = await model.scatterreduce(grad, layer, "place")
-            new = model.update(layer, piece, model.weights.pop(layer), model.opt_states.pop(layer))
-            model.weights[layer], model.opt_states[layer] = new
-            model.set_final_weight(layer, model.weights[layer])
-        for layer in reversed(range(model.LAYERS)):
-            for rank in who_wants(place):
-                await model.pass_to(rank, model.weights[layer])
-
-    await (generator() if model.axis_index("side") else trainer())
-    return model
-"""
 HONEST = [
     whole("weight_sync", "each piece crosses once, and is passed on", ONCE),
-    whole("weight_sync", "a function for either side", BY_KIND),
     changed("weight_sync", "sent as soon as a layer is updated", ("        for layer in range(model.LAYERS):\n            for trainer", "        for layer in reversed(range(model.LAYERS)):\n            for trainer"),
             ("        model.set_final_weight(layer, model.weights[layer])\n\n    for layer in range(model.LAYERS):\n        for generator", "        model.set_final_weight(layer, model.weights[layer])\n        for generator")),
 ]  # fmt: skip

@@ -25,6 +25,7 @@ MORE_SIZE = {
     "train": (str,),
     "links": (str,),
     "tokens": (list,),
+    "quiet": (bool,),
 }
 SPEC = {
     "number": (int, str),
