@@ -71,11 +71,14 @@ async def in_a_kernel(folder: Path, cells: list[str], now: bool = True) -> list[
 
 
 async def run_twice(shipped: Json, solved: Json, kernel: AsyncKernelManager, folder: Path) -> dict[str, Outputs]:
-    """Outputs of a notebook as shipped and then solved, in one kernel that forgets every name before each."""
+    """Outputs of a notebook as shipped and then solved, in one kernel that forgets every name before each. One without
+    a puzzle is the same in both states, and is run once."""
     blank, done = (nbformat.reads(json.dumps(notebook), 4) for notebook in (shipped, solved))
+    codes = [[cell.source for cell in one.cells if cell.cell_type == "code"] for one in (blank, done)]
     for notebook in (blank, done):
         notebook.cells.insert(0, nbformat.v4.new_code_cell(FORGET))
-    return {"blank": await run_cells(blank, kernel, folder), "solved": await run_cells(done, kernel, folder)}
+    outputs = await run_cells(blank, kernel, folder)
+    return {"blank": outputs, "solved": outputs if codes[0] == codes[1] else await run_cells(done, kernel, folder)}
 
 
 def text(outputs: Outputs) -> str:
