@@ -10,6 +10,7 @@ from drawing import Figure, Player, Trace
 from lib import Model, Run, run
 from lib.record.events import Event
 from tests.experts import finish
+from tests.programs import PATIENCE
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -97,11 +98,11 @@ async def staged(model: Model) -> Model:
 
 
 def sharded_run(ranks: int = 4, layers: int = 3, **more: Any) -> Run:
-    return run(sharded, ranks, layers, ranks, **more)
+    return run(sharded, ranks, layers, ranks, timeout=PATIENCE, **more)
 
 
 def staged_run(stages: int = 4, batches: int = 4, **more: Any) -> Run:
-    return run(staged, stages, stages, batches, **more)
+    return run(staged, stages, stages, batches, timeout=PATIENCE, **more)
 
 
 def parse(figure: Figure) -> ElementTree.Element:

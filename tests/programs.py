@@ -24,6 +24,10 @@ SMALLER = {"compose": {"ranks": 8, "layers": 16, "batches": 32, "mesh": {"x": 2,
 """Sizes of large puzzles for tests that look at every moment, compute with numbers or start a process for each rank."""
 
 
+PATIENCE = 120.0
+"""The limit of a run that ends, in seconds, also of a large one where the machine is busy."""
+
+
 def small_size(name: str) -> dict[str, Any]:
     """A puzzle's own size, or a smaller one in place of a large one."""
     return SMALLER.get(name) or puzzles()[name].size
@@ -53,7 +57,8 @@ def solved(name: str, cost: Cost | None = None, small: bool = False) -> Run:
         return of_real_size(name)
     puzzle = puzzles()[name]
     program = getattr(importlib.import_module(f"solutions.{puzzle.file}"), name)
-    return run(program, **(small_size(name) if small else puzzle.size), cost=cost or cost_named(puzzle.cost))
+    size = small_size(name) if small else puzzle.size
+    return run(program, **size, cost=cost or cost_named(puzzle.cost), timeout=PATIENCE)
 
 
 @cache

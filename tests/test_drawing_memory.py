@@ -198,7 +198,7 @@ def test_the_rank_with_the_peak_is_first_and_all_have_one_scale() -> None:
 
 @pytest.mark.parametrize("ranks", [4, 64, 1024])
 def test_many_ranks_that_are_alike_share_one_strip(ranks: int) -> None:
-    figure = draw(sharded_run(ranks, 2, timeout=None))
+    figure = draw(sharded_run(ranks, 2))
     assert len(list(re.finditer(r"max \d", " ".join(texts(figure))))) == 1
     assert sum(text.startswith("peak ") and "begins" in text for text in texts(figure)) == 1
     assert len(figure.svg()) < 250_000

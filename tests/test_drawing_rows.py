@@ -31,7 +31,7 @@ from tests.drawing_events import (
     titles,
     trace,
 )
-from tests.programs import solutions
+from tests.programs import PATIENCE, solutions
 
 SOLVED = list(solutions())
 NAMES = [spec["name"] for _, spec in SOLVED]
@@ -39,7 +39,7 @@ NAMES = [spec["name"] for _, spec in SOLVED]
 
 def solved(name: str, **other: Any) -> Run:
     fn, spec = SOLVED[NAMES.index(name)]
-    return run(fn, **(spec["size"] | other), cost=cost_named(spec.get("cost", "default")))
+    return run(fn, **(spec["size"] | other), cost=cost_named(spec.get("cost", "default")), timeout=PATIENCE)
 
 
 # -- gaps ----------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def solved(name: str, **other: Any) -> Run:
 
 @pytest.mark.parametrize(("fn", "spec"), list(solutions(small=True)), ids=NAMES)
 def test_gaps_are_the_idle_time_and_each_ends_when_those_who_are_waited_for_have_come(fn: Any, spec: Any) -> None:
-    trained = run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default")))
+    trained = run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default")), timeout=PATIENCE)
     made = trace_of(trained)
     waiting = Waiting(made.by_rank, made.time)
     for rank, events in made.by_rank.items():
