@@ -3,8 +3,6 @@
 ``python -m tests.browser`` says which one there is, or fails and says what is missing.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import shutil
@@ -103,7 +101,7 @@ class Browser:
             self._thread.shutdown()
             raise
 
-    def __enter__(self) -> Browser:
+    def __enter__(self) -> "Browser":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +118,7 @@ class Browser:
         width: int = 900,
         html: str = "",
         body: str = "",
-    ) -> Sight:
+    ) -> "Sight":
         """Look at a piece of HTML in a page.
 
         ``script``: a JavaScript function to call in the page; ``scheme``: what the system prefers; ``theme``: how the
@@ -131,14 +129,14 @@ class Browser:
         )
         return self.page(page, script, scheme, width)
 
-    def page(self, page: str, script: str = "() => null", scheme: Scheme = "light", width: int = 900) -> Sight:
+    def page(self, page: str, script: str = "() => null", scheme: Scheme = "light", width: int = 900) -> "Sight":
         """Look at a page of its own."""
         return self._call(lambda: _look(self._chromium, page, script, scheme, width))
 
     def visit(
         self,
         url: str,
-        work: Callable[[Page], Result],
+        work: "Callable[[Page], Result]",
         width: int = 1280,
         height: int = 1000,
         scheme: Scheme = "light",
@@ -166,7 +164,7 @@ class Browser:
         return self._thread.submit(work).result()
 
 
-def _start() -> tuple[Playwright, Chromium, str]:
+def _start() -> "tuple[Playwright, Chromium, str]":
     """The first Chromium that runs: one that is found may be a stub which asks to be installed."""
     from playwright.sync_api import Error, sync_playwright
 
@@ -193,7 +191,7 @@ def _places() -> Iterator[str | None]:
         yield None
 
 
-def _look(chromium: Chromium, html: str, script: str, scheme: Scheme, width: int) -> Sight:
+def _look(chromium: "Chromium", html: str, script: str, scheme: Scheme, width: int) -> "Sight":
     page = chromium.new_page(
         color_scheme=scheme, viewport={"width": width, "height": 700}, offline=True, reduced_motion="reduce"
     )
@@ -212,7 +210,7 @@ def _look(chromium: Chromium, html: str, script: str, scheme: Scheme, width: int
         page.close()
 
 
-def axe(page: Page, part: str = "html") -> tuple[dict[str, list[str]], set[str]]:
+def axe(page: "Page", part: str = "html") -> tuple[dict[str, list[str]], set[str]]:
     """The rules of axe-core that are broken in a part of a page (a CSS selector), and those that hold."""
     page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
     # Of what holds, an element each is enough: to name all of them takes three times as long as to look.

@@ -6,8 +6,6 @@ then every start and end that follows from what was issued is worked out anew, a
 ends first. What memory held is asked when all is over. What tensors are is in plain_tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -39,7 +37,7 @@ class Operation:
     start: Fraction | None = None
     end: Fraction | None = None
     result: list[Thing] = field(default_factory=list)
-    message: Operation | None = None
+    message: "Operation | None" = None
     fetched: float = float("inf")
     refused: bool = False
     slot: int | None = None  # of the parts of an exchange: the place of the first
@@ -51,7 +49,7 @@ class Rank:
 
     clock: Fraction = Fraction(0)
     at: int = 0
-    log: list[Operation] = field(default_factory=list)
+    log: "list[Operation]" = field(default_factory=list)
     stored: list[list[Any]] = field(default_factory=list)
     held: list[tuple[int, int, Thing]] = field(default_factory=list)
     open: int = 0
@@ -165,7 +163,7 @@ class Plain:
         times = Fraction(times, 2) if kind == "backward" and self.program.adapters else times
         return Fraction(str(price) if isinstance(price, float) else price) * times
 
-    def takes(self, call: Operation) -> Fraction:
+    def takes(self, call: "Operation") -> Fraction:
         """How long a call takes its network link: a message of weights or gradients at least a gather of two for each
         piece of a rank, and at least one."""
         price, carried = self.price(call.kind, call.group), sum(thing.elements for thing in call.operands)
@@ -174,7 +172,7 @@ class Plain:
         pieces = carried / call.operands[0].whole * len(self.ranks)
         return max(price, max(1, pieces) * self.price("allgather", call.group))
 
-    def differ(self, one: Operation, other: Operation) -> bool:
+    def differ(self, one: "Operation", other: "Operation") -> bool:
         """Whether members of a group call different collectives, or for different layers."""
         return (one.kind, one.layers) != (other.kind, other.layers)
 
@@ -189,7 +187,7 @@ class Plain:
                 found.append(Refused((one.rank,), one.kind, layer, {"different calls"}))
         return found
 
-    def network(self, rank: int, like: Operation | None = None) -> list[Operation]:
+    def network(self, rank: int, like: "Operation | None" = None) -> "list[Operation]":
         """What is in a rank's network link; only collectives of the same axis and group, if one is given."""
         lane = [call for call in self.ranks[rank].log if call.group and call.kind != "receive"]
         if like is None:
@@ -223,18 +221,18 @@ class Plain:
                 member.start, member.end = start, start + length
                 member.result = member.result if member.fetched < float("inf") else result
 
-    def there(self, calls: list[Operation]) -> list[Operation]:
+    def there(self, calls: "list[Operation]") -> "list[Operation]":
         """The messages that are there, and have a receive that takes them, as they come to it."""
         given = [call.message for call in calls]
         sent = [call for call in calls if call.kind == "pass_to" and call.end is not None and call not in given]
         return sorted(filter(self.taker, sent), key=lambda call: (call.end, call.rank, call.at))
 
-    def taker(self, send: Operation) -> Operation | None:
+    def taker(self, send: "Operation") -> "Operation | None":
         """The first receive that accepts a message and has none."""
         free = [call for call in self.ranks[send.group[1]].log if call.kind == "receive" and call.message is None]
         return next((call for call in free if call.group[0] in (-1, send.rank)), None)
 
-    def steps(self, call: Operation) -> Iterator[tuple[Any, Fraction, list[Operation]]]:
+    def steps(self, call: "Operation") -> "Iterator[tuple[Any, Fraction, list[Operation]]]":
         """How a call can go on, if it can: what decides about the order, when it starts, and who takes part."""
         ready = self.ready(call)
         if ready is None or call.refused:
@@ -259,7 +257,7 @@ class Plain:
             if len(came) == len(call.group) and None not in came and not any(self.differ(call, one) for one in members):
                 yield (max(came), 0, call.rank, call.at), max(came), members
 
-    def ready(self, call: Operation) -> Fraction | None:
+    def ready(self, call: "Operation") -> Fraction | None:
         """When a call is first in its rank's queue, or is posted outside of that. None: not yet."""
         ordered = self.program.links == "ordered"
         log = [one for one in self.ranks[call.rank].log if one.group]
@@ -270,7 +268,7 @@ class Plain:
             before = [one for one in before if one.slot != call.slot or one in ahead]
         return None if any(one.end is None for one in before) else max([call.issued, *(one.end for one in before)])
 
-    def collected(self, call: Operation, members: list[Operation]) -> list[Thing]:
+    def collected(self, call: "Operation", members: "list[Operation]") -> list[Thing]:
         """What a member gets from a collective, for each tensor that it brings one."""
         if call.kind == "pass_to":
             if self.waits:
@@ -314,14 +312,14 @@ class Plain:
         yield from self.act(rank, slots, "after", after)
         self.issue(rank, "end", [])
 
-    def issue(self, rank: int, kind: str, operands: list[Thing], group: tuple[int, ...] = ()) -> Operation:
+    def issue(self, rank: int, kind: str, operands: list[Thing], group: tuple[int, ...] = ()) -> "Operation":
         me = self.ranks[rank]
         me.log.append(Operation(rank, kind, self.step(rank), me.clock, operands, group))
         if not group:
             me.log[-1].start = me.log[-1].end = me.clock
         return me.log[-1]
 
-    def act(self, rank: int, slots: dict[Any, list[Any]], name: str, steps: list[Step]) -> Iterator[Operation]:
+    def act(self, rank: int, slots: dict[Any, list[Any]], name: str, steps: list[Step]) -> "Iterator[Operation]":
         """The steps of one coroutine."""
         me, own = self.ranks[rank], self.program.own
         calls: dict[str, Any] = {}
@@ -361,7 +359,7 @@ class Plain:
                 hand = (now, hand[1])
             keep(to, made[0])
 
-        def use(kind: str, *of: str | None, group: tuple[int, ...] = ()) -> Operation:
+        def use(kind: str, *of: str | None, group: tuple[int, ...] = ()) -> "Operation":
             """Issue an operation; what is in the hand is used by it, or gone."""
             nonlocal hand
             done = self.issue(rank, kind, [at(slot) for slot in of if at(slot) is not None], group)
@@ -550,13 +548,13 @@ class Plain:
         """Rank by rank what the log must say: rank, kind, group, elements, issued, start, end, memory by kind."""
         return [(rank, *self.event(call)) for rank, me in enumerate(self.ranks) for call in me.log]
 
-    def event(self, call: Operation) -> tuple[Any, ...]:
+    def event(self, call: "Operation") -> tuple[Any, ...]:
         carrier = call.message or call  # a receive carries what the send did
         size = sum(thing.elements for thing in carrier.operands) if call.group else 0
         times = (float(call.issued), float(call.start), float(call.end))
         return (call.kind, carrier.group, size, *times, self.held(call))
 
-    def held(self, sample: Operation) -> tuple[Fraction, ...]:
+    def held(self, sample: "Operation") -> tuple[Fraction, ...]:
         """Memory when an operation is issued, by kind."""
         me, now, held = self.ranks[sample.rank], sample.issued, dict.fromkeys(KINDS, Fraction(0))
         stored = [thing for since, until, thing in me.stored if since < sample.at < until]

@@ -1,7 +1,5 @@
 """Every notebook alone in an empty folder, on Colab's packages: solved, graded, and nothing of Colab's changed."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io
@@ -197,7 +195,7 @@ def test_the_package_brings_a_few_packages_to_colab_and_replaces_none() -> None:
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_pip_installs_the_package_beside_colabs_own_versions(machine: Machine, tmp_path: Path) -> None:
+def test_pip_installs_the_package_beside_colabs_own_versions(machine: "Machine", tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     [wheel] = tmp_path.glob("*.whl")
@@ -228,7 +226,7 @@ print(ipykernel.__version__, ipywidgets.__version__, len(sliders.children), befo
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_sliders_move_with_colabs_own_widgets(machine: Machine, tmp_path: Path) -> None:
+def test_sliders_move_with_colabs_own_widgets(machine: "Machine", tmp_path: Path) -> None:
     pip = [str(machine.folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     more = [*NEW, "ipywidgets", "ipython-genutils"]
     subprocess.run([*pip, "--no-deps", "-c", str(PINS), "--target", str(tmp_path), *more], check=True)
@@ -281,7 +279,7 @@ class Machine(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def machine(tmp_path_factory: pytest.TempPathFactory) -> "Machine":
     """An environment with Colab's versions, without what Colab lacks."""
     python = python_of("3.13")
     if python is None:
@@ -303,7 +301,7 @@ def freeze(folder: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def executed(machine: Machine, first: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Outputs]]:
+def executed(machine: "Machine", first: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Outputs]]:
     """The outputs of some notebooks, as shipped and solved, each from an empty folder."""
     home = tmp_path_factory.mktemp("home")
     spec = {"argv": [str(machine.folder / "bin" / "python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]}
@@ -353,7 +351,7 @@ def test_it_runs_solves_grades_and_draws(executed: dict[str, dict[str, Outputs]]
 
 
 @pytest.mark.slow
-def test_nothing_that_was_there_is_changed(machine: Machine, executed: dict[str, dict[str, Outputs]]) -> None:
+def test_nothing_that_was_there_is_changed(machine: "Machine", executed: dict[str, dict[str, Outputs]]) -> None:
     assert executed
     after = freeze(machine.folder)
     assert machine.before - after == set()

@@ -5,8 +5,6 @@ them gathers a weight, of which every rank has a piece. Turned round it sums up 
 the other is an all-reduce.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -179,7 +177,7 @@ class Took(NamedTuple):
     end: float
 
 
-def by_messages(moves: Sequence[Move], machine: Machine, cost: Cost, make: Make) -> Took:
+def by_messages(moves: Sequence[Move], machine: Machine, cost: Cost, make: "Make") -> Took:
     """What the moves take on the machine. A rank sends as soon as it has got all of a move's pieces."""
     shape = Shape.of(machine.ranks, node_size=machine.node_size, cost=cost, experts=getattr(cost, "experts", 0))
     simulator = new_simulator(shape)

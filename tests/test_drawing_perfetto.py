@@ -1,7 +1,5 @@
 """The export for Perfetto, against the rules of the Trace Event Format."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter
@@ -289,7 +287,7 @@ def test_perfettos_own_trace_processor_reads_what_was_written(tmp_path: Path, ad
     path = tmp_path / "run.json"
     perfetto(done).save(path)
 
-    def opened(page: Page) -> list[list[Any]]:
+    def opened(page: "Page") -> list[list[Any]]:
         page.locator("input[type=file]").first.set_input_files(path)
         page.wait_for_function("() => window.app.trace?.engine")
         return [page.evaluate(QUERY, [query, columns]) for query, columns in QUERIES]

@@ -1,7 +1,5 @@
 """The page to look things up."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields
@@ -208,7 +206,7 @@ def test_no_default_is_told_by_its_place_in_memory() -> None:
 
 
 def test_no_word_is_broken(browser: Browser, tmp_path: Path) -> None:
-    def work(page: Page) -> list[list[str]]:
+    def work(page: "Page") -> list[list[str]]:
         found = [page.evaluate(BROKEN, "dt, dd, p")]
         page.add_style_tag(content="dd { word-break: break-all }")
         return [*found, page.evaluate(BROKEN, "dt, dd, p")]

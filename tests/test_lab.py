@@ -1,7 +1,5 @@
 """The course in a real JupyterLab, in a real browser."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -77,7 +75,7 @@ class Lab(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """JupyterLab on a learner's folder, with no setting of this machine's user."""
     root = tmp_path_factory.mktemp("a course")
     for name in ("lib", "drawing"):
@@ -141,14 +139,14 @@ def end(server: subprocess.Popen[bytes]) -> None:
         server.wait()
 
 
-def begin_all(page: Page) -> None:
+def begin_all(page: "Page") -> None:
     """Begin to run the notebook that is open."""
     page.wait_for_function(READY)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
 
 
-def run_all(page: Page) -> list[dict[str, Any]]:
+def run_all(page: "Page") -> list[dict[str, Any]]:
     """Run the notebook that is open; what its outputs show."""
     begin_all(page)
     page.wait_for_function(RUN)
@@ -175,8 +173,10 @@ FIRST_SCREEN = f"""() => {{ const open = document.querySelector('{OPEN}'), botto
 
 
 @pytest.mark.slow
-def test_the_first_screen_of_a_puzzle_has_its_title_and_no_plumbing(browser: Browser, lab: Lab, tmp_path: Path) -> None:
-    def work(page: Page) -> Any:
+def test_the_first_screen_of_a_puzzle_has_its_title_and_no_plumbing(
+    browser: "Browser", lab: Lab, tmp_path: Path
+) -> None:
+    def work(page: "Page") -> Any:
         page.wait_for_function(READY)
         page.wait_for_timeout(2000)  # in which the question about news would come
         keep(page.screenshot(), "lab-first-screen", tmp_path)
@@ -197,9 +197,9 @@ TAKE = f"""comments => {{ for (const cell of ({NOTEBOOK})().content.widgets) {{ 
 
 @pytest.mark.slow
 def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_next_puzzle(
-    browser: Browser, lab: Lab, tmp_path: Path
+    browser: "Browser", lab: Lab, tmp_path: Path
 ) -> None:
-    def work(page: Page) -> Any:
+    def work(page: "Page") -> Any:
         page.wait_for_function(READY)
         page.evaluate(TAKE, ['hint("pipeline_fsdp")', 'lib.start_from("fsdp", "pipeline_fsdp")'])
         page.evaluate(COMMAND, ["notebook:run-all-cells", {}])  # the cell that is made then is not among them
@@ -215,7 +215,7 @@ def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_n
     assert "# Your code here." in cells[at - 1]
     assert any("Your answer to puzzle 4 is in a new cell below" in output["text"] for output in outputs)
 
-    def go_on(page: Page) -> Any:
+    def go_on(page: "Page") -> Any:
         run_all(page)
         link = page.locator(f"{OPEN} .jp-OutputArea-output a", has_text="puzzle 5: Pipeline parallel")
         link.scroll_into_view_if_needed()
@@ -228,8 +228,8 @@ def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_n
 
 
 @pytest.mark.slow
-def test_the_map_leads_to_the_puzzles(browser: Browser, lab: Lab, tmp_path: Path) -> None:
-    def work(page: Page) -> Any:
+def test_the_map_leads_to_the_puzzles(browser: "Browser", lab: Lab, tmp_path: Path) -> None:
+    def work(page: "Page") -> Any:
         stored = page.locator(f"{OPEN} .jp-OutputArea-output a:has(img)")  # there before anything is run
         stored.nth(6).click()
         page.locator(f"{OPEN} h1", has_text="Puzzle 6").wait_for()
@@ -275,8 +275,8 @@ WIDTHS = (
 
 
 @pytest.mark.slow
-def test_a_slider_that_is_moved_draws_the_run_anew(browser: Browser, lab: Lab, tmp_path: Path) -> None:
-    def work(page: Page) -> Any:
+def test_a_slider_that_is_moved_draws_the_run_anew(browser: "Browser", lab: Lab, tmp_path: Path) -> None:
+    def work(page: "Page") -> Any:
         run_all(page)
         page.wait_for_function(f"() => ({SHOWN})() !== ''")
         before = page.evaluate(SHOWN)
@@ -300,9 +300,9 @@ def test_a_slider_that_is_moved_draws_the_run_anew(browser: Browser, lab: Lab, t
 
 
 def test_a_solved_puzzle_passes_is_drawn_on_both_pages_and_progress_is_kept(
-    browser: Browser, lab: Lab, tmp_path: Path
+    browser: "Browser", lab: Lab, tmp_path: Path
 ) -> None:
-    def work(page: Page) -> Any:
+    def work(page: "Page") -> Any:
         light = run_all(page)
         keep(page.screenshot(full_page=True), "lab-light", tmp_path)
         found = axe(page, ".jp-NotebookPanel .jp-OutputArea")
@@ -331,14 +331,14 @@ def test_a_solved_puzzle_passes_is_drawn_on_both_pages_and_progress_is_kept(
 
 @pytest.mark.slow
 def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(
-    browser: Browser, lab: Lab, tmp_path: Path
+    browser: "Browser", lab: Lab, tmp_path: Path
 ) -> None:
     slow = "async def gpipe(model):\n    for layer in range(model.LAYERS):\n        model.get_activation([0])"
     setup = "import sys\nsys.path.insert(0, '../..')\nfrom lib import hint, run\nfrom drawing import beside_target"
     beside = f"{slow}\n\nbeside_target(run(gpipe, ranks=4, layers=8, batches=4))"
     name = lab.put("hints.ipynb", [setup, 'hint("gpipe")', 'hint("gpipe")', 'hint("gpipe")', beside])
 
-    def work(page: Page) -> Any:
+    def work(page: "Page") -> Any:
         outputs = run_all(page)
         keep(page.screenshot(full_page=True), "lab-hints", tmp_path)
         return outputs, page.evaluate(IMAGES)
@@ -353,9 +353,9 @@ def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(
 
 @pytest.mark.slow
 def test_programs_to_be_repaired_show_their_errors_and_pictures_and_all_cells_are_run(
-    browser: Browser, lab: Lab, tmp_path: Path
+    browser: "Browser", lab: Lab, tmp_path: Path
 ) -> None:
-    def work(page: Page) -> Any:
+    def work(page: "Page") -> Any:
         outputs = run_all(page)
         for shade in ("Light", "Dark"):
             page.evaluate(COMMAND, ["apputils:change-theme", {"theme": f"JupyterLab {shade}"}])
@@ -374,7 +374,7 @@ def test_programs_to_be_repaired_show_their_errors_and_pictures_and_all_cells_ar
 
 @pytest.mark.slow
 def test_in_a_notebook_that_is_not_trusted_images_survive_and_words_stand_for_the_rest(
-    browser: Browser, lab: Lab
+    browser: "Browser", lab: Lab
 ) -> None:
     live, static = draw(staged_run()), draw(staged_run(), static=True)
     cells = []
@@ -384,7 +384,7 @@ def test_in_a_notebook_that_is_not_trusted_images_survive_and_words_stand_for_th
         cells.append(cell)
     name = lab.put("untrusted.ipynb", cells)
 
-    def work(page: Page) -> Any:
+    def work(page: "Page") -> Any:
         page.locator(".jp-OutputArea-output img").wait_for()
         return page.evaluate(OUTPUTS), page.evaluate(IMAGES)
 

@@ -1,7 +1,5 @@
 """The site that plays in the browser alone, where `make lite` has built it."""
 
-from __future__ import annotations
-
 import http.server
 import importlib
 import json
@@ -70,7 +68,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.shutdown()
 
 
-def play(page: Page, notebook: str) -> list[dict[str, Any]]:
+def play(page: "Page", notebook: str) -> list[dict[str, Any]]:
     """Open a notebook, and run it in a kernel that ends with it. Its cells with code, and what came of them."""
     page.wait_for_function("() => window.jupyterapp")
     page.evaluate(OPEN_ALONE, notebook)
@@ -101,11 +99,11 @@ def wrong(cells: list[dict[str, Any]]) -> list[str]:
 
 
 def test_puzzle_0_passes_and_its_progress_stays_without_any_other_server(
-    browser: Browser, address: str, tmp_path: Path
+    browser: "Browser", address: str, tmp_path: Path
 ) -> None:
     elsewhere: list[str] = []
 
-    def work(page: Page) -> Any:
+    def work(page: "Page") -> Any:
         page.on("request", lambda request: elsewhere.append(request.url))
         cells = play(page, "p00_basic.ipynb")
         keep(page.screenshot(full_page=True), "lite", tmp_path)
@@ -119,11 +117,11 @@ def test_puzzle_0_passes_and_its_progress_stays_without_any_other_server(
     assert [url for url in elsewhere if not url.startswith((address, "data:", "blob:"))] == []
 
 
-def test_progress_goes_to_another_browser_as_a_file(browser: Browser, address: str, tmp_path: Path) -> None:
+def test_progress_goes_to_another_browser_as_a_file(browser: "Browser", address: str, tmp_path: Path) -> None:
     """Through the file browser, as docs/install.md says: *Download* there, and *Upload Files* here."""
     carried = tmp_path / "progress.json"
 
-    def save(page: Page) -> None:
+    def save(page: "Page") -> None:
         play(page, "p00_basic.ipynb")
         item = page.locator(".jp-DirListing-item", has_text="progress.json")
         item.wait_for()
@@ -132,7 +130,7 @@ def test_progress_goes_to_another_browser_as_a_file(browser: Browser, address: s
             page.get_by_role("menuitem", name="Download", exact=True).click()
         begun.value.save_as(carried)
 
-    def load(page: Page) -> Any:
+    def load(page: "Page") -> Any:
         before = play(page, "index.ipynb")
         with page.expect_file_chooser() as asked:
             page.locator("[data-command='filebrowser:upload'], .jp-FileBrowser [title^='Upload']").first.click()
@@ -148,12 +146,12 @@ def test_progress_goes_to_another_browser_as_a_file(browser: Browser, address: s
 
 
 @pytest.mark.slow
-def test_the_whole_course_is_played_and_all_figures_are_those_of_this_machine(browser: Browser, address: str) -> None:
+def test_the_whole_course_is_played_and_all_figures_are_those_of_this_machine(browser: "Browser", address: str) -> None:
     """All notebooks, each in a kernel of its own, one after the other, in one browser that keeps the progress."""
     faults: dict[str, list[str]] = {}
     notebooks = sorted(path.name for path in (ROOT / "puzzles").glob("*.ipynb"))
 
-    def work(page: Page) -> Any:
+    def work(page: "Page") -> Any:
         page.set_default_timeout(600_000)
         for notebook in notebooks:
             faults[notebook] = wrong(play(page, notebook))

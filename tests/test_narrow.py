@@ -1,7 +1,5 @@
 """Pictures in places of any width: all of a picture is seen, and none is larger than it is made."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -117,7 +115,7 @@ def test_a_picture_fits_its_place_at_any_width(
     path = tmp_path / "page.html"
     path.write_text(PAGE.format(html="", body="", colors="", content=PICTURES[picture]()._repr_html_()), "utf-8")
 
-    def at_all_widths(page: Page) -> list[Any]:
+    def at_all_widths(page: "Page") -> list[Any]:
         return [(page.set_viewport_size({"width": width, "height": 700}), page.evaluate(SEEN))[1] for width in WIDTHS]
 
     for width, measured in zip(WIDTHS, browser.visit(path.as_uri(), at_all_widths), strict=True):
