@@ -142,13 +142,14 @@ play(run(ring_allreduce, ranks=8, layers=4, batches=8, cost=prices))
 # %% [markdown]
 # ### The steps of the ring
 #
-# Here 4 ranks sum one gradient. In each row every rank sends one piece to the right, the pale one:
+# Here 4 ranks sum one gradient. In each row every rank sends one piece to the right:
 #
 # ![Four ranks, and which pieces of a gradient each holds in five steps of the ring](picture:steps)
 #
-# In the first three rows the pieces collect gradients on their way, and a rank holds one piece less after each step. In
-# the fourth row each rank has one piece left, and it is complete: this is a reduce-scatter. From then on complete
-# pieces go round, and each step brings a rank one more: this is an all-gather. Draw your own program in this way:
+# In the first three rows it gives the piece away, so it is pale. The pieces collect gradients on their way, and a rank
+# holds one piece less after each step. In the fourth row each rank has one piece left, and it is complete: this is a
+# reduce-scatter. From then on a rank keeps what it sends, and each step brings it one more complete piece: this is an
+# all-gather. Draw your own program in this way:
 
 # %%
 one_layer = run(ring_allreduce, ranks=4, layers=1, batches=4, cost=prices)
@@ -333,7 +334,7 @@ def steps(static: bool = False) -> Figure:
 
 
 # %% tags=["solution"]
-async def to_owners(model: Model, early: Sequence[int] = ()) -> Model:
+async def pieces_to_owners(model: Model, early: Sequence[int]) -> Model:
     """Rank r owns piece r of every sum. All others send it theirs during the next backward, and it sends the sum to
     all of them at the end. ``early``: so many pieces of the highest layer, of the next, and so on, are added before the
     next backward."""
@@ -390,7 +391,8 @@ async def to_owners(model: Model, early: Sequence[int] = ()) -> Model:
     return model
 
 
-to_owners_in_23_3 = partial(to_owners, early=(4, 1))
+to_owners = partial(pieces_to_owners, early=())
+to_owners_in_23_3 = partial(pieces_to_owners, early=(4, 1))
 
 draw(run(to_owners, ranks=8, layers=4, batches=8, cost=prices))
 

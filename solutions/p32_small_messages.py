@@ -193,7 +193,7 @@ from drawing import Figure
 from solutions.p31_ring_allreduce import halving, ring_allreduce
 
 
-async def both_send(model: Model, kept: int = 2) -> Model:
+async def exchanged(model: Model, kept: int) -> Model:
     """Partners exchange their sums. Ranks beyond a power of two give theirs to others first. The sums of ``kept``
     layers above the lowest one wait for their updates until the first message of the next sum is on its way."""
     n, r, grads = model.RANKS, model.rank, model.grad_weights
@@ -247,8 +247,9 @@ async def both_send(model: Model, kept: int = 2) -> Model:
     return model
 
 
-at_once = partial(both_send, kept=0)
-three_kept = partial(both_send, kept=3)
+both_send = partial(exchanged, kept=2)
+at_once = partial(exchanged, kept=0)
+three_kept = partial(exchanged, kept=3)
 
 
 def at_these_prices(
