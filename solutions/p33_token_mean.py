@@ -166,7 +166,7 @@ grade(token_mean)
 # {{batches // ranks:word}} micro-batches in {{layers}} layers, forwards and backwards, and makes {{layers}} updates:
 # {{work}} + {{updates}} = {{work + updates}} ticks. So nothing is faster that shares the work evenly.
 #
-# ![The second half of that program: sums and gathers run beside the backward pass and the updates](picture:in_pieces)
+# ![That program: sums and gathers run beside the backward passes and the updates](picture:in_pieces)
 #
 # `token_mean_by_layers` needs no sums to be added up. It makes both forwards first, and then both backwards of a layer,
 # one after the other: {{by_layers.time}} ticks, {{by_layers.memory}} elements. The activations of both micro-batches

@@ -17,8 +17,8 @@
 #
 # ![Every rank gathers a gradient and makes the same matrix](picture:all_do_all)
 #
-# In this run each rank gathers every gradient, and all ranks do the same {{layers:word}} matrices. That is
-# {{layers * cost.orthogonalize}} ticks of the same work on each of them.
+# In this run of {{all_do.layers:word}} layers each rank gets every summed gradient, and all ranks do the same matrices.
+# With {{layers:word}} layers that is {{layers * cost.orthogonalize}} ticks of the same work on each of them.
 #
 # **How few of these ticks can a rank have?**
 
@@ -179,7 +179,7 @@ grade(muon)
 # {{matrices}} ticks. Before all that comes the first gather: {{passes}} + {{updates}} + {{matrices}} +
 # {{cost.collective}} = {{bound + cost.collective}}. So nothing is faster.
 #
-# ![The end of that program: pieces go to their owners during the backward pass, and directions come back during updates](picture:ahead)
+# ![That program: pieces go to their owners during the backward pass, and directions come back during updates](picture:ahead)
 #
 # `muon_by_sums` has no message. Every rank receives the whole sum of each gradient, and only the owner keeps it. To deal
 # a direction out, the owner brings it to a reduce-scatter, to which all others bring nothing (`fake_grad(layer, [])`):

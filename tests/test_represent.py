@@ -30,9 +30,9 @@ from tools.programs import fsdp_accumulating
 
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
 PASS_MESSAGES = {"pipeline", "gpipe", "pipeline_fsdp", "one_f_one_b", "interleaved", "zero_bubble", "zbv"}
-PASS_MESSAGES |= {"ring_attention", "ring_allreduce", "small_messages", "muon"}
+PASS_MESSAGES |= {"ring_attention", "ring_allreduce", "small_messages"}
 """Programs whose only axis is one along which messages are passed."""
-UNEVEN = {"context_parallel", "expert_parallel", "two_batch_overlap"}
+UNEVEN = {"context_parallel", "expert_parallel", "two_batch_overlap", "muon"}
 """Programs whose ranks do not all compute as much, or have pieces that do not move on by one step."""
 ONLY_TIMED = {"tensor_parallel", "sequence_parallel", "offload"}
 """Programs of which nothing is proved where some ranks are not run: partial sums and hosts do not follow."""
