@@ -9,7 +9,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from drawing import board
-from lib import PuzzleError, run, schedule
+from lib import Cost, PuzzleError, run, schedule
 from solutions.build.pages.board import PAGE, SOURCE
 from solutions.build.sources.files import ROOT
 from solutions.p06_gpipe import gpipe
@@ -66,3 +66,8 @@ def test_readers_have_all_of_it(browser: Browser, width: int, scheme: str) -> No
     seen = visit(browser, lambda page: (axe(page)[0], page.evaluate("innerWidth")), width=width, scheme=scheme)
     opened = browser.page(board(run(gpipe, 4, 4, 8)).page, "() => $('figures').textContent")
     assert seen == ({}, width) and "this is GPipe" in opened.measured
+
+
+def test_a_run_at_prices_that_the_board_has_not_is_refused() -> None:
+    with pytest.raises(PuzzleError, match=r"got: +receive"):
+        board(run(gpipe, 4, 4, 8, cost=Cost(receive=0.1)))

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lib import Run
+from lib import Cost, Run
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.folders import BLANKS
@@ -117,10 +117,14 @@ def play(
 
 def board(run: Run) -> Player:
     """The board, a page on which a pipeline's schedule is moved by hand, with the schedule of a run. Raises PuzzleError
-    for a run that is no pipeline, and where the page is not installed."""
+    for a run that is no pipeline, for prices that the board does not have, and where the page is not installed."""
     price, blank = run.cost.price, BLANKS / "board.html"
     if not blank.exists():
         raise PuzzleError("the board is not here", where="board", expected="the installed course, or a clone of it")
+    own = Cost(backward=run.cost.backward, send=run.cost.send, receive=run.cost.send)
+    if other := sorted(kind for kind in {event.kind for event in run.events} if price(kind) != own.price(kind)):
+        expected = "the prices of Cost(), but for backward= and for send= with an equal receive="
+        raise PuzzleError("the board has other prices", where="board", got=f"{', '.join(other)}", expected=expected)
     given = {"rows": run.schedule(), BACKWARD.kind: float(price(BACKWARD.kind)), "message": float(price("send"))}
     opened = f"<script>\nglobalThis.OPENED = {json.dumps(given | {'overlapped': float(run.cost.overlapped)})};"
     page = blank.read_text(encoding="utf-8").replace("<script>", opened, 1)
