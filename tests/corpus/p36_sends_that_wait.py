@@ -31,11 +31,9 @@ MISTAKES = [
     changed("sends_that_wait", "the first rank begins with one forward too many", (AHEAD, "ahead = min(model.RANKS - model.rank + 2 * is_first, model.BATCHES)"), says=HANGS),
     changed("sends_that_wait", "the last gradient stays", (TALK, TALK.replace("to[do]]", "to[do] if then]"))),
     changed("sends_that_wait", "all forwards first", (AHEAD, "ahead = model.BATCHES"), says="over the target"),
-    # -- in the repairs -------------------------------------------------------------------------------------
     changed("repair_ring", "the send awaited before the receive is posted", ("coming = model.receive(before)\n        await sending\n", "await sending\n        coming = model.receive(before)\n"), says=HANGS),
     changed("repair_handshake", "sends awaited before receives are posted", ("        coming = [model.receive(rank) for rank in sources]\n", ""), ("return [await call for call in coming]", "return [await model.receive(rank) for rank in sources]"), says=HANGS),
     changed("repair_deferred", "one receive late", ("1RECV_F1, 1SEND_F0", "1SEND_F0, 1RECV_F1"), says=HANGS),
     changed("repair_crosswise", "every second rank the other way", ('halves = ["low", "high"]', 'halves = ["low", "high"][:: 1 - 2 * ((model.axis_index("row") + model.axis_index("column")) % 2)]'), says="deadlock"),
-    # -- in the puzzle --------------------------------------------------------------------------------------
     changed("sends_that_wait", "not awaited", (TALK, f"call = model.exchange({SENDS}, {CAME})\n        came = await call if then else []")),
 ]  # fmt: skip
