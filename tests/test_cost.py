@@ -76,6 +76,23 @@ def test_a_ring_by_hand_takes_what_a_ring_is_priced(ranks: int) -> None:
     assert by_hand.time == official.time
 
 
+@pytest.mark.parametrize(("busy", "ends"), [(False, [0.6, 1.1, 1.6]), (True, [1.0, 1.1, 1.6])])
+def test_a_rank_takes_in_one_message_at_a_time_also_while_it_computes(busy: bool, ends: list[float]) -> None:
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        if model.rank:
+            await model.pass_to(0, model.weights[0])
+            return
+        model.activations[0] = model.get_activation([0])
+        if busy:
+            model.forward(0, model.activations[0], model.weights[0])
+        for sender in (3, 1, 2):
+            model.weights["from", sender] = await model.receive(sender)
+
+    done = run(program, ranks=4, layers=1, batches=1, cost=WireCost(latency=0.1, bandwidth=2 * W))
+    assert [event.end for event in done.events if event.kind == "receive"] == ends
+
+
 @pytest.mark.parametrize("rates", RATES, ids=str)
 def test_a_message_takes_latency_and_size_by_bandwidth(rates: dict[str, Any]) -> None:
     cost = RingCost(**rates)
