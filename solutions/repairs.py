@@ -11,10 +11,10 @@
 # puzzle. There are no stars here.
 #
 # For each case you should have solved a puzzle before. R1 needs puzzle 1, R2 and R3 puzzle 2, R4 puzzle 4, R5 puzzle
-# 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25, R14 puzzle 27, R15 puzzle 33, R16 puzzle 17, R17 and R18 puzzle 13, R19 puzzle 14,
+# 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 and R12 puzzle 25, R14 puzzle 27, R15 puzzle 33, R16 puzzle 17, R17 and R18 puzzle 13, R19 puzzle 14,
 # R20 puzzle 8. Stuck? `hint("R1")` whispers, three times.
 #
-# **R14 to R16 are quiet.** In real code nothing knows what a sum should have in it, so nothing stops a wrong one. Here
+# **R12 to R16 are quiet.** In real code nothing knows what a sum should have in it, so nothing stops a wrong one. Here
 # it is the same: the program runs to its end, and then the verdict says which final weights are wrong, on which ranks,
 # and whether the copies of one weight are still equal. You could print that yourself, next to a run on one GPU. It
 # says much. If copies differ, something was not summed. If they agree, and are wrong, something was summed too often,
@@ -1114,6 +1114,123 @@ grade(repair_zigzag)
 # to all of these, its attention is not finished, and the machine says so. On a real GPU attention to a rank's own
 # keys alone runs without an error, and gives a model that has read the sequence in snippets. The loss still falls. So
 # if you write context parallel, compare it, on a short sequence, with attention on one GPU.
+
+# %% [markdown]
+# ## R12. Rows of their own
+#
+# *Take it after puzzle 25.* One sequence, on four ranks. In even layers each rank has all of the weight, and works on its
+# own slice of the sequence, as in puzzle 25. Odd layers are large, and cut over the ranks, as in puzzle 18. In between,
+# slices are gathered and scattered. The author has compared every activation and every gradient of an activation with
+# a run on one GPU. They are all equal, on all ranks.
+#
+# Target, for 4 ranks, 4 layers, 1 micro-batch: **{{R12.time}}** ticks, peak memory **{{R12.memory}}** elements.
+#
+# The grader also checks this:
+#
+# - {{R12.ideas}}
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R12",
+    "name": "repair_rows",
+    "title": "Rows of their own",
+    "size": {"ranks": 4, "layers": 4, "batches": 1, "quiet": True},
+    "other_sizes": "one_for_all",
+    "target": {"time": 25.85, "memory": 3407872},
+    "frontier": [
+        {"time": 25.85, "memory": 3407872, "by": "repair_rows"},
+    ],
+    "cost": "long_context",
+    "layout": "anywhere",
+    "ideas": ["weights_stay"],
+    "words": ["project", "sliced=True", "partial=True", "slices"],
+    "difficulty": "medium",
+    "minutes": 15,
+    "hints": [
+        "Which layers are wrong, and do their copies agree? Of which weights are there copies here?",
+        "In an even layer, each rank has the gradient that its own slice of the sequence gives. What is the gradient of "
+        "the whole sequence?",
+        "It is the sum of all four. So in even layers, and only there, comes `grad = await model.allreduce(grad, layer)` "
+        "before the update.",
+    ],
+}
+
+
+# %%
+async def repair_rows(model: Model) -> Model:
+    """Whole layers on slices of one sequence, and layers in pieces, by turns."""
+    acts, grads, n, r = model.activations, model.grad_activations, model.RANKS, model.rank
+    for layer in range(model.LAYERS):
+        piece = (r, n) if layer % 2 else (0, 1)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
+
+    acts[0] = model.get_activation([0]).shard(r, n)
+    for layer in range(model.LAYERS):
+        inp, weight = acts[layer], model.weights[layer]
+        if layer % 2:
+            whole = await model.allgather(inp, layer)
+            part = model.forward(layer, whole, weight, partial=True)
+            acts[layer + 1] = await model.scatterreduce(part, layer + 1)
+        else:
+            acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
+            kv = await model.allgather(acts["kv", layer], layer)
+            acts["att", layer] = model.attend(layer, acts["att", layer], kv)
+            acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])
+    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+
+    for layer in reversed(range(model.LAYERS)):
+        weight = model.weights[layer]
+        if layer % 2:
+            grads["whole"] = await model.allgather(grads.pop("out"), layer)
+            whole = await model.allgather(acts.pop(layer), layer)
+            of_weight, part = model.backward(
+                layer, whole, grads.pop("whole"), weight, partial=True
+            )
+            model.grad_weights[layer] = of_weight
+            grads["out"] = await model.scatterreduce(part, layer - 1)
+        else:
+            inp, att = acts[layer], acts.pop(("att", layer))
+            grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)
+            kv = await model.allgather(acts.pop(("kv", layer)), layer)
+            grads["att"], kv_grad = model.backward_attend(layer, grads["att"], kv)
+            grads["kv"] = await model.scatterreduce(kv_grad, layer)
+            model.grad_weights[layer], grads["out"] = model.backward_project(
+                layer,
+                acts.pop(layer),
+                grads.pop("out"),
+                weight,
+                grads.pop("att"),
+                grads.pop("kv"),
+            )
+    del grads["out"]
+
+    for layer in reversed(range(model.LAYERS)):
+        ### BEGIN SOLUTION
+        grad = model.grad_weights.pop(layer)
+        if layer % 2 == 0:
+            grad = await model.allreduce(grad, layer)
+        ### BROKEN
+        # grad = model.grad_weights.pop(layer)
+        ### END SOLUTION
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %%
+draw(run(repair_rows, ranks=4, layers=4, batches=1, cost=long_context, quiet=True))
+
+# %%
+grade(repair_rows)
+
+# %% [markdown] tags=["solution"]
+# The gradient of a cut layer is complete on its rank, since every rank has seen the whole sequence there. But where a
+# rank has seen a slice only, its gradient is that of the slice. Each rank updated its copy with another one, and from
+# the next step on the copies are four different layers. In real models these are the small layers between the large
+# ones, such as norms: under sequence parallelism they look at each token alone, so nothing has to be gathered for
+# them, and it is easy to forget that their weights need a sum (Megatron-LM issue 1446, NeMo RL issue 3716).
 
 # %% [markdown]
 # ## R14. Experts, twice
