@@ -271,7 +271,7 @@ async def muon_ahead(model: Model) -> Model:
     return model
 
 
-async def muon_by_sums(model: Model, owned: bool = True) -> Model:
+async def muon_with_sums(model: Model, owned: bool = True) -> Model:
     """Muon without messages: an owner keeps the whole sum, and the direction is dealt out by a reduce-scatter. Without
     owners every rank makes every direction."""
     n, r, grads = model.RANKS, model.rank, model.grad_weights
@@ -309,6 +309,9 @@ async def muon_by_sums(model: Model, owned: bool = True) -> Model:
     return model
 
 
+muon_by_sums = partial(muon_with_sums, owned=True)
+
+
 def of_muon(program: object, layers: int = 8) -> Run:
     """A run at the prices of this puzzle."""
     cost = Cost(orthogonalize=2)
@@ -318,7 +321,7 @@ def of_muon(program: object, layers: int = 8) -> Run:
 def all_do_all(static: bool = False) -> Figure:
     """Every rank does every matrix, of two layers."""
     return draw(
-        of_muon(partial(muon_by_sums, owned=False), 2),
+        of_muon(partial(muon_with_sums, owned=False), 2),
         title="all do all",
         memory=False,
         static=static,
@@ -332,7 +335,7 @@ def ahead(static: bool = False) -> Figure:
 
 # %% tags=["figures"]
 ahead, by_sums = of_muon(muon_ahead), of_muon(muon_by_sums)
-all_do = of_muon(partial(muon_by_sums, owned=False), 2)
+all_do = of_muon(partial(muon_with_sums, owned=False), 2)
 passes, updates = layers * (cost.forward + cost.backward), layers * cost.update
 matrices = layers * cost.orthogonalize // ranks
 bound = passes + updates + matrices

@@ -11,14 +11,11 @@ from lib.running.run import Settings
 from lib.running.workload import Workload
 from tests.programs import layers_of, solutions
 
-SOLUTIONS = {spec["name"]: (fn, spec["size"]) for fn, spec in solutions(small=True)}
+SOLUTIONS = {spec["name"]: (fn, spec["size"]) for fn, spec in solutions(small=True) if spec["name"] != "muon"}
 
 
 def plans_of(fn: Any, ranks: int, layers: int, batches: int, train: str = "weights", **machine: Any) -> list[Plan]:
-    experts = machine.get("experts", 0)
-    shape = Shape.of(
-        ranks, machine.get("mesh"), machine.get("node_size"), None, machine.get("hosts", 0), experts=experts
-    )
+    experts, shape = machine.get("experts", 0), Shape.of(ranks, **machine)
     work = Workload(layers, batches, layers_of(fn, {"experts": experts} if experts else {})[0], train=train).on(shape)
     return [record(fn, Setup(shape, work, Settings()), rank).plan for rank in range(shape.everyone)]
 

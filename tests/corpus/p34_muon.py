@@ -7,7 +7,7 @@ WHOLE = "grads[mine] = model.orthogonalize(mine, grads.pop(mine))"
 
 HONEST = [
     changed("muon", "pieces go ahead", base="muon_ahead"),
-    changed("muon", "dealt out by a reduce-scatter", base="muon_by_sums"),
+    changed("muon", "dealt out by a reduce-scatter", base="muon_with_sums"),
     changed("muon", "the owner gets the whole sum", (KEPT, "grads[layer] = (await model.allreduce(grad, layer)).shard(r, n)")),
 ]  # fmt: skip
 
@@ -18,6 +18,6 @@ MISTAKES = [
     changed("muon", "twice", (WHOLE, WHOLE + "\n            " + WHOLE)),
     changed("muon", "a piece is left out", ("if other != r:\n                    grads[mine] = grads", "if other not in (r, n - 1):\n                    grads[mine] = grads")),
     changed("muon", "the directions of all ranks, summed", ("grads[layer] = model.orthogonalize(layer, whole).shard(r, n)", "grads[layer] = await model.scatterreduce(model.orthogonalize(layer, whole), layer)"),
-            ("owned: bool = True", "owned: bool = False"), base="muon_by_sums"),
+            ("owned: bool = True", "owned: bool = False"), base="muon_with_sums"),
     changed("muon", "the first round only", ("for first in range(0, model.LAYERS, n):", "for first in range(0, n, n):")),
 ]  # fmt: skip
