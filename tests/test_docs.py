@@ -100,10 +100,9 @@ def test_every_attribute_that_is_named_is_one(page: Path) -> None:
 
 def test_readme_is_a_page_and_leads_to_all_others() -> None:
     readme = text_of(ROOT / "README.md")
-    prose = re.sub(r"<!-- puzzles.*?<!-- end of puzzles -->", "", readme, flags=re.DOTALL)
-    assert len(prose.split()) <= 600
+    assert len(readme.split()) < 900
     assert {page.relative_to(ROOT).as_posix() for page in PAGES[1:]} <= {*LINK.findall(readme)}
-    rows = re.findall(r"^\| (\d+) \[`(\w+)`\]\(puzzles/(\w+)\.ipynb\) \| \w", readme, re.MULTILINE)
+    rows = re.findall(r"^(\d+) \[`(\w+)`\]\(puzzles/(\w+)\.ipynb\) \| \w", readme, re.MULTILINE)
     assert rows == [(str(puzzles()[name].number), name, puzzles()[name].file) for name in COURSE]
 
 

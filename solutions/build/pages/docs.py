@@ -16,7 +16,7 @@ from ..sources.overview import parts, sentences
 
 PLACE = re.compile(r"(<!-- puzzles[^>]*-->\n).*?(<!-- end of puzzles -->)", re.DOTALL)
 """The place that the build fills."""
-HEAD = "| puzzle | idea |\n|---|---|"
+HEAD = "puzzle | idea\n---|---"
 
 
 def with_puzzles(readme: str, puzzles: Sequence[Puzzle], solutions: Path) -> str:
@@ -26,9 +26,9 @@ def with_puzzles(readme: str, puzzles: Sequence[Puzzle], solutions: Path) -> str
     for puzzle in puzzles:
         if not puzzle.repair:
             if puzzle.file in begins:
-                table.append(f"| **{begins[puzzle.file]}** | |")
+                table.append(f"**{begins[puzzle.file]}** |")
             link = f"[`{puzzle.name}`](puzzles/{puzzle.file}.ipynb)"
-            table.append(f"| {puzzle.number} {link} | {said[puzzle.name]} |")
+            table.append(f"{puzzle.number} {link} | {said[puzzle.name]}")
     return PLACE.sub(lambda place: "\n".join([place[1].rstrip(), *table, place[2]]), readme)
 
 
