@@ -11,7 +11,7 @@
 # puzzle. There are no stars here.
 #
 # For each case you should have solved a puzzle before. R1 needs puzzle 1, R2 and R3 puzzle 2, R4 puzzle 4, R5 puzzle
-# 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 and R12 puzzle 25, R14 puzzle 27, R15 puzzle 33, R16 puzzle 17, R17 and R18 puzzle 13, R19 puzzle 14,
+# 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 and R12 puzzle 25, R13 puzzle 6, R14 puzzle 27, R15 puzzle 33, R16 puzzle 17, R17 and R18 puzzle 13, R19 puzzle 14,
 # R20 puzzle 8. Stuck? `hint("R1")` whispers, three times.
 #
 # **R12 to R16 are quiet.** In real code nothing knows what a sum should have in it, so nothing stops a wrong one. Here
@@ -1233,6 +1233,110 @@ grade(repair_rows)
 # them, and it is easy to forget that their weights need a sum (Megatron-LM issue 1446, NeMo RL issue 3716).
 
 # %% [markdown]
+# ## R13. Two ends of one matrix
+#
+# *Take it after puzzle 6.* GPipe, of a model whose last layer uses the weight of the first, as many language models use
+# one matrix to read words and to write them. So layer {{last_layer}} has no weight of its own, and `forward` and `backward`
+# of it take that of layer 0. The first stage has that weight, and the last stage has a copy. Every stage adds up its
+# gradients over the micro-batches.
+#
+# Target, for 4 ranks, 8 layers, 4 micro-batches: **{{R13.time}}** ticks, peak memory **{{R13.memory}}** elements.
+#
+# The grader also checks this:
+#
+# - {{R13.ideas}}
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R13",
+    "name": "repair_ends",
+    "title": "Two ends of one matrix",
+    "size": {"ranks": 4, "layers": 8, "batches": 4, "quiet": True, "tied": True},
+    "other_sizes": "pipeline",
+    "target": {"time": 35.2, "memory": 2883584},
+    "frontier": [
+        {"time": 35.2, "memory": 2883584, "by": "repair_ends"},
+    ],
+    "layout": "anywhere",
+    "ideas": ["weights_stay"],
+    "difficulty": "medium",
+    "minutes": 15,
+    "hints": [
+        "Which layer is wrong, on which ranks, and do its copies agree? Who else has a copy of a weight here?",
+        "One weight is used twice, so its gradient is the sum of two. Which rank has which of them?",
+        "The first stage and the last one send each other what they have of layer 0, and both add what comes: start the "
+        "send, `grad + await model.receive(src=other)`, and then await the send.",
+    ],
+}
+
+
+# %%
+async def repair_ends(model: Model) -> Model:
+    """A pipeline whose last layer uses the weight of the first."""
+    ranks, rank, end = model.RANKS, model.rank, model.LAYERS
+    share = end // ranks
+    mine = range(rank * share, (rank + 1) * share)
+    uses = {layer: 0 if layer == end - 1 else layer for layer in mine}  # which weight
+    for layer in uses.values():
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    acts, grads, sums = model.activations, model.grad_activations, model.grad_weights
+    for mb in range(model.BATCHES):
+        inp = model.get_activation([mb]) if rank == 0 else await model.receive(src=rank - 1)
+        acts[mine.start, mb] = inp
+        for layer in mine:
+            weight = model.weights[uses[layer]]
+            acts[layer + 1, mb] = model.forward(layer, acts[layer, mb], weight)
+        if rank < ranks - 1:
+            await model.pass_to(rank + 1, acts.pop((mine.stop, mb)))
+
+    for mb in range(model.BATCHES):
+        if rank == ranks - 1:
+            grads[mb] = model.loss(acts.pop((end, mb)))
+        else:
+            grads[mb] = await model.receive(src=rank + 1)
+        for layer in reversed(mine):
+            weight = model.weights[uses[layer]]
+            grad, grads[mb] = model.backward(
+                layer, acts.pop((layer, mb)), grads.pop(mb), weight
+            )
+            so_far = sums.get(uses[layer])
+            sums[uses[layer]] = so_far + grad if so_far else grad
+        if rank > 0:
+            await model.pass_to(rank - 1, grads.pop(mb))
+        else:
+            del grads[mb]
+
+    ### BEGIN SOLUTION
+    if rank in (0, ranks - 1):
+        other = ranks - 1 - rank
+        sent = model.pass_to(other, sums[0])
+        sums[0] = sums[0] + await model.receive(src=other)
+        await sent
+    ### BROKEN
+    # del acts, grads  # of the micro-batches nothing is left
+    ### END SOLUTION
+    for layer in uses.values():
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, sums.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %%
+draw(run(repair_ends, ranks=4, layers=8, batches=4, quiet=True, tied=True))
+
+# %%
+grade(repair_ends)
+
+# %% [markdown] tags=["solution"]
+# The matrix is there twice, and both copies are to stay equal. But the first stage had the gradient of the first use,
+# and the last stage that of the other. Their sum belongs on both. Sent to one of them only, it leaves the other copy
+# behind. Megatron-LM all-reduces this gradient over a group of its own, of the first stage and the last, and has had to
+# mend it (issues 656 and 844).
+
+# %% [markdown]
 # ## R14. Experts, twice
 #
 # *Take it after puzzle 27.* The cluster has doubled, and the experts stay as they were. So there are two copies of
@@ -1967,6 +2071,7 @@ from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p36_sends_that_wait import deferred_in_exchanges
 
 wrong = broken("repairs")
+last_layer = 8 - 1  # of R13
 
 four = {"ranks": 4, "layers": 6, "batches": 4}
 plain, bargain = (run(fn, **four) for fn in (repair_bargain, wrong["repair_bargain"]))

@@ -39,6 +39,7 @@ SAYS = {
     "repair_deferred": r"deadlock.*rank 0: its first call is the send to rank 1.*rank 1: .* the send to rank 0",
     "repair_crosswise": r"deadlock.*rank 0 waits for .* of row: ranks 0, 2.*rank 1 waits for .* of column: ranks 0, 1",
     "repair_rows": r"the final weights of layers 0, 2 on ranks 0-3 \(copies differ\) are not what plain training",
+    "repair_ends": r"the final weights of layer 0 on ranks 0, 3 \(copies differ\) are not what plain training",
     "repair_copies": r"the final weights of layers 1, 3 on ranks 0-7 \(copies differ\) are not what plain training",
     "repair_mean": r"the final weights of layers 1, 3 on ranks 0-3 are not what plain training",
     "repair_safe": r"the final weights of layers 0, 2 on ranks 0-3 \(copies agree\) are not what plain training",

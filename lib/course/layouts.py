@@ -69,7 +69,7 @@ def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
             lacks = "optimizer state" if layer in weights else "weight"
             raise _wrong_part(state.rank, "begins", "without a part of the", lacks, layer, expected)
         wanted.append({layer: (weights[layer], states[layer]) for layer in weights})
-    for layer, (which, kind) in product(range(size["layers"]), enumerate(("Weight", "OptState"))):
+    for layer, (which, kind) in product(range(size["layers"] - size.get("tied", 0)), enumerate(_ENDS)):
         parts = tuple(dict.fromkeys(own[layer][which] for own in wanted if layer in own))
         shards, total = union(parts)[0] if parts else (frozenset[int](), 1)
         if len(shards) < total:

@@ -300,7 +300,7 @@ def _with_prices(base: str, others: str) -> Cost:
 
 def machine_of(size: Size, cost: str | Cost) -> Shape:
     """Return the machine of a size, at a cost (of that name)."""
-    names = ("mesh", "node_size", "hosts", "experts", "links", "tokens", "quiet")
+    names = ("mesh", "node_size", "hosts", "experts", "links", "tokens", "quiet", "tied")
     given = {name: size[name] for name in names if name in size}
     # Prices may know the size of a node.
     return Shape.of(size["ranks"], cost=cost_named(cost), muon=size.get("train") == TRAINED[2], **given)

@@ -31,6 +31,7 @@ def check_finals(
     train: str = TRAINED[0],
     everyone: Callable[[], Finals] | None = None,
     quiet: bool = False,
+    tied: bool = False,
 ) -> bool:
     """Check every layer's final weights: of step 1, together complete, and right in value; or where ``train`` says
     "adapters" its final adapters, and that weights have stayed as they were. Return whether any of them is made up
@@ -40,11 +41,11 @@ def check_finals(
     one_of_names("train", train, TRAINED)
     adapters, of_all = train == TRAINED[1], everyone and everyone()
     layers, batches = states[0].layers, states[0].batches
-    made_up, trained = False, trained_weights(layers, batches, adapters, train == TRAINED[2], states[0].tokens)
+    made_up, trained = False, trained_weights(layers, batches, adapters, train == TRAINED[2], states[0].tokens, tied)
     if adapters:
         _check_frozen(states)
     found = defaultdict[tuple[frozenset[int], str], list[int]](list)
-    for layer in range(layers):
+    for layer in range(layers - tied):
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
         every = finals if of_all is None else of_all(layer, finals)
         if every is not None:

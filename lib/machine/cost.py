@@ -559,8 +559,8 @@ LINKS = ("eager", "rendezvous", "ordered")
 class Shape:
     """Where ranks sit, what everything costs, how many experts every other layer has, from layer 1 on (0, if all layers
     are dense), whether sends wait for their receives (``LINKS``), how many tokens each micro-batch has (none, if they
-    do not matter), whether updates take orthogonalized gradients (``muon``), and whether only values are checked
-    (``quiet``)."""
+    do not matter), whether updates take orthogonalized gradients (``muon``), whether only values are checked
+    (``quiet``), and whether the last layer uses the weight of the first (``tied``)."""
 
     mesh: Mesh
     cost: Cost
@@ -569,6 +569,7 @@ class Shape:
     tokens: tuple[int, ...] = ()
     muon: bool = False
     quiet: bool = False
+    tied: bool = False
 
     @classmethod
     def of(
@@ -583,6 +584,7 @@ class Shape:
         tokens: Iterable[int] = (),
         muon: bool = False,
         quiet: bool = False,
+        tied: bool = False,
     ) -> Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
@@ -596,7 +598,9 @@ class Shape:
         experts = whole_number("experts", experts, least=0)
         cost.check_experts(experts)
         one_of_names("links", links, LINKS)
-        return cls(where, cost, experts, links, tuple([whole_number("tokens", one) for one in tokens]), muon, quiet)
+        return cls(
+            where, cost, experts, links, tuple([whole_number("tokens", one) for one in tokens]), muon, quiet, tied
+        )
 
     @property
     def ranks(self) -> int:

@@ -462,10 +462,11 @@ def _nonsense(values: Sequence[Fingerprint]) -> int:
 
 @lru_cache(maxsize=64)
 def trained_weights(
-    layers: int, batches: int, adapters: bool = False, muon: bool = False, tokens: tuple[int, ...] = ()
+    layers: int, batches: int, adapters: bool = False, muon: bool = False, tokens: Sequence[int] = (), tied: int = 0
 ) -> tuple[Fingerprint, ...]:
     """Return each layer's right weight, or its adapter if only ``adapters`` are trained, after a step on one device.
-    ``muon``: with an orthogonalized gradient; ``tokens``: by which micro-batches count, if they do."""
+    ``muon``: with an orthogonalized gradient; ``tokens``: by which micro-batches count, if they do; ``tied``: the last
+    layer uses the weight of the first."""
     algebra = Fingerprints()
     whole = [Labels("Weight", layer, layers) for layer in range(layers)]
     weights = [algebra.weight(labels) for labels in whole]
@@ -474,10 +475,11 @@ def trained_weights(
         whole = [labels.changed(extra=OF_ADAPTER) for labels in whole]
         trainable = [algebra.weight(labels) for labels in whole]
         weights = [algebra.adapted(*pair) for pair in zip(weights, trainable, strict=True)]
+    weights = [*weights[:-1], weights[0]] if tied else weights
     activations = [algebra.inputs(frozenset(range(batches)))]
     for weight in weights:
         activations.append(algebra.forward(activations[-1], weight))
-    grad, trained = algebra.loss(activations[-1]), list(trainable)
+    grad, trained, uses = algebra.loss(activations[-1]), list(trainable), list[Fingerprint]()
     for layer in reversed(range(layers)):
         inp, out = activations[layer], grad
         weight_grad, grad = algebra.backward(inp, out, weights[layer])
@@ -485,6 +487,9 @@ def trained_weights(
             alone = [algebra.backward({b: inp[b]}, {b: out[b]}, weights[layer])[0] for b in range(batches)]
             shares = [Fraction(count, sum(tokens)) for count in tokens]
             weight_grad = algebra.add([*map(algebra.scale, alone, shares)])
+        if tied and layer in (0, layers - 1):
+            uses.append(weight_grad)
+            weight_grad = algebra.add(uses)
         if muon:
             weight_grad = algebra.orthogonalize(weight_grad)
         trained[layer], _ = algebra.update(trainable[layer], algebra.opt_state(whole[layer]), weight_grad)

@@ -58,7 +58,7 @@ class Outcome:
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.hosts, self.devices_of = shape.mesh.hosts, shape.mesh.devices_of
         self.cost, self.experts, self._finals = shape.cost, shape.experts, shape.mesh.finals
-        self.links, self.tokens, self.quiet = shape.links, shape.tokens, shape.quiet
+        self.links, self.tokens, self.quiet, self.tied = shape.links, shape.tokens, shape.quiet, shape.tied
         self.unit, self.size_unit = shape.cost.time_unit, shape.cost.size_unit
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
         self.final_states = tuple(final_states)
@@ -71,7 +71,7 @@ class Outcome:
     @property
     def size(self) -> dict[str, Any]:
         """The arguments of ``run`` that say how large the machine is, and what it trains."""
-        numbers = ("ranks", "layers", "batches", "mesh", "hosts", "experts", "tokens", "quiet")
+        numbers = ("ranks", "layers", "batches", "mesh", "hosts", "experts", "tokens", "quiet", "tied")
         size = {name: getattr(self, name) for name in numbers}
         size["node_size"] = None if self.node_size == self.cost.node_size else self.node_size  # else the prices say it
         size["train"] = None if self.train == TRAINED[0] else self.train
@@ -179,7 +179,7 @@ class Outcome:
         """Return ``Correct!`` if the final weights are right. Raise PuzzleError if they are not."""
         if not self.attempted:
             raise PuzzleError("not_attempted", line="", function=self.name)
-        check_finals(self.final_states, self.train, self._finals, self.quiet)
+        check_finals(self.final_states, self.train, self._finals, self.quiet, self.tied)
         return "Correct!"
 
     def __repr__(self) -> str:

@@ -64,6 +64,7 @@ def run(
     links: str = LINKS[0],
     tokens: Sequence[int] = (),
     quiet: bool = False,
+    tied: bool = False,
     engine: str = "simulated",
     layer: str = "mlp",
     dtype: str = "float32",
@@ -89,6 +90,7 @@ def run(
     other layer, from layer 1 on, has 8 experts. With ``links="rendezvous"`` a send waits for its receive, as it may on
     real machines, and with ``"ordered"`` receives stand in their rank's queue, too. With ``quiet=True``
     no rule about sums stops a run: only its final weights tell whether it is right.
+    With ``tied=True`` as well, the last layer has no weight, and uses that of layer 0.
 
     ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
     never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in
@@ -116,7 +118,7 @@ def run(
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
-    shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts, links, tokens, train == TRAINED[2], quiet)
+    shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts, links, tokens, train == TRAINED[2], quiet, tied)
     work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
     timeout = limit(timeout, shape.ranks, work.layers, work.batches)
     folder = os.path.abspath(profile) if isinstance(profile, (str, os.PathLike)) and os.fspath(profile) else profile

@@ -26,6 +26,7 @@ MORE_SIZE = {
     "links": (str,),
     "tokens": (list,),
     "quiet": (bool,),
+    "tied": (bool,),
 }
 SPEC = {
     "number": (int, str),
