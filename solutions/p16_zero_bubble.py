@@ -206,7 +206,6 @@ play(run(zero_bubble, ranks=4, layers=4, batches=8, cost=free_links))
 
 # %% tags=["solution"]
 from collections.abc import Callable
-from typing import Any
 
 from drawing import Figure, compare
 from lib import Run, WeightGrad
@@ -226,7 +225,7 @@ async def one_by_one(
 
     sends = []
 
-    async def sent(call: Any) -> None:
+    async def sent(call):
         """Wait for a send, now or at the end."""
         if later:
             sends.append(call)

@@ -307,7 +307,7 @@ async def forth_and_back(
 
     sends = []
 
-    async def sent(call: Any) -> None:
+    async def sent(call):
         """Wait for a send, now or at the end."""
         if later:
             sends.append(call)

@@ -321,7 +321,7 @@ async def from_both_ends(
 
     sends = []
 
-    async def sent(call: Any) -> None:
+    async def sent(call):
         """Wait for a send, now or at the end."""
         if later_sends:
             sends.append(call)
