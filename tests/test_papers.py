@@ -1,6 +1,7 @@
 """Published figures: exact ones are met exactly, ratios within 5 percent, and each of these is nearer to what was
 published than without the idea that it is about. Seconds are a benchmark (``make papers``), not a test."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ from lib import Plan, plan, run
 from lib.real import A100_MEGATRON, EAGER, GPT_175B, Cluster, Transformer
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
-from tools import foundry, papers, published
+from tools import foundry, left_out, open_rows, papers, published
 from tools.papers import Line, Stack, adapter_ratio, cluster_ratios, exact, interleaved_ratio, recompute_ratio
 from tools.programs import fsdp_accumulating
 
@@ -124,10 +125,7 @@ def test_what_the_planner_does_not_try_is_run_and_put_in_its_place() -> None:
 
 
 def test_what_others_chose_uses_all_their_gpus_and_their_whole_batch() -> None:
-    names = {one.model.name for one in published.CHOSEN}
-    assert len(published.CHOSEN) == 11 and names >= {"GPT-3 175B", "MT-NLG 530B", published.BLOOM.name, "Llama 3 405B"}
-    for one in published.CHOSEN:
-        way = one.plan
+    for one, way in ((one, one.plan) for one in published.CHOSEN):
         assert way.replicas * way.stages * way.tensor == one.gpus and one.batch % (way.replicas * way.micro_batch) == 0
         assert way.name in ("sharded", "pipeline", "interleaved") and (way.chunks > 1) == (way.name == "interleaved")
 
@@ -208,7 +206,7 @@ def test_the_page_has_the_set_ups_and_what_was_measured() -> None:
         head = setup.model.name, f"{setup.gpus:,} x {setup.cluster.name}", f"{setup.batch:,}"
         known[(*head, papers._chosen(setup.plan), f"{setup.took:.3g} s")] = setup
     assert [*{cells[:5]: known[cells[:5]].source for cells in found}.values()] == [cells[-1] for cells in found]
-    assert {cells[:5] for cells in found} == known.keys() and len(found) == len(published.CHOSEN) >= 8
+    assert {cells[:5] for cells in found} == known.keys() and len(found) == len(published.CHOSEN) >= 14
     made = papers.choice(published.CHOSEN[3])
     assert papers.choices_page([made]).splitlines()[2] in rows
 
@@ -218,14 +216,15 @@ def test_the_page_says_how_far_each_set_is_off() -> None:
     page = papers.PAGE.read_text(encoding="utf-8")
     rows = page.split(papers.ERRORS_BEGIN)[1].split(papers.ERRORS_END)[0].strip().splitlines()[2:]
     found = {cells[1].strip(): cells[2:-1] for cells in (row.split("|") for row in rows)}
-    assert found.keys() >= {stack.name for stack in papers.stacks()} and len(found) == 11
+    assert found.keys() >= {stack.name for stack in papers.stacks()} and len(found) == 13
     assert all(len(figures) == 4 for figures in found.values())
     for stack in papers.stacks():
         assert int(found[stack.name][0]) == len(stack.rows) - 1  # without the one that is fitted
+    for group, many in Counter(row.group for row in open_rows.rows()).items():
+        assert f"| {group} | {many} |" in page.split(left_out.BEGINS)[1], "by tools/left_out.py"
     ratios = found["ratios in which nothing is fitted"]
     assert abs(int(ratios[2])) <= 100 * AIM and int(ratios[0]) == 10
     said = papers.errors_page([foundry.errors("one", [0.1, -0.3, 0.02])]).splitlines()
     assert said[2] == "| one | 3 | 10.0 | -30 | +2.0 |"
-    with_both = f"a{papers.ERRORS_BEGIN}\nold\n{papers.ERRORS_END}b"
-    made = papers.between(with_both, papers.ERRORS_BEGIN, papers.ERRORS_END, "new")
-    assert made == f"a{papers.ERRORS_BEGIN}\nnew\n{papers.ERRORS_END}b"
+    begin, end = papers.ERRORS_BEGIN, papers.ERRORS_END
+    assert papers.between(f"a{begin}\nold\n{end}b", begin, end, "new") == f"a{begin}\nnew\n{end}b"

@@ -142,7 +142,11 @@ def test_context_in_the_price_of_a_layer_gathers_keys_and_values() -> None:
     model = LLAMA_3_405B_LONG
     one, many = (H100_DGX.cost(model, tensor=8, sequence_parallel=True, context=c) for c in (1, 16))
     assert many.layer.attention(8) == pytest.approx(one.layer.attention(8) / 16)
-    assert many.layer.context_traffic == near(H100_DGX.ring_takes(4 * 131072 * 1024 / 8, 16, 1))
+    assert many.layer.context_traffic() == near(H100_DGX.ring_takes(4 * 131072 * 1024 / 8, 16, 1))
+    ring = replace(H100_DGX, ring=True).cost(model, tensor=8, sequence_parallel=True, context=16).layer
+    gathered, adds = H100_DGX.ring_takes(4 * 131072 * 2048, 16, 1), H100_DGX.moving_takes(10 * 131072 * 2048)
+    assert ring.context_traffic() == near(gathered - ring.attention(8) / 16)
+    assert ring.attention(8) - many.layer.attention(8) == near(adds) and ring.context_traffic(True) > 0
     assert many._inner("none") == pytest.approx(one._inner("none") / 16) and many.gpus == 128
     assert many.loss_takes < one.loss_takes / 15
 

@@ -509,7 +509,9 @@ def _chosen(one: Plan) -> str:
     """Return a way to train in words."""
     mesh, micro = f"{one.replicas} x {one.stages} x {one.tensor}", f"micro-batch {one.micro_batch}"
     chunks = f", {one.chunks} chunks" * (one.chunks > 1)
-    return f"{one.name} {mesh}{chunks}, {micro}, recompute {one.recomputed}"
+    shared = f", {one.context} share a sequence" * (one.context > 1)
+    shared += f", {one.expert_parallel} share experts" * (one.expert_parallel > 1)
+    return f"{one.name} {mesh}{chunks}{shared}, {micro}, recompute {one.recomputed}"
 
 
 def between(page: str, begins: str, ends: str, table: str) -> str:

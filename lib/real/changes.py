@@ -110,11 +110,9 @@ def _memory(run: Outcome, cost: RealCost, other: RealCost) -> float:
         inner = (1 - prices.offload) * prices._inner(prices.recomputed)
         return (inner + prices._boundary()) * together
 
-    def ratio(kind: str, before: float, after: float) -> tuple[int, float]:
-        return MEMORY_KINDS.index(kind), after / before if before else 1.0
-
-    states = [prices.model.optimizer_bytes(prices.stored, prices.optimizer) for prices in (cost, other)]
-    scaled = [ratio("opt_states", *states), ratio("weight_grads", cost.gradients, other.gradients)]
+    before, after = ((one.model.optimizer_bytes(one.stored, one.optimizer), one.gradients) for one in (cost, other))
+    slots = map(MEMORY_KINDS.index, ("opt_states", "weight_grads"))
+    scaled = [(slot, now / was if was else 1.0) for slot, was, now in zip(slots, before, after, strict=True)]
     unit = layer(other) / layer(cost)
 
     def held(event: Event) -> float:

@@ -35,9 +35,9 @@ class Hardware:
     ``host_memory`` (bytes a node), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU)
     describe the processors beside the GPUs. ``peak_fp8``: operations a second in matrix products of 8-bit numbers; 0
     where there are none; ``cast_bytes``: that are moved for each number that becomes one of 8 bits, 6 where it is read
-    to find the largest, read again, and written twice, once transposed, as an H100 needs it (Transformer Engine's
-    current scaling). ``overlap``: whether this software sends the traffic of tensor parallelism while products are
-    computed. Raises PuzzleError for a number that cannot be.
+    twice and written twice (Transformer Engine's current scaling on an H100). ``overlap``: whether the traffic of
+    tensor parallelism is sent while products are computed; ``ring``: whether GPUs that share a sequence attend to its
+    slices in turns, as PyTorch's do. Raises PuzzleError for a number that cannot be.
     """
 
     name: str
@@ -65,15 +65,16 @@ class Hardware:
     peak_fp8: float = 0.0
     cast_bytes: float = 6.0
     overlap: bool = False
+    ring: bool = False
 
     def __post_init__(self) -> None:
         instance_of("name", self.name, str, 'name="A100"')
-        for name in ("fused", "fused_norms", "overlap"):
+        for name in ("fused", "fused_norms", "overlap", "ring"):
             if getattr(self, name) is not None or name != "fused_norms":
                 instance_of(name, getattr(self, name), bool, f"{name}=True, or False")
         for field in fields(self):
             name, value, part = field.name, getattr(self, field.name), field.name.endswith("reached")
-            if name in ("name", "fused", "fused_norms", "overlap") or (value is None and field.default is None):
+            if name in ("name", "fused", "fused_norms", "overlap", "ring") or (value is None and field.default is None):
                 continue
             if name.startswith("gpus"):
                 object.__setattr__(self, name, whole_number(name, value))

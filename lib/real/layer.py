@@ -18,9 +18,11 @@ from .transformer import BACKWARD_MOVES, Transformer
 FLASH_BACKWARD = 2.5
 """Backward of flash attention takes so many times the operations of forward: it makes the scores again."""
 SENDS = 16 / 132
-"""The part of a GPU's multiprocessors that sends while products are computed. 16 of an H100's 132 is Transformer
-Engine's default (``num_sm`` in transformer_engine/pytorch/module/base.py) for all but ring exchanges, which take one.
-That all traffic takes 16, on every GPU, is assumed."""
+"""The part of a GPU's multiprocessors that sends while products are computed: Transformer Engine's default on an H100
+(``num_sm`` in transformer_engine/pytorch/module/base.py), taken for all traffic, on every GPU."""
+RING_ADDS = 10
+"""Bytes that ring attention moves for each number that a step adds: it is read in 2, the sum read and written in 4.
+PyTorch adds results, and backward three gradients (torch/distributed/tensor/experimental/_attention.py)."""
 BEFORE = 0.5
 """The part of what only moves bytes that comes before attention: one of two norms, and the rotation."""
 
@@ -113,7 +115,10 @@ class Layer:
         if backward:
             more = FLASH_BACKWARD if model.attention == "flash" else 2
         took = cluster.attention_takes(more * model.attention_flops(self.part, done=True) / tensor, backward)
-        return took + cluster.moving_takes(model.score_bytes(self.part, backward) / tensor)
+        size = model.score_bytes(self.part, backward)
+        if self.context > 1 and cluster.ring:
+            size += RING_ADDS * (3 if backward else 1) * model.tokens(self.micro_batch) * model.value_width
+        return took + cluster.moving_takes(size / tensor)
 
     # -- traffic ----------------------------------------------------------------------------------
 
@@ -143,14 +148,21 @@ class Layer:
         products = self.products(self.tensor)
         return max(whole / self.tensor, whole - products) + SENDS * min(whole, products)
 
-    @cached_property
-    def context_traffic(self) -> float:
-        """The seconds in which the keys and values of a sequence are gathered from the GPUs that share it."""
+    def context_traffic(self, backward: bool = False) -> float:
+        """Return the seconds in which the keys and values of a sequence are gathered from the GPUs that share it, and
+        backward their gradients summed. A ``ring`` gathers those of all heads of queries while it attends to its own;
+        gradients of 4 bytes are sent on while the next ones are made, and the last ones home."""
         if self.context == 1:
             return 0.0
-        per_node = max(1, min(self.context, self.cluster.gpus_per_box // self.tensor))
-        size = 4 * self.model.tokens(self.micro_batch) * self.model.kv_width / self.tensor
-        return self.cluster.ring_takes(size, self.context, per_node)
+        cluster, model, ways = self.cluster, self.model, self.context
+        per_node = max(1, min(ways, cluster.gpus_per_box // self.tensor))
+        width = (model.value_width if cluster.ring else model.kv_width) / self.tensor
+        gathered = cluster.ring_takes(4 * width * model.tokens(self.micro_batch), ways, per_node)
+        if not cluster.ring:
+            return 2 * gathered if backward else gathered
+        turn = self.attention(self.tensor, backward) / ways
+        sent = cluster.sending_takes(8 * width * model.tokens(self.part), per_node < ways)
+        return max(0.0, gathered - turn) + (sent + (ways - 1) * max(0.0, sent - turn) if backward else 0.0)
 
     @cached_property
     def expert_traffic(self) -> float:
@@ -166,12 +178,12 @@ class Layer:
     @cached_property
     def traffic(self) -> float:
         """The seconds of all traffic within a layer, forward."""
-        return self.tensor_traffic + self.context_traffic + self.expert_traffic
+        return self.tensor_traffic + self.context_traffic() + self.expert_traffic
 
     @cached_property
     def traffic_back(self) -> float:
         """The same backward: keys and values are gathered again, and their gradients summed."""
-        return self.tensor_traffic + 2 * self.context_traffic + self.expert_traffic
+        return self.tensor_traffic + self.context_traffic(backward=True) + self.expert_traffic
 
     # -- a layer, and its steps ---------------------------------------------------------------------
 

@@ -70,16 +70,15 @@ OLMO_2_7B = _llama(32, 4096, 32, 4096, 100352, feed_forward=11008, wide_norms=Tr
 OLMO_2_13B = _llama(40, 5120, 40, 4096, 100352, feed_forward=13824, wide_norms=True, name="OLMo 2 13B")
 OLMO_2_32B = _llama(64, 5120, 40, 4096, 100352, kv_heads=8, feed_forward=27648, wide_norms=True, name="OLMo 2 32B")
 """OLMo team, arXiv 2501.00656, and src/olmo_core/nn/transformer/config.py of github.com/allenai/OLMo-core: norms after
-attention and the feed-forward part, and of queries and keys over their whole width. 100,352 words as in the published
-configuration."""
+attention and the feed-forward part, and of queries and keys over their whole width. 100,352 words as published."""
 
 # -- clusters: a machine and a software stack, with its date ---------------------------------------
 
-# How ``reached`` falls with the smallest dimension is the same for all stacks of a GPU: 300 for an A100 fits the open
-# rows of LLM Foundry (below), and 8192 x 1600 x 6400 at 237 TFLOP/s (gist.github.com/rizar, 2022) lies on that curve.
-# An H100 computes 1.9 times as much for each byte that it reads. The most that a product of any size was found to reach
-# is 0.87 of the peak on an A100, 0.80 on an H100 and an H200, 0.78 on a B200, 0.73 on a GB200 and 0.51 on an MI300X:
-# github.com/stas00/ml-engineering, "Maximum Achievable Matmul FLOPS", 2025.
+# How ``reached`` falls with the smallest dimension is the same for all stacks of a GPU: 300 for an A100 fits LLM
+# Foundry's rows (below), and 8192 x 1600 x 6400 at 237 TFLOP/s (gist.github.com/rizar, 2022) lies on that curve. An
+# H100 computes 1.9 times as much for each byte that it reads. The best products of any size reach 0.87 of the peak on
+# an A100, 0.80 on an H100 and an H200, 0.78 on a B200, 0.73 on a GB200, 0.51 on an MI300X: github.com/stas00/
+# ml-engineering, "Maximum Achievable Matmul FLOPS", 2025.
 _A100_HALF, _H100_HALF = 300, 600
 _A100, _A100_40, _H100 = 81_920 * MIB, 40_960 * MIB, 81_559 * MIB
 """What nvidia-smi says that these cards have."""
@@ -103,56 +102,51 @@ A100_LLM_FOUNDRY = Cluster(
     attention_back_reached=0.3, loss_bytes=FUSED, memory=_A100, memory_bandwidth=2.039e12, link=300e9, nic=25e9,
     fused=False,
 )  # fmt: skip
-"""MosaicML's LLM Foundry of 2023, PyTorch 1.13 with FSDP, not compiled, and the fused cross-entropy of flash-attn:
-scripts/train/benchmarking of github.com/mosaicml/llm-foundry, which has 61 rows of MPT models on this GPU. Attention is
-the kernel in Triton of the first FlashAttention: 0.355 is 1.86 ms for 8 x 12 heads of 64 and 4,096 tokens
-(github.com/Dao-AILab/flash-attention, issue 142). 0.78 and 0.3 fit two of every three of these rows."""
+"""MosaicML's LLM Foundry of 2023, PyTorch 1.13 with FSDP, not compiled, with flash-attn's fused cross-entropy: 61 rows
+of MPT in scripts/train/benchmarking of github.com/mosaicml/llm-foundry. Attention is the first FlashAttention's kernel
+in Triton: 0.355 is 1.86 ms for 8 x 12 heads of 64 and 4,096 tokens (github.com/Dao-AILab/flash-attention, issue 142).
+0.78 and 0.3 fit two of every three of these rows."""
 A100_40_LLM_FOUNDRY = replace(
     A100_LLM_FOUNDRY, name="A100 40 GB, LLM Foundry 2023", reached=0.74, memory=_A100_40, memory_bandwidth=1.555e12
 )
-"""The same with 40 GB, and with the software of some months before: 78 rows of the same table. 0.743 fits two of every
-three."""
+"""The same with 40 GB, and software some months older: 78 rows of that table. 0.743 fits two of every three."""
 H100_LLM_FOUNDRY = Cluster(
     "H100 80 GB, LLM Foundry 2023", peak=989e12, reached=0.7, half_reached_at=_H100_HALF, attention_reached=0.185,
     attention_back_reached=0.15, loss_bytes=FUSED, memory=_H100, memory_bandwidth=3.35e12, link=450e9, nic=50e9,
     fused=False,
 )  # fmt: skip
-"""The same on a DGX H100, with PyTorch 2.0. No row is fitted. ``reached`` is assumed: 0.755 would be as far below the
-best product as on an A100, and torchtitan's two stacks, one of them with 500 W, are further apart. Attention is the
-same kernel, which does not know the instructions of an H100; FlashAttention-2, which does not either, is 1.65 times
-as fast as on an A100 (370 TFLOP/s in arXiv 2407.08608, 225 in arXiv 2307.08691)."""
+"""The same on a DGX H100, with PyTorch 2.0. No row is fitted. ``reached`` is assumed. Attention is the same kernel,
+which does not know the instructions of an H100; FlashAttention-2, which does not either, is 1.65 times as fast as on an
+A100 (370 TFLOP/s in arXiv 2407.08608, 225 in arXiv 2307.08691)."""
 H100_TORCHTITAN = Cluster(
     "H100 96 GB 500 W, torchtitan 2024", peak=989e12, reached=0.55, half_reached_at=_H100_HALF, attention_reached=0.28,
     attention_back_reached=0.227, memory=95.04 * 2**30, memory_bandwidth=2.4e12, link=450e9, nic=50e9,
-    peak_fp8=1979e12, cast_bytes=10,
+    peak_fp8=1979e12, cast_bytes=10, ring=True,
 )  # fmt: skip
 """H100 with HBM2e, limited to 500 W, with a card of 400 Gbit/s each; PyTorch FSDP2, bf16, compiled:
 benchmarks/llama3_h100_202412 of torchtitan, whose log says 95.04 GiB. The peak is the nominal one of the 700 W part. Of
 that FlashAttention-2 reaches 370 TFLOP/s forward (arXiv 2407.08608), and 0.3 backward; both are taken to fall with the
-power as products do, from 0.7 to 0.53. 0.544 fits the 6,667 tokens a second of 8 GPUs. A cast to 8 bits moves 10 bytes
-for each number, compiled, as was measured for this course."""
+power as products do, from 0.7 to 0.53. 0.544 fits the 6,667 tokens a second of 8 GPUs. A cast moves 10 bytes for each
+number, compiled, as was measured. Keys and values are repeated for all heads, then shared by a ring (repeat_kv)."""
 H100_DGX = Cluster(
     "H100 80 GB", peak=989e12, reached=0.7, half_reached_at=_H100_HALF, attention_reached=0.6,
     attention_back_reached=0.5, memory=_H100, memory_bandwidth=3.35e12, link=450e9, nic=50e9,
     peak_fp8=1979e12, host_link=64e9,
 )  # fmt: skip
-"""DGX H100: NVIDIA's sheet, with PCIe 5.0 to the host, of which 55 GB/s were measured (``make papers``).
-FlashAttention-3 reaches up to 0.75 of the peak forward, less backward (arXiv 2407.08608). All three parts are
-assumed."""
+"""DGX H100: NVIDIA's sheet, with PCIe 5.0 to the host, of which 55 GB/s were measured (``make papers``). All three
+parts are assumed; FlashAttention-3 reaches up to 0.75 of the peak forward, less backward (arXiv 2407.08608)."""
 H100_MEGATRON = replace(H100_DGX, name="H100 80 GB, Megatron 2025", overlap=True)
-"""The same with Megatron Core and Transformer Engine of September 2025 and later, which send what tensor parallelism
-sends while products are computed (``tp_comm_overlap``): docs/performance-summary of github.com/NVIDIA-NeMo/Megatron-
-Bridge. No row is fitted. Stacks for experts still change fast: there Qwen3 30B-A3B went from 23,766 to 39,936 tokens a
-second of a GPU between releases, so that seconds of a model with experts hold for none of them."""
+"""The same with Megatron Core and Transformer Engine of September 2025 and later, which send tensor-parallel traffic
+while products are computed (``tp_comm_overlap``): docs/performance-summary of github.com/NVIDIA-NeMo/Megatron-Bridge.
+No row is fitted. Seconds of a model with experts hold for no release: Qwen3 30B had 23,766, then 39,936 tokens/s."""
 H100_PYTORCH = replace(
     H100_DGX, name="H100 80 GB, PyTorch 2026", reached=0.73, half_reached_at=0, attention_reached=0.57,
     attention_back_reached=0.5, fused=False, fused_norms=True, cast_bytes=10,
 )  # fmt: skip
 """One H100 80 GB HBM3 (700 W) measured for this course on 26 November 2026, with PyTorch 2.11 and CUDA 13.0, bf16, not
 compiled: ``tools/h100_2026.csv``. A quarter of the products of 512 or more reach 0.73, half of them 0.71; below some
-400 a product takes what its bytes take. Attention is cuDNN's, which PyTorch chooses here, of 8,192 tokens. The rows
-were measured on one GPU: the links are those of a DGX H100. ``replace(H100_PYTORCH, fused=True, loss_bytes=FUSED)`` is
-the same compiled."""
+400 a product takes what its bytes take. Attention is cuDNN's, of 8,192 tokens. The links are those of a DGX H100.
+``replace(H100_PYTORCH, fused=True, loss_bytes=FUSED)`` is the same compiled."""
 A100_40_P4D = Cluster(
     "A100 40 GB, p4d", peak=312e12, reached=0.74, half_reached_at=_A100_HALF, attention_reached=0.5, memory=_A100_40,
     memory_bandwidth=1.555e12, link=300e9, nic=6.25e9,
@@ -168,8 +162,8 @@ H800_DEEPSEEK = Cluster(
     "H800 80 GB", peak=989e12, reached=0.7, half_reached_at=_H100_HALF, attention_reached=0.6,
     attention_back_reached=0.5, memory=_H100, memory_bandwidth=3.35e12, link=200e9, nic=50e9, peak_fp8=1979e12,
 )  # fmt: skip
-"""The nodes of arXiv 2412.19437, section 3.1 and 3.2.2: eight H800, with links of 200 GB/s in one direction, of which
-160 are reached, and a card of 400 Gbit/s each. ``reached`` is assumed as for ``H100_DGX``."""
+"""The nodes of arXiv 2412.19437, section 3.1 and 3.2.2: eight H800, links of 200 GB/s in one direction, of which 160
+are reached, and a card of 400 Gbit/s each. ``reached`` is assumed as for ``H100_DGX``."""
 
 # Of the GPUs below no row is fitted. ``reached`` is as far below the best product that was found (see above) as it is
 # assumed for H100_DGX, ``half_reached_at`` goes with how much each computes for a byte that it reads, and the parts of

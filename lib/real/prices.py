@@ -1,8 +1,8 @@
 """A cluster, and what a transformer costs on it: a ``Cost`` in seconds and bytes, for any program of the course.
 
-A layer of a run stands for as many layers of the model as there are in it: 96 layers of the model in a run of 24 layers
-are four at a time. A rank of a run is a group of ``tensor`` x ``context`` GPUs, all of which do the same at the same
-time. Their traffic is part of the price of a layer (see ``layer``), since nothing is computed beside it.
+A layer of a run stands for several of the model: 96 of these in a run of 24 layers are four at a time. A rank of a run
+is a group of ``tensor`` x ``context`` GPUs, all of which do the same at the same time. Their traffic is part of the
+price of a layer (see ``layer``).
 
 In a run with experts, layer 0 stands for attention, and what else each token meets, of the model's first layers, layer
 1 for their experts, and so on.
@@ -186,9 +186,7 @@ class RealCost(Cost):
     @cached_property
     def _offload_takes(self) -> float:
         """The seconds in which what is offloaded of a layer goes to the host, or back, beside what is computed."""
-        if not self.offload:
-            return 0.0
-        size = self.offload * self._inner(self.recomputed)
+        size = self.offload * self._inner(self.recomputed) if self.offload else 0.0
         return size / (self.cluster.host_link * self.cluster.link_reached)
 
     def traffic_of(self, kind: str) -> float:
@@ -201,10 +199,9 @@ class RealCost(Cost):
 
     def _part_of(self, kind: str, there: float, back: float) -> float:
         """Return which part of an operation's time the traffic of a forward, or of a backward, takes."""
-        step = kind in STEP_KINDS
-        if not there or not OPERATIONS[kind].trains or kind in (BACKWARD_WEIGHT.kind, *EXPERT_KINDS):
-            return 0.0
-        if step and not kind.endswith("rest"):
+        step, last = kind in STEP_KINDS, kind.endswith("rest")
+        none = not there or not OPERATIONS[kind].trains or kind in (BACKWARD_WEIGHT.kind, *EXPERT_KINDS)
+        if none or (step and not last):
             return 0.0
         if OPERATIONS[kind].backward:
             there = back + self.recompute_part * self.model.done_again(self.recomputed).traffic * there

@@ -25,9 +25,8 @@ norms; attention between its products; feed-forward parts; all of the experts, o
 what latent attention makes of its latents."""
 RECOMPUTE = ("none", "selective", "full", "every second layer", "every second product")
 """What of a layer's forward is done again in backward, since it was not kept; or several of ``MODULES``.
-``selective``: the scores of attention (Megatron). ``full``: all; only the input of the layer is kept. ``every second
-layer``: all of half the layers. ``every second product``: all but the results of attention and of every second matrix
-product. (The last two are what torchtitan calls "selective", per layer and per operation.)"""
+``selective``: the scores of attention (Megatron). ``full``: all; only the input of the layer is kept. The last two are
+torchtitan's "selective": all of half the layers; all but the results of attention and of every second product."""
 Recompute = str | tuple[str, ...]
 OF_EXPERTS_KEPT = ("moe", "moe_act", "copies")
 """What only experts keep: gates, and the tokens that go to them and come back."""
@@ -38,10 +37,9 @@ WIDTHS = {"bytes": (8, 2), "bits": (64, 4)}
 MAIN = 4  # bytes of a main weight, which is updated where the weight itself is kept in fewer
 EAGER, COMPILED, FUSED = 14, 8, 4
 """Bytes of head and loss at their peak for each token and word of the vocabulary. ``EAGER``: the logit in 2 bytes and
-in 4, its logarithm in 4, its gradient in 4; ``COMPILED``: the logit in 2 and in 4 bytes, its gradient in 2. These two
-are what was measured for 8,192 tokens and 256,000 words, 28,000 and 16,000 MiB (github.com/apple/ml-cross-entropy,
-PyTorch 2.4.1). PyTorch 2.11 was measured with 12 and 4 on an H100 (``make papers``). ``FUSED``: the logit and its
-gradient in 2 bytes each, as in the kernel of the package flash-attn."""
+in 4, its logarithm in 4, its gradient in 4; ``COMPILED``: the logit in 2 and in 4 bytes, its gradient in 2, both as
+measured with PyTorch 2.4.1 (github.com/apple/ml-cross-entropy); 2.11 had 12 and 4 on an H100 (``make papers``).
+``FUSED``: the logit and its gradient in 2 bytes each, as in the kernel of the package flash-attn."""
 BY_ROWS = ("output", "down")
 """The matrices of a layer that tensor parallelism cuts by what goes in; it cuts the others by what comes out."""
 BACKWARD_MOVES = 1.5  # times the bytes that forward moves besides its matrix products
