@@ -216,15 +216,13 @@ def test_the_page_says_how_far_each_set_is_off() -> None:
     page = papers.PAGE.read_text(encoding="utf-8")
     rows = page.split(papers.ERRORS_BEGIN)[1].split(papers.ERRORS_END)[0].strip().splitlines()[2:]
     found = {cells[1].strip(): cells[2:-1] for cells in (row.split("|") for row in rows)}
-    assert found.keys() >= {stack.name for stack in papers.stacks()} and len(found) == 13
-    assert all(len(figures) == 4 for figures in found.values())
+    assert len(found) == 13 and all(len(figures) == 4 for figures in found.values())
     for stack in papers.stacks():
         assert int(found[stack.name][0]) == len(stack.rows) - 1  # without the one that is fitted
     for group, many in Counter(row.group for row in open_rows.rows()).items():
         assert f"| {group} | {many} |" in page.split(left_out.BEGINS)[1], "by tools/left_out.py"
     ratios = found["ratios in which nothing is fitted"]
     assert abs(int(ratios[2])) <= 100 * AIM and int(ratios[0]) == 10
-    said = papers.errors_page([foundry.errors("one", [0.1, -0.3, 0.02])]).splitlines()
-    assert said[2] == "| one | 3 | 10.0 | -30 | +2.0 |"
+    assert papers.errors_page([foundry.errors("one", [0.1, -0.3, 0.02])]).endswith("\n| one | 3 | 10.0 | -30 | +2.0 |")
     begin, end = papers.ERRORS_BEGIN, papers.ERRORS_END
     assert papers.between(f"a{begin}\nold\n{end}b", begin, end, "new") == f"a{begin}\nnew\n{end}b"
