@@ -24,7 +24,7 @@ from lib.study import plan as module
 from lib.study import planned
 from lib.study.alternatives import _less, what_would_do
 from lib.study.least import soonest
-from lib.study.plan import ALIKE, OF_ADAPTERS, OURS, Search
+from lib.study.plan import EQUALLY_FAST, OF_ADAPTERS, OURS, Search
 from lib.study.sweep import beats
 from lib.study.ways import WHOLE, Ways
 from solutions.p12_prefetch import prefetch
@@ -337,7 +337,7 @@ def test_what_cannot_be_better_is_not_run(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_seconds_decide_and_memory_where_it_is_near_the_limit(found: Plans) -> None:
     fastest = min(one.seconds for one in found.plans)
-    equal = [one for one in found.plans if one.seconds <= (1 + ALIKE) * fastest]
+    equal = [one for one in found.plans if one.seconds <= (1 + EQUALLY_FAST) * fastest]
     assert found.plans[: len(equal)] == equal == sorted(equal, key=lambda one: one.figures)
     tight = Plans(found.plans, 1, room=equal[0].bytes / 0.995)
     assert tight.plans[0] == next(one for one in equal if not tight.is_near(one)) != equal[0]
