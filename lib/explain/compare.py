@@ -212,9 +212,9 @@ class Comparison:
         """Yield of two sums made by hand what is lacking in one, and what it has besides."""
         parts, others = leaves(own), leaves(right)
         here, there = Counter(map(signature, parts)), Counter(map(signature, others))
-        have = {batch for part in parts for batch in part.labels.batches}
-        lack = [part for part in others if (there - here)[signature(part)]]
-        lack = [part for part in lack if not part.labels.batches & have] or lack
+        cut = own.labels.shards != right.labels.shards  # then it may lack a piece of any micro-batch
+        have = {batch for one in (own, *reader.results) for batch in one.labels.batches if not cut}
+        lack = [part for part in others if (there - here)[signature(part)] and not part.labels.batches & have]
         mine = [(signature(part), self.named(part)) for part in parts]
         theirs = [(signature(part), part.labels.batches) for part in others]
         more = [(part, key) for part, key in zip(parts, mine, strict=True) if mine.count(key) > theirs.count(key)]

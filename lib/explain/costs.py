@@ -43,7 +43,7 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
     other = comparison.counterpart(peak) or other
     excess = Counter(memory_parts(_log(comparison.notes, peak.rank)[peak.entry]))
     excess.subtract(memory_parts(_log(comparison.right, other.rank)[other.entry]))
-    found: dict[object, tuple[Elements, Statement]] = {}
+    found: dict[object, tuple[Elements, Statement, float]] = {}
     stored, dead, flying = _held(comparison.notes, peak)
     theirs, right_dead, right_flying = _held(comparison.right, other)
     for name, own, right in (("dead", dead, right_dead), ("held", stored, theirs)):
@@ -53,13 +53,14 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
             following = next((call for call in one.tensor.readers if call.at > peak.at), None)
             out = out_of(one.tensor, before[-1]) if before else None
             facts = {"tensor": one.tensor, "kept": one, "count": count, "reader": following, "out": out}
-            more = excess[KINDS[one.tensor.labels.kind].memory]
-            found.setdefault(sort, (more, say(name, call=peak, right=other, **facts)))
+            size = count * len(one.tensor.labels.shards) / one.tensor.labels.total
+            if sort not in found or size > 2 * found[sort][2]:  # leftovers come first, unless they are few
+                found[sort] = excess[KINDS[sort[0]].memory], say(name, call=peak, right=other, **facts), size
     if len(flying) > len(right_flying):
-        counts = {"count": len(flying), "right_count": len(right_flying)}
-        found["flying"] = excess["in_flight"], say("flying", call=flying[0], **counts, peak=peak, right=other)
-    told = sorted(found.values(), key=lambda one: -one[0])
-    yield from (statement for _, statement in [one for one in told if one[0] > 0] or told)
+        facts = {"count": len(flying), "right_count": len(right_flying), "peak": peak, "right": other}
+        found["flying"] = excess["in_flight"], say("flying", call=flying[0], **facts), 0
+    told = sorted(found.values(), key=lambda one: (-one[0], -one[2]))
+    yield from (statement for _, statement, _ in [one for one in told if one[0] > 0] or told)
 
 
 def _log(notes: Notes, rank: int) -> list[Event]:
@@ -72,8 +73,7 @@ def _peak(notes: Notes) -> Call | None:
     if notes.outcome is None or (highest := peak_event(notes.outcome.device_events)) is None:
         return None
     entry = _log(notes, highest.rank).index(highest)
-    calls = [call for call in notes.calls[highest.rank] if call.kind == highest.kind]
-    return next((call for call in calls if call.entry == entry), None)
+    return next((call for call in notes.calls[highest.rank] if (call.kind, call.entry) == (highest.kind, entry)), None)
 
 
 def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Kept], list[Call]]:
@@ -88,7 +88,7 @@ def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Kept], list[Call]]
     return stored, [one for one in passing if all(by.at < call.at for by in one.tensor.readers)], open_calls
 
 
-def _sort(kept: Kept) -> tuple[object, ...]:
+def _sort(kept: Kept) -> tuple[str, bool, bool]:
     return kept.tensor.labels.kind, kept.tensor.labels.is_whole(), kept.tensor.labels.adapter
 
 

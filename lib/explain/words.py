@@ -102,7 +102,7 @@ SENTENCES: Mapping[str, Sentence] = {
         "on rank {rank} a right run goes on to {right}[ once {more:}more]; this run does not get there"),
     "arrives": Sentence("in a right run it is {right} that brings what {right_reader} reads"),
     "not_made": Sentence(
-        "{right} was not made by then; in a right run it is {right:made}[ and read by {right_reader}]"),
+        "on rank {right_reader:rank} {right} was not made by then; in a right run it is {right:made}"),
     "layers": Sentence(
         "rank {rank} calls {verb} for {layers:layers}[, at {line}]; in a right run for {right_layers:layers}"),
     "no_final": Sentence("rank {rank} never calls set_final_weight for layer {layer}; a right run does"),
