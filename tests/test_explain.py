@@ -143,7 +143,7 @@ TOLD: dict[str, dict[str, Any]] = {
     "read_last": {"tensor": GRAD, "call": REDUCED, "kept": kept("taken")},
     "not_received": {"tensor": GRAD, "call": call("pass_to", peer=2)},
     "key_gone": {"tensor": GRAD, "kept": kept("taken"), "reader": REDUCED},
-    "waits": {"rank": 1, "call": REDUCED, "ranks": (0, 2)},
+    "waits": {"rank": 1, "call": REDUCED, "ranks": (0, 2), "unposted": None},
     "returned": {"ranks": (0, 1)},
     "lacks_batch": {"batch": 0, "tensor": None, "labels": GRAD.labels},
     "look_at": {"call": REDUCED, "tensor": GRAD, "out": None},

@@ -126,21 +126,21 @@ class Explaining:
         return Explanation(wrong.place, tuple(self.given), tuple(self.looks), tuple(self.differences), self.name)
 
     def _refused(self) -> Call | None:
-        """Return a call that has not come to the machine, since it was given a tensor that it does not take."""
+        """Return a call that was given a tensor which it does not take, and so is not on the machine, nor its options."""
         place, calls = self.wrong.place, self.notes.calls.get(self.wrong.place.rank or 0, ())
         given = [one for call in calls for one in call.results if str(one.labels) == self.wrong.got][-1:]
         if not given or not place.operation or place.rank is None or place.rank in self.notes.finished:
             return None
         end, line, wants = self.notes.end, Line(self.wrong.line), self.wrong.facts.get("kind", "")
         facts: dict[str, Any] = {"batches": given[0].labels.batches, "operands": given, "failed": True, "wants": wants}
-        return Call(end, place.rank, place.operation, place.layer, line, given[0].call.tick, end, **facts)
+        layer = given[0].labels.layer if place.layer is None else place.layer
+        return Call(end, place.rank, place.operation, layer, line, given[0].call.tick, end, **facts)
 
     def _of_call(self, failed: Call) -> None:
         """Explain a call that has failed."""
         rule, comparison, reader = self.wrong.rule, self.comparison, failed
-        if failed.kind == STORE:  # what is wrong with a tensor is found when it is stored
-            failed = failed.operands[0].call
-        told = [*comparison.otherwise(failed, rule)] if comparison is not None else []
+        failed = failed.operands[0].call if failed.kind == STORE else failed  # what is stored is looked at only then
+        told = [*comparison.otherwise(failed, rule)] if comparison is not None and failed.at < self.notes.end else []
         given = sorted(failed.operands, key=lambda one: one.labels.layer == failed.layer) if reader is failed else []
         if rule == "not_kept" and not told:
             lost = [one for one in reader.operands if one.labels.in_words() == self.wrong.facts.get("tensor")][:1]
