@@ -20,7 +20,8 @@ from lib.recording.replay import Replay
 
 LINKS = ("collective", "message")
 NAMED = ("compute", "meet", "meet_list")  # calls that name their operation first
-OPERANDS = {"compute": 5, "meet": 4, "meet_list": 4, "pass_to": 4, "set_final_weight": 4, "shard": 3, "scale": 3, "store": 3}
+OPERANDS = {"compute": 5, "meet": 4, "meet_list": 4, "pass_to": 4, "set_final_weight": 4}
+OPERANDS |= {"shard": 3, "scale": 3, "store": 3}
 
 
 class Log:

@@ -126,7 +126,7 @@ class Explaining:
         return Explanation(wrong.place, tuple(self.given), tuple(self.looks), tuple(self.differences), self.name)
 
     def _refused(self) -> Call | None:
-        """Return a call that was given a tensor which it does not take, and so is not on the machine, nor its options."""
+        """Return a call that was given a tensor which it does not take: it is not on the machine, nor its options."""
         place, calls = self.wrong.place, self.notes.calls.get(self.wrong.place.rank or 0, ())
         given = [one for call in calls for one in call.results if str(one.labels) == self.wrong.got][-1:]
         if not given or not place.operation or place.rank is None or place.rank in self.notes.finished:

@@ -1,0 +1,132 @@
+"""Micro-batches that count by their tokens, and updates that take orthogonalized gradients."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from lib import Cost, Model, PuzzleError, run
+from lib.machine.cost import Shape
+from lib.machine.fingerprints import PRIME, Fingerprints, trained_weights
+from lib.machine.simulator import LocalSimulator
+from lib.record.labels import Labels, scaled, total_of
+from lib.recording.recorder import recorded_run
+from lib.recording.replay import Replay
+from lib.recording.wire import ProtocolError
+from solutions.p33_token_mean import token_mean, token_mean_in_pieces
+from solutions.p34_muon import muon, muon_by_sums
+
+from .corpus import Program, p33_token_mean, p34_muon
+from .marks import needs_processes, needs_torch
+
+TOKENS = (40, 10, 30, 5, 25, 20, 15, 35)
+SIZES: dict[str, dict[str, Any]] = {
+    "token_mean": {"ranks": 4, "layers": 4, "batches": 8, "tokens": TOKENS},
+    "muon": {"ranks": 4, "layers": 8, "batches": 4, "train": "muon", "cost": Cost(orthogonalize=2)},
+}
+
+
+def ends(program: Program, strict: bool = False, **how: Any) -> Any:
+    names: dict[str, Any] = {}
+    exec(compile(program.source, program.name, "exec"), names)
+    done = run(names[program.puzzle], **SIZES[program.puzzle], _strict=strict, **how)
+    return done if how else done.check()
+
+
+@pytest.mark.parametrize("program", [*p33_token_mean.MISTAKES, *p34_muon.MISTAKES], ids=lambda one: one.name)
+def test_what_is_refused_where_it_happens_is_wrong_by_value_alone(program: Program) -> None:
+    if program.name != "the counts of this size":  # it is right at this one
+        with pytest.raises(PuzzleError):
+            ends(program)
+
+
+def test_a_wrong_weight_is_told_by_its_facts() -> None:
+    with pytest.raises(PuzzleError, match="micro-batch 0 counts 1/8, and has 40 of 180 tokens") as refused:
+        ends(p33_token_mean.MISTAKES[0], strict=True)
+    error = refused.value
+    assert (error.rule, error.expected, error.place.operation) == ("wrong_count", "40/180", "update")
+    assert error.facts == {"batch": "0", "count": "1/8", "tokens": "40", "total": "180"}
+
+
+def test_equal_tokens_are_a_plain_mean_and_one_micro_batch_counts_once() -> None:
+    assert trained_weights(2, 4, tokens=(8,) * 4) == trained_weights(2, 4, tokens=(1,) * 4) != trained_weights(2, 4)
+    assert trained_weights(2, 1, tokens=(7,)) == trained_weights(2, 1) != trained_weights(2, 1, muon=True)
+    assert run(muon_by_sums, 1, 2, 1, train="muon", tokens=(4,)).verify() == "Correct!"
+    with pytest.raises(PuzzleError, match="other tokens do not all do the same"):
+        run(token_mean, **SIZES["token_mean"], represent=True)
+
+
+def product(what: str) -> Any:
+    async def program(model: Model) -> Model:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([model.rank])
+        out = model.loss(model.forward(0, model.activations[0], model.weights[0]))
+        grad, _ = model.backward(0, model.activations[0], out, model.weights[0])
+        model.grad_weights[0] = eval(what, {}, {"grad": grad, "model": model})
+        return model
+
+    return program
+
+
+REFUSED = [
+    ("grad / model.RANKS", (), "the sum over its micro-batches, and not the mean"),
+    ("2 * grad", (), "the sum over its micro-batches, and not the mean"),
+    ("grad * 'n'", (3, 4), "a product takes a number"),
+    ("grad / model.receive()", (3, 4), "forget `await`"),
+    ("grad * model.tokens(1)", (3, 4), "rank 0 knows nothing of micro-batch 1"),
+    ("grad * model.tokens(0)", (), "micro-batches have no tokens here"),
+    ("model.orthogonalize(0, grad)", (), r"takes nothing outside of run\(..., train=\"muon\"\)"),
+    ("grad", (3,), "tokens has a number for each micro-batch"),
+    ("grad", (0, 1), "tokens must be a whole number from 1 up"),
+]
+
+
+@pytest.mark.parametrize(("what", "tokens", "says"), REFUSED)
+def test_what_is_multiplied_by_what(what: str, tokens: tuple[int, ...], says: str) -> None:
+    with pytest.raises(PuzzleError, match=says):
+        run(product(what), 2, 1, 2, tokens=tokens)
+
+
+def test_labels_and_fingerprints_keep_what_each_micro_batch_counts_by() -> None:
+    one, two = (Labels("WeightGrad", 0, 1, batches=frozenset({b}), total_batches=3) for b in (0, 2))
+    both = total_of([scaled(two, Fraction(3)), scaled(one, Fraction(1, 2))], "+")
+    assert both.extra.factors == ((0, Fraction(1, 2)), (2, Fraction(3))) and "1/2 x 0, 3 x 2" in str(both)
+    assert scaled(scaled(both, Fraction(2)), Fraction(1, 2)) == both
+    slices = [one.changed(extra=one.extra._replace(parts=frozenset({part}), of=2)) for part in (0, 1)]
+    assert total_of([scaled(part, Fraction(5)) for part in slices], "+").extra.factors == ((0, Fraction(5)),)
+    with pytest.raises(PuzzleError, match="out of range"):
+        scaled(scaled(one, Fraction(10**150)), Fraction(10**60))
+    algebra, value = Fingerprints(), (1234567, (frozenset({0}), 1))
+    assert algebra.scale(algebra.scale(value, Fraction(2, 7)), Fraction(7, 2)) == value
+    assert algebra.orthogonalize((value[0], (frozenset({0}), 2)))[0] != algebra.orthogonalize(value)[0] < PRIME
+
+
+def test_products_are_recorded_and_carried_out_again() -> None:
+    shape = Shape.of(4, tokens=TOKENS)
+    recording, error = recorded_run(token_mean, shape, 4, 8, 10.0)
+    at = next(at for at, call in enumerate(recording["calls"]) if call[0] == "scale")
+    for factor in (recording["calls"][at][-1], "40/0", "4e9", "1" * 201, "", 40, "40/"):
+        replay, right = Replay(LocalSimulator(shape, graded=True), 4, 8), recording["calls"][at][-1] == factor
+        recording["calls"][at][-1] = factor
+        try:
+            replay.play({part: recording[part] for part in ("calls", "failed")}, float("inf"))
+            assert right and error is None and replay.outcome("again").verify() == "Correct!"
+        except ProtocolError:
+            assert not right
+
+
+@needs_torch
+@pytest.mark.parametrize("layer", ["mlp", "block"])
+def test_real_sums_are_those_of_one_mean_over_all_tokens(layer: str) -> None:
+    how: dict[str, Any] = {"engine": "local", "layer": layer, "dtype": "float64", "hidden": 32}
+    for program in (token_mean, token_mean_in_pieces):
+        assert "off by" in run(program, **SIZES["token_mean"], **how).verify()
+    assert ends(p33_token_mean.MISTAKES[0], **how).agreement.relative > 0.1
+    with pytest.raises(PuzzleError, match="gradients are not orthogonalized here"):
+        run(muon, **SIZES["muon"], engine="local")
+
+
+@needs_processes
+@pytest.mark.process
+def test_processes_count_by_tokens_too() -> None:
+    run(token_mean_in_pieces, **SIZES["token_mean"], engine="processes", device="cpu").check()
