@@ -68,7 +68,7 @@ PUZZLE = {
 # - {{ideas}}
 # - A message takes {{cost.latency}} ticks, and one more for each {{cost.bandwidth}} elements: a whole gradient
 #   {{whole}}, as long as its backward.
-# - A rank sends one message at a time, and takes in one at a time. It can do both at once.
+#   A rank sends one message at a time, and takes in one at a time. It can do both at once.
 # - Other sizes have 1 to 8 ranks.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.

@@ -64,7 +64,7 @@ PUZZLE = {
 # - {{ideas}}
 # - A message takes {{cost.latency}} ticks, and the bytes of a whole gradient {{whole}} more. Forward and backward take
 #   {{cost.forward}} each.
-# - A rank sends one message at a time, and takes in one at a time.
+#   A rank sends one message at a time, and takes in one at a time.
 # - Other sizes have fewer ranks, and not always a power of two.
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
