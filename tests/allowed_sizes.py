@@ -110,6 +110,7 @@ ALLOWED = {
         for p in (2, 4, 6, 8)
         for n in range(1, 13)
     ),
+    "thicker_stages": lambda own: ({"layers": n} for n in range(8, 44, 4)),
     "copies": lambda own: (
         of_mesh(copy=c, expert=e) | {"layers": n, "batches": c * e}
         for c in range(1, 4)

@@ -82,8 +82,9 @@ def is_cause(before: Event, after: Event, events: Sequence[Event]) -> bool:
     """Whether one operation has to end before the other can begin, said plainly."""
     if after.kind == "receive" and before.kind == "pass_to" and before.op == after.op:
         return True
-    if before.rank != after.rank:
-        return False
+    if before.rank != after.rank:  # where sends wait: the receive of this message was posted then
+        asked = [one for one in events if one.kind == "receive" and (one.op, one.rank) == (after.op, before.rank)]
+        return after.kind == "pass_to" and any(before.end in (one.issued, one.ready) for one in asked)
     log = [event for event in events if event.rank == after.rank]
     first, second = (next(at for at, one in enumerate(log) if one is event) for event in (before, after))
     network = [at for at, one in enumerate(log) if one.stream == "collective" or one.kind == "pass_to"]

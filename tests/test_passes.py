@@ -110,6 +110,7 @@ MEANT = {
         "it is the same work, with any number of micro-batches a rank": "repair_book",
         REPAIRED: "hsdp, hybrid_overlapped",
     },
+    "repair_deferred": {REPAIRED: "deferred_in_exchanges"},
     "pipeline": {COMPARED: "pipeline of p06_gpipe"},
     "repair_deadlock": {"it is a pipeline of two stages": "pipeline, pipeline of p06_gpipe"},
     "tensor_parallel": {COMPARED: "tensor_parallel_long"},

@@ -56,7 +56,12 @@ def recorded(fn: Callable[[Model], Any], size: dict[str, Any], cost: str = "defa
 
 def replayed(recording: Any, size: dict[str, Any], cost: str = "default") -> Replay:
     """Carry out a recording."""
-    replay = Replay(LocalSimulator(machine_of(size, cost), graded=True), size["layers"], size["batches"])
+    replay = Replay(
+        LocalSimulator(machine_of(size, cost), graded=True),
+        size["layers"],
+        size["batches"],
+        size.get("train", "weights"),
+    )
     replay.play(recording, math.inf)
     return replay
 

@@ -146,6 +146,11 @@ def trained(n: int) -> Calls:
 def added(n: int) -> Calls:
     yield from [["fake_grad", 0, None, 0, []], ["store", 0, None, 0]]
     yield from repeat(["add", 0, None, 0, 0], n)
+
+
+def scaled(n: int) -> Calls:
+    yield ["fake_grad", 0, None, 0, []]
+    yield from (["scale", 0, None, at, "1/2"] for at in range(n))
     yield from [["load_adapter", 0, None, 0, 0, 1], ["store", 0, None, n + 1]]
     for at in range(n):
         yield ["shard", 0, None, n + 1, 0, 2]
@@ -172,7 +177,7 @@ FLOODS: list[Callable[[int], Calls]] = [
     unmatched_and_decided, sent_while_it_is_carried,
     piece_after_piece, pieces_in_another_order, cuts_of_one_load, loaded_twice, gone_long_ago,
     sums, lists_of_sums, other_sums_than_the_others, stored_and_dropped,
-    coroutines_without_end, waited_for_again, trained, added, exchanged, stands_still,
+    coroutines_without_end, waited_for_again, trained, added, scaled, exchanged, stands_still,
 ]  # fmt: skip
 
 

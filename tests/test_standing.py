@@ -31,7 +31,7 @@ def test_two_pictures_of_a_run_check_it_once(asked: list[str]) -> None:
 def test_what_is_proved_is_not_proved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     done = solved("fsdp")
     assert done.fault == ""
-    monkeypatch.setattr("lib.grading.judge.check_finals", None)
+    monkeypatch.setattr("lib.machine.outcome.check_finals", None)
     assert trace_of(done).fault == "" and trace_of(done).time_target == puzzles()["fsdp"].target["time"]
 
 

@@ -187,7 +187,7 @@ def test_the_picture_of_a_slider_follows_the_size_and_tells_what_is_wrong() -> N
 def test_without_widgets_a_sentence_says_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["drawing.explore"], "find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["drawing.charts.explore"], "find_spec", lambda name: None)
     alone = explore(SOLUTIONS["ddp"], layers=2)
     assert "pip install ipywidgets" in capsys.readouterr().out and "ddp: 4 ranks, 2 layers" in alone.summary
     with pytest.raises(PuzzleError, match="takes a function"):

@@ -44,6 +44,7 @@ ARROW = TALK
 have no color of their own."""
 OPERATION_COLORS = {
     "update": STEP,
+    "orthogonalize": STEP,
     "loss": INK,
     "allreduce": "#9c0b90",
     "allgather": "#b13e86",

@@ -141,12 +141,12 @@ NONE = {
     "offload": "PyTorch's CPUOffloadPolicy keeps the weights on the processor, too, and updates after the whole "
     "backward pass. It has no way to keep weights on the GPU, and only states elsewhere.",
     "compose": "PyTorch has this only put together from parts. Puzzles 9, 14 and 17 say which of these are compared.",
-    "context_parallel": CONTEXT,
-    "ring_attention": CONTEXT,
+    **dict.fromkeys(("context_parallel", "ring_attention"), CONTEXT),
     "expert_parallel": "PyTorch itself has no layer with experts. What others build of it is not recorded here.",
     "two_batch_overlap": "PyTorch itself has no layer with experts. DualPipe, a program of its own, does this.",
     "token_mean": "DDP takes the mean over ranks. To weight by tokens is left to the loss, and starts nothing else.",
     "muon": "torch.optim.Muon takes whole matrices. Who has which, and how they travel, is left to the program.",
+    "sends_that_wait": "It is puzzle 13's schedule. How links carry its messages is left to NCCL or gloo.",
     "weight_sync": "PyTorch sends no weights from trainers to generators: another library does, torchstore.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""

@@ -2,7 +2,7 @@
 
 from tests.programs import COURSE, REPAIRS
 
-from . import Program, after, changed, function, of_each_puzzle, whole
+from . import Program, after, changed, of_each_puzzle, whole
 from .elsewhere import HONEST as ELSEWHERE
 from .needless import HONEST as NEEDLESS
 from .styles import HONEST as STYLES
@@ -16,10 +16,6 @@ UPDATES = """
 """
 
 HONEST: list[Program] = [
-    changed("ring_allreduce", "each piece to its owner, and its sum to all", ("early: Sequence[int]", "early=()"), base="pieces_to_owners"),
-    whole("ring_allreduce", "halves, quarters, eighths, and back", f"{function('by_halves')}\n\n\n{function('trained').replace('total: Sum', 'total=by_halves')}\n\n\nasync def ring_allreduce(model):\n    return await trained(model)\n"),
-    changed("small_messages", "both partners send", ("kept: int", "kept=2"), ("meanwhile: Callable[[], None]", "meanwhile"), ("partial(", "functools.partial("), base="exchanged"),
-    whole("small_messages", "halves", f"{function('by_halves')}\n\n\n{function('trained').replace('total: Sum', 'total=by_halves')}\n\n\nasync def small_messages(model):\n    return await trained(model)\n"),
     # -- as it is, and second solutions --------------------------------------------------------------------
     *(changed(name, "as it is") for name in COURSE),
     changed("ddp", "sums awaited late", base="ddp_overlap"),

@@ -34,8 +34,6 @@ MISTAKES: list[Program] = [
     changed("ring_allreduce", "sent to the left, and received from there", ("model.receive((r - 1) % n)", "model.receive((r + 1) % n)")),
     changed("small_messages", "eight ranks, whatever their number", ("while step < n and", "while step < 8 and")),
     changed("small_messages", "no check that there is a partner", ("            if r + step < n:\n                grads[layer] = grads", "            if True:\n                grads[layer] = grads")),
-    changed("small_messages", "all send to rank 0, one after the other", ("        step = 1\n        while step < n and r % (2 * step) == 0:\n            if r + step < n:\n                grads[layer] = grads[layer] + await model.receive(r + step)\n            step *= 2\n", "        step = r or n\n        for other in range(1, n) if r == 0 else ():\n            grads[layer] = grads[layer] + await model.receive(other)\n"), ("        while step > 1:\n            step //= 2\n            if r + step < n:\n                await model.pass_to(r + step, grads[layer])\n", "        for other in range(1, n) if r == 0 else ():\n            await model.pass_to(other, grads[layer])\n")),
-    changed("ring_allreduce", "the machine's two halves", ("        await sum_up(layer)\n", "        grads[layer] = await model.scatterreduce(grads.pop(layer), layer)\n        grads[layer] = await model.allgather(grads.pop(layer), layer)\n")),
     # -- micro-batches ----------------------------------------------------------------------------------------
     changed("ddp", "everybody trains micro-batch 0", (OWN, "[0]")),
     changed("ddp", "no sum", (SUM, "")),
