@@ -55,8 +55,8 @@ PUZZLE = {
         "`tokens = await model.alltoall(model.activations.pop(layer), layer)`, then `out = model.expert(layer, "
         "tokens, model.weights[layer])`, then `model.activations[layer + 1] = await model.alltoall(out, layer + "
         "1)`. Store the tokens for the backward pass. Backwards it is the same way: the gradient goes out by "
-        "`alltoall(grad, layer)` and home by `alltoall(grad, layer - 1)`. Only dense layers need `allreduce`. While "
-        "tokens travel, what could be updated, so that its gradient leaves memory?",
+        "`alltoall(grad, layer)` and home by `alltoall(grad, layer - 1)`. Only dense layers need `allreduce`. What "
+        "could be updated while tokens travel, so that its gradient leaves memory?",
         "A link does one thing after the other. Start the sum of a dense layer only after the all-to-all of the "
         "tokens that everyone waits for, and await it later. While tokens travel, update a layer whose gradient is "
         "complete: the experts you have just left. Then its gradient is gone, too, before memory is at its peak.",

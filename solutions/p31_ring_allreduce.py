@@ -48,9 +48,9 @@ PUZZLE = {
         "all the time. But each carries the gradients of all other ranks. So cut a gradient into as many pieces as "
         "there are ranks. Must every piece visit every rank before it is complete?",
         "Cut the gradient into `model.RANKS` pieces. In each step a rank sends one piece to its right neighbor, and "
-        "adds the piece that comes from the left to its own piece of the same number. After `model.RANKS - 1` steps "
+        "adds the piece that comes from the left meanwhile to its own of that number. After `model.RANKS - 1` steps "
         "each rank has the complete sum of one piece. As many steps again, without adding, bring these sums to all. "
-        "Which piece does rank r send in step s?",
+        "Which piece does rank r send in step s, and when may a piece leave memory?",
         "With `n = model.RANKS`, `r = model.rank`, and pieces stored as `model.grad_weights[layer, i]`. For `step` "
         "from 0 to `n - 2`: start `send = model.pass_to((r + 1) % n, ...)` with piece `(r - step) % n`, taken out "
         "with `pop`; with `i = (r - step - 1) % n`, add `await model.receive((r - 1) % n)` to piece `i`; `await "

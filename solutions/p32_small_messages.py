@@ -46,7 +46,7 @@ PUZZLE = {
         "Let each rank with an odd number send its gradient to the rank before, and wait. The even ones have sums of "
         "two, and go on in the same way: rank 2 sends to rank 0, rank 6 to rank 4, and so on, until rank 0 has the "
         "sum of all. The total goes back along the same ways. What does a rank do that has no partner, as where the "
-        "number of ranks is odd? And can the gradient leave its dictionary once it is sent?",
+        "number of ranks is odd? And can the gradient leave memory once it is sent?",
         "With `n = model.RANKS` and `r = model.rank`, begin with `step = 1`. While `step < n` and `r % (2 * step) == "
         "0`: if there is a rank `r + step`, add what comes from it; double `step`. Now a rank other than 0 sends its "
         "sum to rank `r - step`, taken out with `pop`, and receives the total from there. Then, while `step > 1`: "

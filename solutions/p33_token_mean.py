@@ -56,10 +56,10 @@ PUZZLE = {
         "Write the gradient of the mean over all tokens as a sum over micro-batches. In it the gradient that "
         "`backward` gives stands for a mean over n tokens. What has to stand before it, so that each token counts "
         "once? And by what is the whole sum divided?",
-        "Multiply each gradient by the tokens of its micro-batch right after `backward`, when the rank knows them, "
-        "and add up. The divisor is the same for all, so it can come last, after the all-reduce. It is the sum of "
-        "numbers that are on different ranks: how does each rank get all of them? (To divide by the own tokens and "
-        "by the number of ranks is another mean of means.)",
+        "Multiply each gradient by the tokens of its micro-batch right after `backward`, and add up. So memory has one "
+        "sum for each layer, and ranks wait for one all-reduce of it. The divisor comes last: it is the same for all. "
+        "It is the sum of numbers that are on different ranks: how does each rank get all of them? (To divide by the "
+        "own tokens and by the number of ranks is another mean of means.)",
         "`grad = grad * model.tokens(batch)` after each backward. Let `total` begin as the tokens of the rank's own "
         "micro-batches, and send them round: `model.RANKS - 1` times, `send = model.pass_to(right, n)`, `n = await "
         "model.receive(left)`, `total += n`, `await send`. Then for each layer all-reduce, divide by `total`, and "

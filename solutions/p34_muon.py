@@ -53,9 +53,9 @@ PUZZLE = {
     "hints": [
         "There are as many matrices as layers. If each is done by one rank only, how many are left for a rank? And "
         "what does the owner of a matrix have to get from the others, and give back to them?",
-        "Keep the pieces of the summed gradients, as in puzzle 4. Then go through the layers in rounds, with a layer "
-        "for each rank. In a round every rank sends its pieces to the owners, joins what comes for its own layer, "
-        "orthogonalizes it, and sends each rank its piece of the direction. So all ranks do a matrix at the same time.",
+        "Keep the pieces of the summed gradients, as in puzzle 4. Then go through the layers in rounds, a layer for "
+        "each rank. In a round every rank sends its pieces to the owners, joins those of its layer, orthogonalizes "
+        "it, and sends each its piece of the direction. All work at the same time, with one whole matrix in memory.",
         "For a round of layers, layer k of the round belongs to rank k. `send = model.pass_to(k, piece)` for all "
         "layers of others. Then, with your own layer, `whole = whole.combine(await model.receive(other))` for each "
         "other rank, `orthogonalize`, and `model.pass_to(other, whole.shard(other, model.RANKS))`. Update your own "

@@ -50,9 +50,9 @@ PUZZLE = {
         "its quarter to, and in which order does a generator receive?",
         "A generator receives, and nothing else: for each layer the quarters of its half, which it joins with "
         "`combine`, and then `set_final_weight`. A trainer is puzzle 4's, with "
-        '`axis="place"` in each call, and then sends. What it has to send are quarters; nobody has to gather a weight '
-        "for that. Messages between two ranks come in the order in which they were sent, so both go through the layers "
-        "in the same order.",
+        '`axis="place"` in each call, and then sends. What it has to send are quarters: to gather a weight would cost '
+        "time and memory. Messages between two ranks come in the order in which they were sent, so both go through the "
+        "layers in the same order.",
         'With `trainers = model.axis_size("place")` and `pieces = trainers // 2` of them in a half, trainer `place` '
         "has a piece of half `place // pieces`, and sends it with `await model.pass_to(trainers + generator, "
         "model.weights[layer])` for each `generator in range(place // pieces, trainers, 2)`. A generator with "
@@ -134,8 +134,8 @@ grade(weight_sync)
 # %% [markdown]
 # ## When it passes
 #
-# **The star:** {{star.time}} ticks, {{star.memory}} elements. When is a layer ready to leave its trainer? And how often
-# does each quarter have to cross the slow links? To watch your own run, with the line that each rank is at:
+# **The star:** {{star.time}} ticks, {{star.memory}} elements. How often must a quarter cross the slow links? How could
+# it leave sooner? See [puzzle 12](p12_prefetch.ipynb). To watch your own run, with the line that each rank is at:
 
 # %%
 play(run(weight_sync, mesh={"side": 2, "place": 4}, cost=prices, **nodes))

@@ -1150,8 +1150,8 @@ PUZZLE = {
         "Which layers are wrong, and do their copies agree? Of which weights are there copies here?",
         "In an even layer, each rank has the gradient that its own slice of the sequence gives. What is the gradient of "
         "the whole sequence?",
-        "It is the sum of all four. So in even layers, and only there, comes `grad = await model.allreduce(grad, layer)` "
-        "before the update.",
+        "The gradient of the whole sequence is the sum of all four. So in even layers, and only there, comes `grad = "
+        "await model.allreduce(grad, layer)` before the update.",
     ],
 }
 
@@ -1488,8 +1488,8 @@ PUZZLE = {
         "and how often in that of the others?",
         "A gradient of a dense layer is divided, and then summed over the ranks. That of an expert has the tokens of all "
         "micro-batches in it already. It needs no sum. Does it need the division?",
-        "It does: a mean is a sum, divided by the number of its parts, wherever the sum was made. So after "
-        "`backward_expert`, too, comes `grad / model.RANKS`.",
+        "A mean is a sum, divided by the number of its parts, wherever the sum was made. So the gradient of an expert "
+        "needs the division, too: after `backward_expert` comes `grad / model.RANKS`.",
     ],
 }
 
