@@ -437,9 +437,9 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 #
 # ### On real GPUs
 #
-# The machine can also count in seconds and bytes, for a real model on a real cluster. From here on, every page ends
-# with such figures of our solution. Here the backward pass computes the inner activations of a layer again instead of
-# keeping them (puzzle 11). So memory holds little else than weights, gradients and states.
+# The machine can also count in seconds and bytes, for a real model on a real cluster. From here on, nearly every page
+# ends with such figures of our solution. Here the backward pass computes the inner activations of a layer again instead
+# of keeping them (puzzle 11). So memory holds little else than weights, gradients and states.
 #
 # ![What a step takes](picture:priced)
 #

@@ -288,8 +288,39 @@ def in_pieces(static: bool = False) -> Figure:
     return draw(run(token_mean_in_pieces, **sizes), title="never waiting", static=static)
 
 
+# %% [markdown]
+# ### On real GPUs
+#
+# The model and the GPUs of puzzle 19, with two micro-batches for each GPU. All are padded to {{max(counted)}} tokens,
+# so they take equally long. But in one of them all tokens count, and in another {{min(counted)}}.
+#
+# ![What a step takes](picture:priced)
+#
+# The counts come round to all GPUs in {{round_trip * 1000:.2f}} ms of that. The star's program takes
+# {{never_waits.seconds:.3f}} s, since its sums run beside the backward passes.
+
+# %% tags=["priced"]
+from lib.real import A100_40_P4D, GPT_2_XL, report
+
+counted = (1024, 256, 768, 128, 640, 512, 384, 896) * 4  # tokens that are no padding
+priced = run(
+    token_mean,
+    ranks=16,
+    layers=48,
+    batches=32,
+    tokens=counted,
+    cost=A100_40_P4D.cost(GPT_2_XL),
+)
+print(report(priced))
+
 # %% tags=["figures"]
 tokens = size["tokens"]
 work = batches // ranks * layers * (cost.forward + cost.backward)
 updates = layers * cost.update
 small, by_layers = run(token_mean_in_pieces, **size), run(token_mean_by_layers, **size)
+
+there = {"ranks": priced.ranks, "layers": priced.layers, "batches": priced.batches}
+never_waits = run(token_mean_in_pieces, **there, tokens=counted, cost=priced.cost)
+messages = [event for event in priced.models[0].log if event.kind in ("pass_to", "receive")]
+round_trip = float(max(one.end for one in messages) - min(one.start for one in messages))
+assert never_waits.seconds < priced.seconds

@@ -404,6 +404,35 @@ async def sync_while_training(model: Model) -> Model:
 # Often the generators do not stop meanwhile: they go on to write with the old weights until the new ones are complete.
 # Then some answers are a step old, and the trainers have to correct for that, but no GPU waits.
 
+# %% [markdown]
+# ### On real GPUs
+#
+# The model and the GPUs of puzzle 4, in two nodes: {{priced.ranks // 2:word}} GPUs train, and there are
+# {{priced.ranks // 4:word}} copies on the others, each on two GPUs.
+#
+# ![What a step takes](picture:priced)
+#
+# Half of the GPUs do not train, so the MFU can be half of the usual at most. The training alone takes
+# {{trained_there.seconds:.3g}} s. If trainer 0 sends whole weights to all, it is {{from_one_there.seconds:.3g}} s, and
+# {{early_there.seconds:.3g}} s if each piece crosses once, under the next backward.
+#
+# Be careful with one thing. These prices let a GPU take in several messages at once, each as fast as if it were alone.
+# In our solution the trainers of a half all send to the same generator, and then to the next one. On a real network
+# they would share that generator's link, so begin at a different one on each trainer.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report
+
+priced = run(
+    weight_sync,
+    ranks=16,
+    layers=32,
+    batches=8,
+    mesh={"side": 2, "place": 8},
+    cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
+)
+print(report(priced))
+
 # %% tags=["figures"]
 ours, to_all, halves, once, early, star_run = map(
     on_two_nodes,
@@ -444,3 +473,8 @@ inside, across, whole = (
 )
 first = min(float(event.end) for event in ours.events if event.kind == "allgather")
 computing = layers * (cost.forward + cost.backward + cost.update)
+
+trained_there, from_one_there, early_there = (
+    run(fn, ranks=16, layers=32, batches=8, mesh={"side": 2, "place": 8}, cost=priced.cost)
+    for fn in (train_alone, from_one, crosses_early)
+)

@@ -344,6 +344,32 @@ draw(run(one_more_forward, ranks=4, layers=8, batches=8, links="ordered"))
 # `Schedule1F1B` puts the same pairs into one batch. In docs/schedules.md of the project you find how PyTorch's
 # interleaved schedule hung when its receives came late, and what has mended it.
 
+# %% [markdown]
+# ### On real GPUs
+#
+# The model and the GPUs of puzzle 13, on links where sends wait.
+#
+# ![What a step takes](picture:priced)
+#
+# Puzzle 13's answer takes {{unhurried.seconds:.4g}} s there if no send waits, and hangs on these links. The star's
+# program takes {{sooner_there.seconds:.4g}} s. Messages are short beside the layers of so large a model. So what you
+# lose with sends that wait is not time, but the step.
+
+# %% tags=["priced"]
+from lib.real import A100_MEGATRON, GPT_175B, report
+
+priced = run(
+    sends_that_wait,
+    ranks=8,
+    layers=8,
+    batches=64,
+    links="ordered",
+    cost=A100_MEGATRON.cost(
+        GPT_175B, tensor=8, sequence_parallel=True, recompute="selective", gradients=4
+    ),
+)
+print(report(priced))
+
 # %% tags=["figures"]
 LINKS_OF = ("eager", "rendezvous", "ordered")
 hung = on_links("ordered", how="each")
@@ -362,3 +388,15 @@ ends = {
 }
 limit = published(10, "init_process_group")
 fastest, more_memory = 47.4, 3_538_944
+
+from solutions.p13_one_f_one_b import one_f_one_b
+
+there = {"ranks": priced.ranks, "layers": priced.layers, "batches": priced.batches}
+unhurried = run(one_f_one_b, **there, cost=priced.cost)
+sooner_there = run(one_more_forward, **there, links="ordered", cost=priced.cost)
+try:
+    run(one_f_one_b, **there, links="ordered", cost=priced.cost)
+except Deadlock:
+    pass
+else:
+    raise AssertionError("puzzle 13's answer is said to hang on these links")
