@@ -25,7 +25,7 @@ CALL, SAYS = "flex:38 1 0;min-width:min(100%,270px)", "flex:62 1 0;min-width:min
 GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,240px),1fr));gap:0 28px"
 PRICE = "display:flex;justify-content:space-between;gap:10px;padding:2px 0"
 PICTURE = "flex:1 1 560px;max-width:640px;min-width:0"
-WRAPS = "white-space:pre-wrap"
+WRAPS, NAME = "white-space:pre-wrap", "font-weight:400"
 Entries = dict[str, list[tuple[str, str]]]
 """Group by group, how each thing is written, and what it does. The group without a name has sentences."""
 
@@ -92,9 +92,9 @@ class Reference:
                 parts.append(f"<p>{escape(' '.join(written for written, _ in entries))}</p>")
                 continue
             prices = group.startswith("Prices")
-            how, call, says = (PRICE, "", "margin:0") if prices else (ROW, CALL, SAYS)
+            how, call, says = (PRICE, NAME, "margin:0") if prices else (ROW, f"{CALL};{WRAPS};{NAME}", SAYS)
             rows = (
-                f'<div style="{how}"><dt style="{call};{WRAPS};font-weight:normal"><code>{escape(written)}</code></dt>'
+                f'<div style="{how}"><dt style="{call}"><code>{escape(written)}</code></dt>'
                 f'<dd style="{says}">{escape(text)}</dd></div>'
                 for written, text in entries
             )

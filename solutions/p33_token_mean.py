@@ -1,30 +1,30 @@
 # %% [markdown]
 # # Puzzle 33: A mean of means
 #
-# The texts of a batch are not equally long. Here the micro-batches have so many tokens:
+# The texts of a batch are not equally long. Here micro-batches have so many tokens:
 #
 # | micro-batch | {{" | ".join(map(str, range(batches)))}} |
 # |---|{{"---|" * batches}}
 # | tokens | {{" | ".join(map(str, tokens))}} |
-# | in a mean of means, one token counts | {{" | ".join(f"1/{batches * n}" for n in tokens)}} |
 #
-# The gradient of a micro-batch is that of the *mean* over its own tokens. If you add the gradients of all {{batches}}
-# micro-batches and divide by {{batches}}, you get a mean of means. In it a token of micro-batch 3 counts
-# {{tokens[0] // tokens[3]:word}} times as much as one of micro-batch 0. Nothing fails. The loss goes down, only a little
-# differently for every way of cutting the same batch.
+# The gradient of a micro-batch is that of the *mean* over its own tokens. Add those of all {{batches}} micro-batches,
+# divide by {{batches}}, and you have a mean of means. In it a token of micro-batch 3 counts
+# {{tokens[0] // tokens[3]:word}} times as much as one of micro-batch 0.
+#
+# ![Puzzle 2's answer with these tokens](picture:mean_of_means)
+#
+# In real training nothing fails: the loss goes down, a little differently for every cut of the batch.
 #
 # **How does every token of the batch count the same?**
 #
-# What you need takes no time:
-#
 # ```python
-# n = model.tokens(batch)  # how many tokens: of a micro-batch that this rank has taken
-# grad = grad * n  # its micro-batches count n times as much; grad / n divides
+# n = model.tokens(batch)  # takes no time: the tokens of a micro-batch that this rank has taken
+# grad = grad * n  # counts n times as much; grad / n divides
 # await model.pass_to(other, n)  # a number can be sent, too (this takes time)
 # ```
 
 # %%
-from drawing import beside_target, draw, holds, play
+from drawing import beside_target, draw
 from lib import Model, grade, hint, run, solution, why
 
 # %% tags=["spec"]
@@ -288,6 +288,40 @@ def in_pieces(static: bool = False) -> Figure:
     return draw(run(token_mean_in_pieces, **sizes), title="never waiting", static=static)
 
 
+async def as_puzzle_2(model: Model) -> Model:
+    """Data parallel, with a sum of gradients in which nothing counts tokens."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    for batch in range(model.rank, model.BATCHES, model.RANKS):
+        model.activations[0] = model.get_activation([batch])
+        for layer in range(model.LAYERS):
+            inp = model.activations[layer]
+            model.activations[layer + 1] = model.forward(layer, inp, model.weights[layer])
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+        del model.grad_activations[0]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = await model.allreduce(model.grad_weights.pop(layer), layer) / model.BATCHES
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+def mean_of_means(static: bool = False) -> Figure:
+    """Puzzle 2's answer, which nothing stops."""
+    done = run(as_puzzle_2, **sizes, quiet=True)
+    return draw(done, title="a mean of means", memory=False, static=static)
+
+
 # %% [markdown]
 # ### On real GPUs
 #
@@ -318,6 +352,7 @@ tokens = size["tokens"]
 work = batches // ranks * layers * (cost.forward + cost.backward)
 updates = layers * cost.update
 small, by_layers = run(token_mean_in_pieces, **size), run(token_mean_by_layers, **size)
+means = run(as_puzzle_2, **size, quiet=True)
 
 there = {"ranks": priced.ranks, "layers": priced.layers, "batches": priced.batches}
 never_waits = run(token_mean_in_pieces, **there, tokens=counted, cost=priced.cost)

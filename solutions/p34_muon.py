@@ -23,7 +23,7 @@
 # **How few of these ticks can a rank have?**
 
 # %%
-from drawing import beside_target, draw, holds, play
+from drawing import beside_target, draw
 from lib import Cost, Model, grade, hint, run, solution, why
 
 # %% tags=["spec"]

@@ -61,10 +61,8 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
     ):
         assert f"\n  {written}\n" in text, written
     size = "ranks=1, layers=2, batches=1, mesh=None, node_size=None, cost=None"
-    assert (
-        f"\n  run(fn, {size}, timeout=10.0, train='weights', hosts=0, experts=0, links='eager', tokens=(), engine="
-        in text
-    )
+    kinds = "train='weights', hosts=0, experts=0, links='eager', tokens=(), quiet=False, tied=False"
+    assert f"\n  run(fn, {size}, timeout=10.0, {kinds}, engine=" in text
     assert "Needs the layer's complete weight, not yet updated" in text
     assert "0.3 ticks (1.5 between nodes)" in text
     assert "iece index of total equal pieces" in text
@@ -77,6 +75,7 @@ def test_a_group_of_later_puzzles_says_so() -> None:
     assert later == {
         *numbered,
         "Layers with experts, in puzzle 27",
+        "Tokens, in puzzle 33",
         "Where sends wait, in puzzle 36: run(..., links=...)",
     }
 
