@@ -110,6 +110,12 @@ ALLOWED = {
         for p in (2, 4, 6, 8)
         for n in range(1, 13)
     ),
+    "squares": lambda own: (
+        of_mesh(row=r, column=c) | {"layers": n, "batches": r * c}
+        for r in range(1, 5)
+        for c in range(1, 5)
+        for n in range(1, 4)
+    ),
     "thicker_stages": lambda own: ({"layers": n} for n in range(8, 44, 4)),
     "copies": lambda own: (
         of_mesh(copy=c, expert=e) | {"layers": n, "batches": c * e}

@@ -87,7 +87,7 @@ def is_cause(before: Event, after: Event, events: Sequence[Event]) -> bool:
         return after.kind == "pass_to" and any(before.end in (one.issued, one.ready) for one in asked)
     log = [event for event in events if event.rank == after.rank]
     first, second = (next(at for at, one in enumerate(log) if one is event) for event in (before, after))
-    network = [at for at, one in enumerate(log) if one.stream == "collective" or one.kind == "pass_to"]
+    network = [at for at, one in enumerate(log) if one.stream == "collective" or one.kind == "pass_to" or one.slot]
     if first in network and second in network and network.index(second) == network.index(first) + 1:
         return True
     if before.kind == after.kind == "receive":

@@ -149,8 +149,8 @@ def added(n: int) -> Calls:
 
 
 def scaled(n: int) -> Calls:
-    yield ["fake_grad", 0, None, 0, []]
-    yield from (["scale", 0, None, at, "1/2"] for at in range(n))
+    yield from [["fake_grad", 0, None, 0, []], ["store", 0, None, 0]]
+    yield from repeat(["scale", 0, None, 0, "1/2"], n)
     yield from [["load_adapter", 0, None, 0, 0, 1], ["store", 0, None, n + 1]]
     for at in range(n):
         yield ["shard", 0, None, n + 1, 0, 2]

@@ -32,9 +32,10 @@ def test_every_list_has_a_use_and_is_short() -> None:
 
 FEW: dict[str, set[Kind]] = {
     "rings": {("ranks, layers", "less, one left")},
+    "squares": {("layers, batches", "equal"), ("ranks, layers", "equal")},
     "replica_fsdp": {("layers, shard", "less, several left"), ("layers, replica", "less, several left")},
 }
-"""Kinds that only a size has which is too large for a short list."""
+"""Kinds that a short list leaves out, as only large sizes have them, or none whose groups are worth crossing."""
 
 
 def test_every_kind_of_size_that_the_text_allows_is_graded() -> None:

@@ -43,8 +43,7 @@ ARROW = TALK
 """The color of all communication: of messages and their arrows, of ranks that only communicate, and of collectives that
 have no color of their own."""
 OPERATION_COLORS = {
-    "update": STEP,
-    "orthogonalize": STEP,
+    **dict.fromkeys(("update", "orthogonalize"), STEP),
     "loss": INK,
     "allreduce": "#9c0b90",
     "allgather": "#b13e86",
