@@ -36,4 +36,9 @@ MISTAKES = [
     changed("repair_deferred", "one receive late", ("1RECV_F1, 1SEND_F0", "1SEND_F0, 1RECV_F1"), says=HANGS),
     changed("repair_crosswise", "every second rank the other way", ('halves = ["low", "high"]', 'halves = ["low", "high"][:: 1 - 2 * ((model.axis_index("row") + model.axis_index("column")) % 2)]'), says="deadlock"),
     changed("sends_that_wait", "not awaited", (TALK, f"call = model.exchange({SENDS}, {CAME})\n        came = await call if then else []")),
+    changed("repair_rows", "no sum over the slices", ("            grad = await model.allreduce(grad, layer)\n", "            pass\n")),
+    changed("repair_ends", "only one of both adds up", ("        sums[0] = sums[0] + await model.receive(src=other)\n", "        theirs = await model.receive(src=other)\n        sums[0] = sums[0] + theirs if rank else sums[0]\n")),
+    changed("repair_copies", "all sums over everybody", ("grad = await model.allreduce(grad, layer, axis=axis)", "grad = await model.allreduce(grad, layer)")),
+    changed("repair_mean", "nothing is divided", ("of_weight / model.RANKS", "of_weight")),
+    changed("repair_safe", "all sums over everybody", ('grad = await model.allreduce(grad, layer, axis="data")', "grad = await model.allreduce(grad, layer)")),
 ]  # fmt: skip
