@@ -146,16 +146,16 @@ def trained(n: int) -> Calls:
 def added(n: int) -> Calls:
     yield from [["fake_grad", 0, None, 0, []], ["store", 0, None, 0]]
     yield from repeat(["add", 0, None, 0, 0], n)
-
-
-def scaled(n: int) -> Calls:
-    yield from [["fake_grad", 0, None, 0, []], ["store", 0, None, 0]]
-    yield from repeat(["scale", 0, None, 0, "1/2"], n)
     yield from [["load_adapter", 0, None, 0, 0, 1], ["store", 0, None, n + 1]]
     for at in range(n):
         yield ["shard", 0, None, n + 1, 0, 2]
         yield ["shard", 0, None, n + 1, 1, 2]
         yield ["combine", 0, None, n + 3 + 3 * at, n + 4 + 3 * at]
+
+
+def scaled(n: int) -> Calls:
+    yield from [["fake_grad", 0, None, 0, []], ["store", 0, None, 0]]
+    yield from repeat(["scale", 0, None, 0, "1/2"], n)
 
 
 def exchanged(n: int) -> Calls:
