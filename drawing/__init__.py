@@ -2,8 +2,7 @@
 
 ``draw(run)`` shows a schedule, ``compare(a, b)`` several, ``play(run)`` plays it; ``draw_group(model.weights)``
 shows a dictionary of tensors, ``draw_primitive("allgather")`` what a collective does; ``perfetto(run)`` is a file
-for another viewer. After importing this package, runs and tensors show themselves in a notebook. Its rooms;
-a module imports only what comes before it:
+for another viewer. In a notebook runs and tensors show themselves. A module imports only what stands above it:
 
 =========  ==================================================================================
 ink        what pictures are made of: a run's data, colors, words, chalk's leaves, SVG, files

@@ -15,7 +15,8 @@ COURSE = [puzzle.name for puzzle in puzzles().values() if not puzzle.repair]
 REPAIRS = [puzzle.name for puzzle in puzzles().values() if puzzle.repair]
 TOO_MUCH = {"repair_bargain": "memory", "repair_book": "time", "repair_straggler": "time"}
 """Programs to be repaired that train the model at any size, and what they take too much of."""
-QUIET = [*TOO_MUCH, "repair_quiet", *(name for name in REPAIRS if "quiet" in puzzles()[name].size)]
+TRAINS = [*TOO_MUCH, "repair_quiet"]
+QUIET = [*TRAINS, *(name for name in REPAIRS if "quiet" in puzzles()[name].size)]
 """Programs to be repaired that run to their end, at the size that the notebook shows. The others stop with an error."""
 SOLUTIONS = sorted(path.stem for path in (Path(__file__).parent.parent / "solutions").glob("p??_*.py"))
 

@@ -71,3 +71,5 @@ def test_readers_have_all_of_it(browser: Browser, width: int, scheme: str) -> No
 def test_a_run_at_prices_that_the_board_has_not_is_refused() -> None:
     with pytest.raises(PuzzleError, match=r"got: +receive"):
         board(run(gpipe, 4, 4, 8, cost=Cost(receive=0.1)))
+    with pytest.raises(PuzzleError, match=r"got: +pass_to\n"):
+        board(run(gpipe, 4, 4, 8, node_size=2))

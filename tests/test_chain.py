@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Model, PuzzleError, RingCost, run
+from lib import Cost, Model, PuzzleError, RingCost, WireCost, run
 from lib.course.specs import cost_named, puzzles
 from lib.grading.submission import load
 from lib.machine.cost import TimeUnits
@@ -28,6 +28,8 @@ from tests.steps import lines_run
 ALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
 SMALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions(small=True)]
 SOME = some(SMALL, 3)
+ON_LINKS = [one for one in SOME if not isinstance(cost_named(one.values[1].get("cost", "default")), WireCost)]
+"""Where messages are taken in one at a time, how long a receive takes depends on others. Slack is not for that."""
 SEEDS = range(400)
 BY_TIME = 148
 """A random program that joins collectives in whatever order its messages come. Where one is late, it is stuck."""
@@ -39,8 +41,8 @@ SUMS = {
     "zero_bubble": "20.5 = 11 forward + 5.5 backward for the input + 3.5 backward for the weight + 0.5 update",
     "checkpointing": "48.18 = 30.18 backward + 12 forward + 6 update",
     "offload": "68 = 33 update + 21 backward + 12 forward + 2 messages",
-    "compose": "13.93715845 = 8.577001782 backward + 4.489170037 forward + 0.269875168 loss + 0.262794144 "
-    "reduce-scatter + 0.262794144 all-gather + 0.069666914 messages + 0.005856258 update",
+    "compose": "13.90769549 = 8.577001782 backward + 4.489170037 forward + 0.269875168 loss + 0.245134535 "
+    "reduce-scatter + 0.245134535 all-gather + 0.069666914 messages + 0.011712516 update",
 }
 
 
@@ -284,7 +286,7 @@ def check_slack(fn: Callable[[Model], Any], size: dict[str, Any], done: Run, cha
             TOLD["longer"] += 1
 
 
-@pytest.mark.parametrize(("fn", "spec"), SOME)
+@pytest.mark.parametrize(("fn", "spec"), ON_LINKS)
 def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
     TOLD.clear()
     check_slack(fn, spec["size"], played(fn, spec), random.Random(1), 8)

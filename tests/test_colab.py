@@ -291,7 +291,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> "Machine":
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run([*pip, "-c", str(PINS), *THERE], capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"NOT TRIED ON COLAB'S PACKAGES: pip could not install them: {done.stderr[-500:]}")
+        pytest.skip(
+            f"NOT TRIED ON COLAB'S PACKAGES: pip could not install them: {done.stderr.strip().splitlines()[-1]}"
+        )
     return Machine(folder, freeze(folder))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Dist, Model, PuzzleError, RingCost, WireCost, run
+from lib import Cost, Dist, Model, PuzzleError, RingCost, run
 from lib.basics.units import Ratio, exact, whole_or_ratio
 from lib.course.layouts import mesh_of
 from lib.course.specs import COSTS
@@ -67,30 +67,6 @@ def test_a_ring_takes_what_the_alpha_beta_model_says(kind: str, rates: dict[str,
             assert {event.end - event.start for event in done.events if event.kind == kind} == {
                 float(before + wanted) - before
             }
-
-
-@pytest.mark.parametrize("ranks", range(2, 17))
-def test_a_ring_by_hand_takes_what_a_ring_is_priced(ranks: int) -> None:
-    size = {"ranks": ranks, "layers": 2, "batches": ranks, "cost": WireCost(latency=Fraction(1, 7), bandwidth=99_991)}
-    by_hand, official = (run(fn, **size) for fn, spec in solutions() if spec["name"] in ("ring_allreduce", "ddp"))
-    assert by_hand.time == official.time
-
-
-@pytest.mark.parametrize(("busy", "ends"), [(False, [0.6, 1.1, 1.6]), (True, [1.0, 1.1, 1.6])])
-def test_a_rank_takes_in_one_message_at_a_time_also_while_it_computes(busy: bool, ends: list[float]) -> None:
-    async def program(model: Model) -> None:
-        model.weights[0], _ = model.load_weights(0)
-        if model.rank:
-            await model.pass_to(0, model.weights[0])
-            return
-        model.activations[0] = model.get_activation([0])
-        if busy:
-            model.forward(0, model.activations[0], model.weights[0])
-        for sender in (3, 1, 2):
-            model.weights["from", sender] = await model.receive(sender)
-
-    done = run(program, ranks=4, layers=1, batches=1, cost=WireCost(latency=0.1, bandwidth=2 * W))
-    assert [event.end for event in done.events if event.kind == "receive"] == ends
 
 
 @pytest.mark.parametrize("rates", RATES, ids=str)

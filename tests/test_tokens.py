@@ -13,6 +13,7 @@ from lib.record.labels import Labels, scaled, total_of
 from lib.recording.recorder import recorded_run
 from lib.recording.replay import Replay
 from lib.recording.wire import ProtocolError
+from lib.running.workload import Workload
 from solutions.p33_token_mean import token_mean, token_mean_in_pieces
 from solutions.p34_muon import muon, muon_by_sums
 
@@ -72,8 +73,12 @@ REFUSED = [
     ("grad / model.RANKS", (), "the sum over its micro-batches, and not the mean"),
     ("2 * grad", (), "the sum over its micro-batches, and not the mean"),
     ("grad * 'n'", (3, 4), "a product takes a number"),
+    ("grad * float('nan')", (3, 4), "a product takes a number"),
+    ("grad * float('-inf')", (), "a product takes a number"),
+    ("grad / 0", (3, 4), "a quotient takes a number other than 0"),
+    ("grad", 5, "tokens must be a list of numbers"),
     ("grad / model.receive()", (3, 4), "forget `await`"),
-    ("grad * model.tokens(1)", (3, 4), "rank 0 knows nothing of micro-batch 1"),
+    ("grad * model.tokens(1)", (3, 4), "rank 0 has not taken micro-batch 1"),
     ("grad * model.tokens(0)", (), "micro-batches have no tokens here"),
     ("model.orthogonalize(0, grad)", (), r"takes nothing outside of run\(..., train=\"muon\"\)"),
     ("grad", (3,), "tokens has a number for each micro-batch"),
@@ -82,9 +87,16 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("what", "tokens", "says"), REFUSED)
-def test_what_is_multiplied_by_what(what: str, tokens: tuple[int, ...], says: str) -> None:
+def test_what_is_multiplied_by_what(what: str, tokens: Any, says: str) -> None:
     with pytest.raises(PuzzleError, match=says):
         run(product(what), 2, 1, 2, tokens=tokens)
+
+
+def test_tied_weights_take_two_layers_and_the_simulated_engine() -> None:
+    with pytest.raises(PuzzleError, match="a layer alone is tied to no other"):
+        run(product("grad"), 1, 1, 1, quiet=True, tied=True)
+    with pytest.raises(PuzzleError, match="only the simulated engine does this"):
+        Workload(2, 1).on(Shape.of(1, quiet=True, tied=True))
 
 
 def test_labels_and_fingerprints_keep_what_each_micro_batch_counts_by() -> None:
@@ -122,7 +134,7 @@ def test_real_sums_are_those_of_one_mean_over_all_tokens(layer: str) -> None:
     for program in (token_mean, token_mean_in_pieces):
         assert "off by" in run(program, **SIZES["token_mean"], **how).verify()
     assert ends(p33_token_mean.MISTAKES[0], **how).agreement.relative > 0.1
-    with pytest.raises(PuzzleError, match="gradients are not orthogonalized here"):
+    with pytest.raises(PuzzleError, match="only the simulated engine does this"):
         run(muon, **SIZES["muon"], engine="local")
 
 

@@ -1,7 +1,5 @@
 """Messages that cost what they cost, whatever they carry (``WireCost``), and sums made of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
@@ -17,7 +15,7 @@ from lib.course.specs import cost_named, puzzles
 WEIGHT = HIDDEN * HIDDEN
 WIRES: Any = cost_named("wires")
 SMALL: Any = cost_named("small_messages")
-RANKS = (2, 3, 4, 5, 6, 7, 8, 13, 16)
+RANKS = range(2, 17)
 
 
 def solved(name: str, ranks: int, layers: int = 2, **options: Any) -> Run:

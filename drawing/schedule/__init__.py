@@ -13,8 +13,8 @@ boxes       the operations of the rows box by box
 timeline    the rows, with what is behind and beside them
 header      title, figures, and where the time of all ranks goes
 peak        the reason for the peak of memory, as text
-memory      the panels below the rows
-legend      the panels below the rows
+memory      the memory of each rank, below the rows
+legend      what colors and signs mean, below the rows
 picture     the whole picture: ``draw``
 ==========  ====================================================================================
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 from inspect import isawaitable
+from math import isfinite
 from operator import attrgetter
 from typing import Any, Self
 
@@ -203,8 +204,10 @@ class WeightGrad(Summed):
         return self._times(number, -1)
 
     def _times(self, number: Any, power: int) -> Any:
-        if not isinstance(number, (int, float, Fraction)):
-            raise unfit("not_brought", number, "", verb="a product", kind="a number")
+        known = isinstance(number, (int, float, Fraction)) and (power > 0 or number)
+        if not known or (isinstance(number, float) and not isfinite(number)):
+            kind = "a number" if power > 0 else "a number other than 0"
+            raise unfit("not_brought", number, "", verb="a product" if power > 0 else "a quotient", kind=kind)
         factor = Fraction(number)
         made = self._token.scale((factor.limit_denominator(10**6) if type(number) is float else factor) ** power)
         return super().__truediv__(number) if made is None else of_token(made)

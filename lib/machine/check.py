@@ -51,28 +51,23 @@ def check_finals(
         if every is not None:
             _check_complete(layer, every, adapters)
             finals = every
-        wrong, copies = set[int](), defaultdict[object, list[object]](list)
-        for rank, final in finals:
-            made_up = made_up or final.made_up
-            mark = getattr(final.value, "mark", final.value)  # with real tensors the fingerprint is in the value
-            copies[piece_of(final.labels)].append(mark)
-            if not final.made_up and mark != (trained[layer][0], piece_of(final.labels)):
-                wrong.add(rank)
-                if not quiet:
-                    expected = "the weight of step 0, updated once with the gradient of every micro-batch exactly once"
-                    facts = {"what": "the final weight has a wrong value: it is"}
-                    raise _wrong("wrong_value", Place(rank, layer=layer), expected, final.labels, facts)
+        made_up = made_up or any(final.made_up for _, final in finals)
+        pieces = [piece_of(final.labels) for _, final in finals]
+        marks = [getattr(final.value, "mark", final.value) for _, final in finals]  # of real tensors it is in the value
+        rows = zip(finals, pieces, marks, strict=True)
+        wrong = {at: one for (at, one), piece, mark in rows if not one.made_up and mark != (trained[layer][0], piece)}
+        if wrong and not quiet:
+            rank, final = next(iter(wrong.items()))
+            expected = "the weight of step 0, updated once with the gradient of every micro-batch exactly once"
+            facts = {"what": "the final weight has a wrong value: it is"}
+            raise _wrong("wrong_value", Place(rank, layer=layer), expected, final.labels, facts)
         if wrong:
-            several = max(map(len, copies.values())) > 1
-            agree = "agree" if all(len({*of_a_piece}) == 1 for of_a_piece in copies.values()) else "differ"
-            found[frozenset(wrong), f" (copies {agree})" if several else ""].append(layer)
+            agree = "agree" if len({*zip(pieces, marks, strict=True)}) == len({*pieces}) else "differ"
+            found[frozenset(wrong), f" (copies {agree})" * (len(pieces) > len({*pieces}))].append(layer)
     if found:
         listed = [f"{numbered('layer', own)} on {numbered('rank', ranks)}{how}" for (ranks, how), own in found.items()]
-        where, what = (
-            Place(layer=min(next(iter(found.values())))),
-            f"the final weights of {' and of '.join(listed)} are",
-        )
-        raise PuzzleError("wrong_value", where=where, line="", what=what)
+        what = f"the final weights of {' and of '.join(listed)} are"
+        raise PuzzleError("wrong_value", where=Place(layer=min(map(min, found.values()))), line="", what=what)
     return made_up
 
 

@@ -598,9 +598,10 @@ class Shape:
         experts = whole_number("experts", experts, least=0)
         cost.check_experts(experts)
         one_of_names("links", links, LINKS)
-        return cls(
-            where, cost, experts, links, tuple([whole_number("tokens", one) for one in tokens]), muon, quiet, tied
-        )
+        if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+            raise PuzzleError("tokens must be a list of numbers", expected="for example (40, 10)", got=describe(tokens))
+        counts = tuple([whole_number("tokens", one) for one in tokens])
+        return cls(where, cost, experts, links, counts, muon, bool(quiet), bool(tied))
 
     @property
     def ranks(self) -> int:

@@ -22,7 +22,7 @@ from ..record.operations import Computation, Value
 from . import deferred_memory
 from .cost import Shape
 from .in_flight import RankLinks
-from .interface import AnySimulator, Token
+from .interface import AnySimulator
 from .rank_state import END, Origin, RankState, TensorState
 from .simulator import LocalSimulator
 
@@ -151,13 +151,19 @@ class Life:
         return Held(memory, tensor.labels, tensor.memory, self.made, last, following, stays)
 
 
+def _noted(verb: str) -> Any:
+    """Return the method of a tensor that does this, and notes what it has read."""
+    plain = getattr(TensorState, verb)
+    return lambda tensor, *given: (made := plain(tensor, *given)) and tensor._gives(made, *given)
+
+
 class WatchedTensor(TensorState):
     """A tensor with notes."""
 
     __slots__ = ("life",)
     life: Life
 
-    def _gives(self, tensor: TensorState, *others: Token) -> TensorState:
+    def _gives(self, tensor: TensorState, *others: object) -> TensorState:
         """Note that these are read, and that the new tensor comes from where this one came from."""
         for one in (self, *others):
             if isinstance(one, WatchedTensor) and one.rank is not None:
@@ -166,18 +172,7 @@ class WatchedTensor(TensorState):
             tensor.life.made = self.life.made
         return tensor
 
-    def shard(self, index: int, total: int) -> TensorState:
-        return self._gives(super().shard(index, total))
-
-    def combine(self, other: Token) -> TensorState:
-        return self._gives(super().combine(other), other)
-
-    def add(self, other: Token) -> TensorState:
-        return self._gives(super().add(other), other)
-
-    def scale(self, factor: Fraction) -> TensorState | None:
-        made = super().scale(factor)
-        return made and self._gives(made)
+    shard, combine, add, scale = map(_noted, ("shard", "combine", "add", "scale"))
 
 
 class WatchedRank(RankState):

@@ -77,6 +77,8 @@ class LocalSimulator:
         if len(tokens := self.terms.tokens) not in (0, batches):
             problem, expected = "tokens has a number for each micro-batch", _many(batches, "number")
             raise PuzzleError(problem, where="run", expected=expected, got=str(len(tokens)))
+        if self.shape.tied and layers < 2:
+            raise PuzzleError("a layer alone is tied to no other", where="run", expected="layers=2 or more")
         state = self.rank_type(rank, layers, batches, self.terms, rank in self.mesh.devices_of)
         self.network.open(state)
         return state
@@ -129,8 +131,8 @@ class LocalSimulator:
             raise PuzzleError("micro-batches have no tokens here", where=where, expected="run(..., tokens=...)")
         known = one_of("batch", batch, rank.batches, where)
         if not any(record.kind == "get_activation" and known in record.batches for record in rank.log):
-            problem = f"rank {rank.rank} knows nothing of micro-batch {known}"
-            raise PuzzleError(problem, where=where, expected="a micro-batch whose input it has taken")
+            problem = f"rank {rank.rank} has not taken micro-batch {known}"
+            raise PuzzleError(problem, where=where, expected="one whose input it has taken")
         return rank.tokens[known]
 
     # -- operations of the compute stream ---------------------------------------------------

@@ -59,8 +59,8 @@ class Workload:
             raise PuzzleError(problem, where="real tensors", expected='layer="experts"', got=f"experts={experts}")
         if self.layer == "experts":
             self._check_dealt(experts)
-        if shape.muon:
-            raise PuzzleError("gradients are not orthogonalized here", where="real tensors", got='train="muon"')
+        if other := 'train="muon"' * shape.muon or "tied=True" * shape.tied:
+            raise PuzzleError("only the simulated engine does this", where="real tensors", got=other)
         experts_too = replace(self, experts=experts, loads=loads or (1,) * experts, chosen=chosen)
         return replace(experts_too, tokens=shape.tokens, length=max(self.length, *shape.tokens, 0))
 
