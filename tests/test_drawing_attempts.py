@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from drawing import Figure, draw_attempts
-from drawing.ink.marks import Label, Polys, overlap, place_of
+from drawing.ink.letters import overlap, place_of
+from drawing.ink.marks import Label, Polys
 from lib import PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.progress import LONGEST

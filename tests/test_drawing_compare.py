@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from drawing import Trace, compare, draw
 from drawing.beside.difference import in_words
-from drawing.ink.marks import text_width
+from drawing.ink.letters import text_width
 from drawing.ink.trace import trace_of
 from drawing.schedule.picture import LARGEST
 from lib import Model, PuzzleError, run

@@ -11,7 +11,8 @@ from chalk.core import Primitive
 from drawing import Figure, draw_course
 from drawing.charts.course import MEANINGS
 from drawing.ink import theme
-from drawing.ink.marks import Bars, text_width
+from drawing.ink.letters import text_width
+from drawing.ink.marks import Bars
 from drawing.schedule.miniature import draw_rows
 from lib.course.outlines import CELLS, silhouette
 from lib.course.specs import Puzzle, due, puzzles

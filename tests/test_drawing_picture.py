@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from drawing import Figure, Trace, draw
 from drawing.ink import theme
-from drawing.ink.marks import text_width
+from drawing.ink.letters import text_width
 from drawing.schedule.layout import FINE, LINES, Layout
 from drawing.schedule.memory import steps_of
 from drawing.schedule.picture import LARGEST

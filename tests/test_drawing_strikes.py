@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from drawing import Figure, beside_target, compare, draw, draw_sketch
 from drawing.ink import theme
-from drawing.ink.marks import Boxes, Label, Lines, Mark, Rect, around, box, label, lines, place_of, style
+from drawing.ink.letters import around, place_of
+from drawing.ink.marks import Boxes, Label, Lines, Mark, Rect, box, label, lines, style
 from drawing.schedule.gaps import crosses
 from tests.drawing_events import sharded_run, staged_run
 from tests.failures import CASES, failed

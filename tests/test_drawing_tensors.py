@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import drawing.notebook
 from drawing import Figure, draw_group, draw_tensor
-from drawing.ink.marks import text_width
+from drawing.ink.letters import text_width
 from drawing.schedule.layout import hatching
 from lib import Activation, ActivationGrad, Attended, KeysValues, Model, OptState, PuzzleError, Weight, WeightGrad
 from tests.drawing_events import outside, parse, staged_run, texts, titles

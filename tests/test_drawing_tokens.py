@@ -9,7 +9,8 @@ import pytest
 
 from drawing import draw_tokens
 from drawing.ink import theme
-from drawing.ink.marks import Polys, overlap, places_of_texts
+from drawing.ink.letters import overlap, places_of_texts
+from drawing.ink.marks import Polys
 from lib import PuzzleError, Run, run
 from lib.course.specs import COSTS
 from tests import experts

@@ -25,7 +25,7 @@ from drawing import (
     reference,
 )
 from drawing.ink.figure import PHONE
-from drawing.ink.marks import text_width
+from drawing.ink.letters import text_width
 from drawing.ink.svg import NARROW, READABLE
 from lib import Activation, Weight, run, sweep
 from lib.course.specs import cost_named, puzzles

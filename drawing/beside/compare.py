@@ -10,10 +10,10 @@ from lib.record.figures.breakdown import TALK
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
-from ..ink.marks import Diagram, Titled, around, label, largest, lines, places_of_texts, style, text_width
+from ..ink.letters import around, fit, largest, places_of_texts, text_width, wrapped
+from ..ink.marks import Diagram, Titled, label, lines, style
 from ..ink.texts import COMPUTES, as_shown, machine, share_text, size_of
 from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
-from ..schedule.header import fit, wrapped
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of
 from ..schedule.links import LINKS

@@ -20,7 +20,8 @@ from lib.running.run import Run
 
 from ..ink import svg, theme
 from ..ink.figure import Figure
-from ..ink.marks import Diagram, Titled, boxes, label, largest, lines, style
+from ..ink.letters import largest
+from ..ink.marks import Diagram, Titled, boxes, label, lines, style
 from ..ink.texts import spent
 from ..ink.trace import Trace, trace_of
 from ..schedule.layout import PAD, Layout

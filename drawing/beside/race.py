@@ -15,10 +15,10 @@ from lib.record.table import OPERATIONS, stream_of
 
 from ..ink import svg, theme
 from ..ink.figure import Figure
-from ..ink.marks import Classed, Diagram, box, label, largest, lines, style, text_width
+from ..ink.letters import fit, largest, text_width, wrapped
+from ..ink.marks import Classed, Diagram, box, label, lines, style
 from ..ink.texts import brief_size, plural, share_text
 from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
-from ..schedule.header import fit, wrapped
 from ..schedule.layout import PAD
 from ..schedule.legend import Entry, draw_legend, patch
 from ..schedule.miniature import Span, draw_rows, fill, most_of, runs_of

@@ -14,7 +14,8 @@ from lib.grading.progress import Point, Progress
 
 from ..ink import theme
 from ..ink.figure import Figure
-from ..ink.marks import Diagram, Label, Rect, Titled, box, label, lines, overlap, place_of, poly, star, style, together
+from ..ink.letters import overlap, place_of
+from ..ink.marks import Diagram, Label, Rect, Titled, box, label, lines, poly, star, style, together
 from ..ink.texts import capitalized, plural, si, size_of
 from .time_memory import BOTTOM, LEFT, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
 

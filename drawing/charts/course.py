@@ -15,10 +15,10 @@ from lib.record.training import BACKWARD, FORWARD, UPDATE
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure
-from ..ink.marks import Diagram, Titled, box, label, poly, star, style, text_width, together
+from ..ink.letters import fit, text_width
+from ..ink.marks import Diagram, Titled, box, label, poly, star, style, together
 from ..ink.svg import escape, inside
 from ..ink.texts import capitalized, plural
-from ..schedule.header import fit
 from ..schedule.layout import PAD
 from ..schedule.legend import Entry, draw_legend, patch
 from ..schedule.miniature import Span, draw_rows, runs_of

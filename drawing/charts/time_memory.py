@@ -12,9 +12,9 @@ from lib.study.sweep import Trial
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
-from ..ink.marks import Diagram, box, label, lines, poly, style, text_width
+from ..ink.letters import text_width, wrapped
+from ..ink.marks import Diagram, box, label, lines, poly, style
 from ..ink.texts import brief_size
-from ..schedule.header import wrapped
 from ..schedule.layout import PAD, ticks
 from ..schedule.picture import WIDTH, card
 

@@ -20,7 +20,8 @@ from ..beside.outline import beside_target
 from ..beside.total_memory import draw_total, most_memory
 from ..ink import svg, theme
 from ..ink.figure import Figure
-from ..ink.marks import Diagram, label, poly, star, style, text_width
+from ..ink.letters import text_width
+from ..ink.marks import Diagram, label, poly, star, style
 from ..ink.svg import escape, without_hover
 from ..ink.texts import machine, share_text
 from ..ink.trace import Trace, trace_of

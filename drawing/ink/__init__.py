@@ -6,6 +6,7 @@ theme     colors, by role and by kind
 trace     the data of a picture
 texts     numbers, names and sentences
 marks     cheap chalk leaves
+letters   the room that texts take
 svg       from chalk's tree to SVG
 figure    a diagram that shows itself; pictures as files
 ========  ==================================================

@@ -135,12 +135,13 @@ class Hovers(Mark):
 
 @dataclass
 class ArrowHovers(Mark):
-    """Invisible places with a hover text, and the arrow between them that appears while the pointer rests on one."""
+    """Invisible places with hover texts, and the arrow between them that a style sheet shows while the pointer rests on
+    one. No script is needed; where a page removes styles, the arrow is never seen."""
 
-    items: Sequence[tuple[Sequence[Rect], str, Mark]]
+    items: Sequence[tuple[Sequence[tuple[Sequence[Rect], str]], Mark]]
 
     def outlines(self) -> Sequence[Sequence[Point]]:
-        return Boxes([place for places, _, _ in self.items for place in places]).outlines()
+        return Boxes([place for ends, _ in self.items for places, _ in ends for place in places]).outlines()
 
 
 @dataclass
@@ -187,53 +188,6 @@ class Classed(ApplyName):
         self.name, self.seen = name, seen
 
 
-class WithArrow(ApplyName):
-    """A diagram with an arrow that a style sheet shows while the pointer rests on the diagram. No script is needed;
-    where a page removes styles, the arrow is never seen."""
-
-    def __init__(self, diagram: Diagram, arrow: Mark) -> None:
-        super().__init__(Name("with-arrow"), diagram)
-        self.arrow = arrow
-
-
-_WIDTHS = dict.fromkeys("ijl.,:;|'! ()[]-ftr", 0.36) | dict.fromkeys("mwMW%", 0.92)
-
-
-def text_width(text: str, size: float, bold: bool = False) -> float:
-    """Return the approximate width of a text in a common sans font; without the font nobody can measure it."""
-    widths = [_WIDTHS.get(letter) or (0.66 if letter.isupper() else 0.6) for letter in text]
-    return size * sum(widths) * (1.2 if bold else 1.0)
-
-
-def first_fit(texts: Iterable[str], sizes: Iterable[float], width: float) -> tuple[str, float] | None:
-    """Return the first text for which there is room, in the first size in which there is, and that size."""
-    return next(((text, size) for text in texts for size in sizes if text_width(text, size) <= width), None)
-
-
-def largest(text: str, width: float, height: float, bold: bool = False) -> float:
-    """Return the largest size of a text for which there is room: most of its letters have no parts below their line."""
-    return min(height / 0.8, width / (text_width(text, 1.0, bold) or 1.0))
-
-
-def place_of(text: Label, x: float, y: float) -> Rect:
-    """Return the approximate area of a text with its anchor at x and its middle at y."""
-    size = float(text.font_size or 10)
-    width = text_width(text.text, size, text.weight > 500)
-    left = x - {"start": 0.0, "middle": width / 2, "end": width}[text.anchor]
-    return left, y - size / 2, width, size
-
-
-def overlap(one: Rect, other: Rect) -> bool:
-    """Return whether two areas have a part in common."""
-    return all(one[at] < other[at] + other[at + 2] and other[at] < one[at] + one[at + 2] for at in (0, 1))
-
-
-def places_of_texts(parts: Iterable[Diagram]) -> list[Rect]:
-    """Return the areas of all texts of a diagram that is not moved."""
-    texts = (node for node in leaves(parts) if isinstance(node.shape, Label))
-    return [place_of(node.shape, node.transform[2], node.transform[5]) for node in texts]
-
-
 def leaves(parts: Iterable[Diagram]) -> Iterator[Any]:
     """Yield the leaves of diagrams, in order."""
     stack = [*parts][::-1]
@@ -243,30 +197,6 @@ def leaves(parts: Iterable[Diagram]) -> Iterator[Any]:
             yield node
         else:
             stack += node.diagrams[::-1] if isinstance(node, Compose) else [node.diagram]
-
-
-def around(line: Rect, texts: Iterable[Rect], room: float = 2.0) -> list[Rect]:
-    """Return the pieces of a vertical or horizontal line that strike through no text.
-
-    >>> around((5, 0, 5, 100), [(0, 40, 20, 10), (50, 60, 9, 9)])
-    [(5, 0, 5, 38.0), (5, 52.0, 5, 100)]
-    """
-    x, y, x2, y2 = line
-    upright = x == x2
-    across, start, end = (x, y, y2) if upright else (y, x, x2)
-    spans = []
-    for left, top, width, height in texts:
-        near, far, first, last = (
-            (left, left + width, top, top + height) if upright else (top, top + height, left, left + width)
-        )
-        if near - 1 < across < far + 1 and first - room < end and last + room > start:
-            spans.append((first - room, last + room))
-    pieces = []
-    for first, last in [*sorted(spans), (end, end)]:
-        if min(first, end) > start:
-            pieces.append((start, min(first, end)))
-        start = max(start, last)
-    return [(x, a, x, b) if upright else (a, y, b, y) for a, b in pieces]
 
 
 UNSEEN = style("#000000", None, 0, 0.0)
@@ -288,9 +218,13 @@ def box(x: float, y: float, w: float, h: float, how: Style, radius: float = 0.0)
     return boxes([(x, y, w, h)], how, radius)
 
 
-def unseen(text: str, place: Rect) -> Titled:
-    """Return an invisible box with a hover text, for a place that is drawn already."""
-    return Titled(text, box(*place, UNSEEN))
+def hovers(items: Iterable[tuple[Rect, str]]) -> list[Diagram]:
+    """Return invisible boxes with hover texts, for places that are drawn already."""
+    found: dict[float, list[tuple[Bar, str]]] = {}
+    for (x, y, width, height), text in items:
+        bar = round(x, 1), round(y + height / 2, 1), round(width, 1)  # nobody sees where exactly they are
+        found.setdefault(round(height, 2), []).append((bar, text))
+    return [leaf(Hovers(bars, thick)) for thick, bars in found.items()]
 
 
 def poly(corners: Sequence[Point], how: Style, closed: bool = True) -> Primitive:

@@ -19,7 +19,6 @@ from colour import Color
 from . import theme
 from .marks import (
     IDENTITY,
-    UNSEEN,
     ArrowHovers,
     Bars,
     Boxes,
@@ -30,7 +29,6 @@ from .marks import (
     Mark,
     Point,
     Titled,
-    WithArrow,
 )
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
@@ -58,8 +56,7 @@ IN_PARTS = (
 )
 """The style of pictures with parts that are shown in narrow places only, and there alone."""
 _FOR_POINTERS = re.compile(
-    r'<g stroke="#000" stroke-opacity="0"[^>]*>.*?</g>|<g fill-opacity="0">(?:<g class="m">.*?</g>)*</g>'
-    r'|<g><rect [^>]*fill-opacity="0"[^>]*/></g>|<path class="a"[^>]*/>',
+    r'<g stroke="#000" stroke-opacity="0"[^>]*>.*?</g>|<g fill-opacity="0">(?:<g class="m">.*?</g>)*</g>',
     re.DOTALL,
 )
 _TITLE = re.compile(r"<title>.*?</title>", re.DOTALL)
@@ -236,9 +233,6 @@ def body(parts: Iterable[Diagram]) -> str:
         elif isinstance(node, Classed):
             out.append(f'<g class="{node.name}"' + ("" if node.seen else ' opacity="0"') + ">")
             stack += ["</g>", node.diagram]
-        elif isinstance(node, WithArrow):
-            out.append('<g class="m">')
-            stack += [f"{_hidden(node.arrow)}</g>", node.diagram]
         elif isinstance(node, ApplyTransform):
             moved, inner = node.transform, node.diagram
             while isinstance(inner, ApplyTransform):
@@ -298,8 +292,6 @@ def _moved(transform: tuple[float, ...]) -> str:
 
 
 def _attributes(how: Style, text: bool) -> str:
-    if how is UNSEEN:
-        return ' fill-opacity="0"'
     fill, role = _painted("fill", how.fill_color_, how.fill_opacity_)
     width = how.line_width_[1] if how.line_width_ else 0
     if text or not width or how.line_color_ is None:
@@ -333,16 +325,11 @@ def _hovers(shape: Hovers) -> str:
 
 
 def _arrow_hovers(shape: ArrowHovers) -> str:
-    items = [
-        f'<g class="m"><title>{escape(text)}</title><path d="{path_data(Boxes(places))}"/>{_hidden(arrow)}</g>'
-        for places, text, arrow in shape.items
-    ]
-    return f'<g fill-opacity="0">{"".join(items)}</g>'
-
-
-def _hidden(arrow: Mark) -> str:
-    """Return an arrow that the style sheet shows while the pointer rests on its group."""
-    return f'<path class="a" fill="none" d="{path_data(arrow)}"/>'
+    found = []
+    for ends, arrow in shape.items:
+        told = (f'<path d="{path_data(Boxes(places))}"><title>{escape(text)}</title></path>' for places, text in ends)
+        found.append(f'<g class="m">{"".join(told)}<path class="a" fill="none" d="{path_data(arrow)}"/></g>')
+    return f'<g fill-opacity="0">{"".join(found)}</g>'
 
 
 def path_data(shape: Mark) -> str:

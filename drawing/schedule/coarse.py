@@ -10,13 +10,13 @@ from statistics import median
 from lib.record.table import OPERATIONS, stream_of
 
 from ..ink import theme
-from ..ink.marks import Bar, Bars, Diagram, leaf, style, unseen
+from ..ink.marks import Bar, Bars, Diagram, Rect, hovers, leaf, style
 from ..ink.texts import plural, share_text
 from ..ink.trace import of_stream
 from .gaps import covered
 from .layout import HIDDEN, MESSAGE, Layout, Row
 from .miniature import colored, fill, most_of, runs_of
-from .numbering import NumberPlans, over_runs
+from .numbering import NumberPlans, draw_numbers
 from .operations import color_of
 
 CELLS = 120_000
@@ -40,7 +40,7 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
     looks: dict[tuple[str, object], Look] = {}
     bars: dict[tuple[str, float], list[Bar]] = {}
-    whole: list[Diagram] = []
+    texts: list[tuple[Rect, str]] = []
     numbers: list[Diagram] = []
     wide = column_of(layout, cell)
     for row in layout.rows:
@@ -57,9 +57,9 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
             bars.setdefault((color, tall), []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
         count, idle = len(row.operations), row.idle(layout.trace.time)
         text = f"{row.full_name}: {count:,} operation{plural(count)}, bubble {share_text(idle)}"
-        whole.append(unseen(text, (layout.x0, row.y, width, layout.height)))
-        numbers += over_runs(layout, row, plans)
-    return [*colored(bars), *_network(layout, cell), *whole, *numbers]
+        texts.append(((layout.x0, row.y, width, layout.height), text))
+        numbers += draw_numbers(layout, row, plans)
+    return [*colored(bars), *_network(layout, cell), *hovers(texts), *numbers]
 
 
 def _network(layout: Layout, cell: float) -> list[Diagram]:

@@ -11,7 +11,8 @@ from lib.basics.units import TICKS
 from lib.record.figures.waiting import Gap
 
 from ..ink import theme
-from ..ink.marks import Bars, Diagram, Hovers, Rect, label, largest, leaf, style, text_width
+from ..ink.letters import largest, text_width
+from ..ink.marks import Bars, Diagram, Rect, hovers, label, leaf, style
 from ..ink.texts import plural, ranges
 from ..ink.trace import Trace
 from .layout import Layout, Row
@@ -102,8 +103,8 @@ def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> 
                 continue
             x, width = layout.x(gap.start), gap.length * layout.per_tick
             if not layout.crowded or width >= FOUND:
-                bar = (round(x, 1), row.y + layout.row_height / 2, round(width, 1))
-                texts.append((bar, in_words(gap, row, layout.trace, brief=layout.crowded)))
+                place = (x, row.y, width, layout.row_height)
+                texts.append((place, in_words(gap, row, layout.trace, brief=layout.crowded)))
             lines = gap_labels(gap, row, layout.trace)
             if not gap.over and gap.length < LONG * layout.trace.time:
                 lines = lines[:1]
@@ -114,8 +115,7 @@ def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> 
                     most = largest(text, width - 2 * ROOM, layout.height) if not near else 0.0
                     yield label(at, middle, text, size, style(theme.WAITS), passive=True, most=most)
                     break
-    if texts:
-        yield leaf(Hovers(texts, layout.row_height))
+    yield from hovers(texts)
 
 
 def _free(x: float, width: float, middle: float, text: float, size: float, ways: Sequence[Rect]) -> float | None:

@@ -9,7 +9,8 @@ from lib.basics.units import show_ticks
 from lib.record.figures.breakdown import MEANING, TALK, WAITS, name_of, percents
 
 from ..ink import svg, theme
-from ..ink.marks import Diagram, Rect, Titled, box, label, lines, poly, style, text_width
+from ..ink.letters import fit, text_width, wrapped
+from ..ink.marks import Diagram, Rect, Titled, box, label, lines, poly, style
 from ..ink.texts import idle_and_hidden, machine, size_of, who
 from ..ink.trace import Trace
 from .layout import PAD
@@ -28,8 +29,6 @@ TITLES = (17.0, 15.0, 13.0, 11.0)
 """Sizes of a title, the first that fits."""
 LONGEST = 200
 """Letters of a title that count for the room that it gets."""
-MOST = 6
-"""Lines of a sentence."""
 SIZE = 10.0
 """Of letters, in pixels."""
 
@@ -86,33 +85,6 @@ def _title(text: str, width: float) -> tuple[str, float]:
     """Return a title and its size: smaller rather than cut off."""
     size = next((size for size in TITLES if text_width(text, size, bold=True) <= width), TITLES[-1])
     return fit(text, size, width), size
-
-
-def fit(text: str, size: float, width: float) -> str:
-    """Return the text, cut off with an ellipsis if it is wider than ``width`` pixels."""
-    if len(text) * size <= 4 * width and text_width(text, size, bold=True) <= width:
-        return text
-    text = text[: int(4 * width / size)]  # no letter is narrower: a huge text is cut before it is measured
-    while text and text_width(text + "…", size, bold=True) > width:
-        text = text[:-1]
-    return text + "…"
-
-
-def wrapped(text: str, size: float, width: float, bold: bool = False) -> list[str]:
-    """Return the lines of a text in so many pixels. A word that is wider than that is cut off, and so is what has no
-    room in MOST lines.
-
-    >>> wrapped("who waits for whom", 10, 60)
-    ['who waits', 'for whom']
-    """
-    found: list[str] = []
-    for word in text.split():
-        line = f"{found[-1]} {word}" if found else ""
-        if line and (len(found) == MOST or text_width(line, size, bold) <= width):
-            found[-1] = line
-        else:
-            found.append(fit(word, size, width))
-    return [*found[:-1], fit(found[-1], size, width)] if len(found) == MOST else found
 
 
 def figures(trace: Trace) -> list[HeaderFigure]:

@@ -11,7 +11,8 @@ from lib.record.table import OPERATIONS, stream_of
 from lib.record.training import BACKWARD, FORWARD
 
 from ..ink import theme
-from ..ink.marks import Diagram, box, boxes, label, lines, style, text_width, together
+from ..ink.letters import text_width
+from ..ink.marks import Diagram, box, boxes, label, lines, style, together
 from ..ink.trace import of_stream
 from .coarse import column_of
 from .gaps import ONLY_TALKS, exposed
@@ -19,7 +20,7 @@ from .layout import HIDDEN, PAD, Layout
 from .links import TIE, arrows, links_of, ties_of
 from .memory import target_line
 from .numbering import NumberPlans, joined
-from .operations import notches, operation, sample_color, stripes
+from .operations import ink_on, notches, operation, sample_color, stripes
 from .overlays import DOT, ROUND, THICK, draw_held
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
@@ -91,9 +92,11 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
             yield Entry(operation(kind, (4, 4.5, 0, TALL), color), 8, text)
         else:
             wide = WIDE if stream_of(kind) == "compute" else 13.0
-            number = "0" if kind in numbered else ""
             place = (0.0, TALL * 0.3, wide, TALL * 0.4) if stream_of(kind) == "message" else (0.0, 0.0, wide, TALL)
-            yield Entry(operation(kind, place, color, number), wide, text)
+            sample = [operation(kind, place, color)]
+            if kind in numbered:
+                sample.append(label(wide / 2, TALL / 2, "0", 9.5, style(ink_on(kind, color)), weight=600))
+            yield Entry(together(sample), wide, text)
 
 
 def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:

@@ -10,23 +10,8 @@ from lib.record.figures.score import memory_parts
 from lib.record.kinds import MEMORY_KINDS
 
 from ..ink import svg, theme
-from ..ink.marks import (
-    Diagram,
-    Point,
-    Rect,
-    Titled,
-    around,
-    box,
-    boxes,
-    label,
-    largest,
-    lines,
-    places_of_texts,
-    poly,
-    style,
-    text_width,
-    unseen,
-)
+from ..ink.letters import around, largest, places_of_texts, text_width
+from ..ink.marks import Diagram, Point, Rect, Titled, box, boxes, hovers, label, lines, poly, style
 from ..ink.texts import brief_size
 from ..ink.trace import Trace
 from .layout import PAD, Layout, Row, in_order
@@ -93,7 +78,7 @@ def _strips(
         *[grid(layout, strip.top + 2, strip.bottom) for strip in strips],
     ]
     for strip in strips:
-        parts += [*strip.area(), *strip.notes(note.place), *strip.zones(ZONE[strip is not highest])]
+        parts += [*strip.area(), *strip.notes(note.place), *hovers(strip.zones(ZONE[strip is not highest]))]
     # A line from the row of a host would cross the strips of the devices.
     parts += [*([] if first.devices else note.line([*above, heading])), *text]
     return parts, strips[-1].bottom if others else below - GAP
@@ -180,8 +165,8 @@ class Strip:
         total = [poly(outline, style(None, theme.INK, 1), closed=False)] if outline else []
         return [*areas[::-1], *total]
 
-    def zones(self, least: float) -> Iterator[Diagram]:
-        """Yield invisible boxes with hover texts on what is held, each at least so many pixels wide. A box of several
+    def zones(self, least: float) -> Iterator[tuple[Rect, str]]:
+        """Yield boxes with hover texts on what is held, each at least so many pixels wide. A box of several
         samples describes the highest one."""
         layout, least = self.layout, least * self.layout.rough * (WIDER if self.layout.crowded else 1)
         unit, sizes = layout.trace.unit, layout.trace.size_unit
@@ -191,7 +176,7 @@ class Strip:
             when = f"from {when}" if len(samples) == 1 else f"{when}, with the most here"
             held = [f"{theme.MEMORY[kind][0]} {sizes.show(size)}" for kind, size in memory_parts(most).items()]
             text = "\n".join([f"{self.profile.full_name}, {when}: {sizes.describe(most.memory)}", *held])
-            yield unseen(text, (start, self.top, end - start, self.bottom - self.top))
+            yield (start, self.top, end - start, self.bottom - self.top), text
 
     def notes(self, text: Rect) -> Iterator[Diagram]:
         """Yield the name of the strip, its maximum, and the line of the target, which leaves out the area of a text."""

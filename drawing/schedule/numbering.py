@@ -3,17 +3,18 @@ boxes of the same micro-batch, or not at all. If every box decided by itself the
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from lib.record.events import Event
 from lib.record.table import training
 
 from ..ink import svg, theme
-from ..ink.marks import Diagram, label, largest, style, text_width
+from ..ink.letters import largest, text_width
+from ..ink.marks import Diagram, label, style
 from ..ink.texts import ranges
 from .layout import Layout, Row
-from .operations import color_of
+from .operations import color_of, ink_on
 
 SIZES = (11.0, 9.5, 8.0)
 LEAST_CONTRAST = 4.2
@@ -22,12 +23,11 @@ APART = 0.4
 
 
 class NumberPlan(NamedTuple):
-    """The way to write the numbers of a kind: ``size`` in pixels (0: not at all), in ``each`` box or over runs."""
+    """The way to write the numbers of a kind: their ``size`` in pixels (0: there are none), and the largest size for
+    which there would be room everywhere."""
 
     size: float = 0.0
-    each: bool = True
     most: float = 0.0
-    """The largest size for which there would be room everywhere."""
 
 
 NumberPlans = dict[str, NumberPlan]
@@ -41,47 +41,45 @@ def plan_numbers(layout: Layout, cut: float | None = None) -> NumberPlans:
 
 
 def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
-    rows = [row for row in layout.rows if row.same_batches or layout.trace.by_layer] if layout.roomy else []
-    runs = [run for row in rows for run in runs_of(row, kind) if run[0].batches]
-    boxes = {(number_of(layout, event), event.length) for run in runs for event in run if event.end != cut}
-    for size in SIZES if layout.fine and layout.trace.by_layer else ():  # else a run of layers is read as one box
-        if boxes and layout.height >= size + 3 and all(fits(layout, *box, size) for box in boxes):
-            return NumberPlan(size, most=_most(layout, boxes))
-    if layout.trace.by_layer:
-        return NumberPlan()
-    spans = {(ranges(run[0].batches), run[-1].end - run[0].start) for run in runs}
+    room = layout.fine if layout.trace.by_layer else layout.roomy  # else a run of layers is read as one box
+    runs = [run for row in layout.rows if room for run in numbered(layout, row, kind)]
+    spans = {_written(layout, run) for run in runs if run[-1].end != cut}
     for size in SIZES:
-        if runs and layout.height >= size + 3 and all(fits(layout, *span, size) for span in spans):
-            legible = all(_ink(layout, run, size)[1] >= LEAST_CONTRAST for run in runs)
-            return NumberPlan(size, each=False, most=_most(layout, spans)) if legible else NumberPlan()
+        if spans and layout.height >= size + 3 and all(_fits(layout, *span, size) for span in spans):
+            if any(_ink(layout, run, size)[1] < LEAST_CONTRAST for run in runs):
+                break
+            free = ((text, length * layout.per_tick - APART * svg.KEPT) for text, length in spans)
+            return NumberPlan(size, min(largest(text, width, layout.height) for text, width in free))
     return NumberPlan()
 
 
-def _most(layout: Layout, places: Iterable[tuple[str, float]]) -> float:
-    widths = (largest(text, length * layout.per_tick - APART * svg.KEPT, layout.height) for text, length in places)
-    return min(widths)
-
-
-def over_runs(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int] = ()) -> Iterator[Diagram]:
-    """Yield the numbers of a row that stand over several boxes. ``pale``: the ids of events with faded boxes, where
-    numbers have the color of other texts."""
-    for kind, (size, each, most) in plans.items():
-        if size and not each and row.same_batches:
-            for run in filter(lambda run: run[0].batches, runs_of(row, kind)):
-                x = layout.x((run[0].start + run[-1].end) / 2)
+def draw_numbers(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int] = ()) -> Iterator[Diagram]:
+    """Yield the numbers of a row. ``pale``: the ids of events with faded boxes, where numbers have the color of other
+    texts."""
+    for kind, (size, most) in plans.items():
+        for run in numbered(layout, row, kind) if size else ():
+            text, length = _written(layout, run)
+            if _fits(layout, text, length, size):
                 faded = all(id(event) in pale for event in run)
                 how = style(theme.INK if faded else _ink(layout, run, size)[0])
-                text = ranges(run[0].batches)
-                yield label(x, row.y + layout.height / 2, text, size, how, weight=600, passive=True, most=most)
+                x, y = layout.x((run[0].start + run[-1].end) / 2), row.y + layout.height / 2
+                yield label(x, y, text, size, how, weight=600, passive=True, most=most)
 
 
-def number_of(layout: Layout, event: Event) -> str:
-    """Return the number of an event: of its layer, or of its micro-batches."""
-    return str(event.layer) if layout.trace.by_layer else ranges(event.batches)
+def numbered(layout: Layout, row: Row, kind: str) -> Iterator[Sequence[Event]]:
+    """Yield what has one number: each box with that of its layer, or each run with that of its micro-batches."""
+    for run in runs_of(row, kind) if layout.trace.by_layer or row.same_batches else ():
+        if run[0].batches:
+            yield from ([event] for event in run) if layout.trace.by_layer else [run]
 
 
-def fits(layout: Layout, text: str, length: float, size: float) -> bool:
-    """Return whether a text fits into a box that is so many ticks long."""
+def _written(layout: Layout, run: Sequence[Event]) -> tuple[str, float]:
+    """Return the number over a run, and how many ticks that is long."""
+    text = str(run[0].layer) if layout.trace.by_layer else ranges(run[0].batches)
+    return text, run[-1].end - run[0].start
+
+
+def _fits(layout: Layout, text: str, length: float, size: float) -> bool:
     return text_width(text, size) + APART * size <= length * layout.per_tick
 
 
@@ -111,14 +109,11 @@ def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
 
 
 def _ink(layout: Layout, run: Sequence[Event], size: float) -> tuple[str, float]:
-    """Return the color of a number in the middle of a run, and its least contrast to the boxes behind it. On boxes that
-    are pale it has the color of other texts."""
-    kind = run[0].kind
-    if kind in theme.BANDS:
-        return theme.INK, theme.contrast(theme.INK, theme.CARD)
+    """Return the color of a number in the middle of a run, and its least contrast to the boxes behind it."""
     middle = (run[0].start + run[-1].end) / 2
-    half = (text_width(ranges(run[0].batches), size) / 2 + 1) / layout.per_tick
+    half = (text_width(_written(layout, run)[0], size) / 2 + 1) / layout.per_tick
     covered = (event for event in run if event.start < middle + half and event.end > middle - half)
     colors = [color_of(event, layout.trace) for event in covered]
-    ink = theme.text_on(*colors)
-    return ink, min(theme.contrast(ink, color) for color in colors)
+    ink = ink_on(run[0].kind, *colors)
+    behind = [theme.CARD] if run[0].kind in theme.BANDS else colors
+    return ink, min(theme.contrast(ink, color) for color in behind)

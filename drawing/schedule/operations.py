@@ -34,9 +34,8 @@ FEATURES = {
 """A line of the hover text for a feature of an event."""
 
 
-def operation(kind: str, place: Rect, color: str, text: str = "", size: float = 9.5, most: float = 0.0) -> Diagram:
-    """Return a box of an operation. ``text`` is written on a forward or backward, in ``size`` pixels; there is room for
-    ``most``.
+def operation(kind: str, place: Rect, color: str) -> Diagram:
+    """Return a box of an operation.
 
     A pass has this ``color``; one that goes backwards is a little lower, so that the two differ without hue. All other
     operations have a color and a sign of their own. One that takes no time is a diamond.
@@ -48,7 +47,7 @@ def operation(kind: str, place: Rect, color: str, text: str = "", size: float = 
     pad = min(0.5, width * 0.06)
     x, width = x + pad, max(width - 2 * pad, 0.3)
     if theme.is_pass(kind):
-        return _pass(kind, (x, y, width, height), color, text, size, most)
+        return _pass(kind, (x, y, width, height), color)
     inset = 0.0 if stream_of(kind) == "compute" or height < 9 else height * 0.1
     return _signed(kind, (x, y + inset, width, height - 2 * inset))
 
@@ -110,22 +109,20 @@ def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
     }[name]
 
 
-def _pass(kind: str, place: Rect, color: str, text: str, size: float, most: float) -> Diagram:
+def _pass(kind: str, place: Rect, color: str) -> Diagram:
     x, y, width, height = place
     radius = min(2.5, height / 5, width / 5)
     y, height = y + lower(kind, height), height - 2 * lower(kind, height)
-    if kind in theme.BANDS:
-        body, ink = box(x, y, width, height, style(color, None, 0, theme.HALF), radius), theme.INK
-    else:
-        body, ink = box(x, y, width, height, style(color), radius), theme.text_on(color)
-    parts: list[Diagram] = [body]
-    if kind in theme.BANDS:
-        band = height * theme.BAND
-        parts.append(box(x, y + theme.BANDS[kind] * (height - band), width, band, style(color), min(radius, band / 2)))
-    if text:
-        middle = y + height / 2 + height * theme.BAND / 2 * (1 - 2 * theme.BANDS.get(kind, 0.5))
-        parts.append(label(x + width / 2, middle, text, size, style(ink), weight=600, most=most))
-    return together(parts) if len(parts) > 1 else body
+    if kind not in theme.BANDS:
+        return box(x, y, width, height, style(color), radius)
+    high = height * theme.BAND
+    band = box(x, y + theme.BANDS[kind] * (height - high), width, high, style(color), min(radius, high / 2))
+    return together([box(x, y, width, height, style(color, None, 0, theme.HALF), radius), band])
+
+
+def ink_on(kind: str, *colors: str) -> str:
+    """Return the color of a number on boxes of a pass: on halves, which are pale, that of other texts."""
+    return theme.INK if kind in theme.BANDS else theme.text_on(*colors)
 
 
 def _signed(kind: str, place: Rect) -> Diagram:

@@ -13,25 +13,24 @@ from lib.record.figures.chain import slack_of
 from lib.record.figures.measured import MeasuredChain
 
 from ..ink import svg, theme
+from ..ink.letters import first_fit, text_width
 from ..ink.marks import (
     Bar,
     Bars,
     Classed,
     Diagram,
-    Hovers,
     Point,
+    Rect,
     Titled,
     box,
     boxes,
-    first_fit,
+    hovers,
     label,
     leaf,
     lines,
     poly,
     style,
-    text_width,
     together,
-    unseen,
 )
 from ..ink.trace import Trace
 from .coarse import strips
@@ -186,7 +185,9 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
             yield lines(hatch, style(None, theme.BAD, 1 if layout.height >= WRITTEN else 0.5))
     for (row, wait), place in zip(waiting, places, strict=True):
         verb = "wait" if len(row.ranks) > 1 else "waits"
-        yield unseen(f"{row.full_name}: {verb} {wait.what}\nsince {failure.at(wait.since)}, and for ever", place)
+        yield from hovers(
+            [(place, f"{row.full_name}: {verb} {wait.what}\nsince {failure.at(wait.since)}, and for ever")]
+        )
         text = f"{verb} {wait.what}"
         texts = [f"{text}, since {failure.at(wait.since)}", text, text.partition(" in ")[0], verb]
         x, y, width, height = place
@@ -258,7 +259,7 @@ def draw_within(layout: Layout) -> list[Diagram]:
         spans = ((row, layout.foot(row) + layout.thin, _spans(layout, row)) for row in layout.rows)
         return strips(layout, COLUMN, LEVELS, spans)
     bars: dict[bool, list[Bar]] = {True: [], False: []}
-    texts: list[tuple[Bar, str]] = []
+    texts: list[tuple[Rect, str]] = []
     unit, high = layout.trace.unit, layout.thin - 1
     for row in layout.rows:
         y = layout.foot(row) + layout.thin / 2
@@ -268,10 +269,10 @@ def draw_within(layout: Layout) -> list[Diagram]:
             bars[False].append((round(x + width, 2), y, round(more, 2)))
             text = f"{row.full_name}: traffic within {theme.name_of(event.kind)}\n"
             text += f"{unit.lasting(hidden)} hidden by products, {unit.lasting(exposed)} exposed"
-            texts.append(((round(x, 1), round(y, 1), round(width + more, 1)), text))
+            texts.append(((x, y - high / 2, width + more, high), text))
     looks = {True: style(theme.TALK, None, 0, HIDDEN), False: style(theme.TALK)}
     found: list[Diagram] = [leaf(Bars(bars[hidden], high), look) for hidden, look in looks.items()]
-    return found if layout.crowded else [*found, leaf(Hovers(texts, high))]
+    return found if layout.crowded else [*found, *hovers(texts)]
 
 
 def _spans(layout: Layout, row: Row) -> Iterator[tuple[float, float, bool]]:

@@ -14,10 +14,11 @@ from lib.running.limits import collector_off
 
 from ..ink import svg, theme
 from ..ink.figure import PHONE, Figure, Narrow
-from ..ink.marks import Diagram, box, label, largest, style, text_width
+from ..ink.letters import fit, largest, text_width, wrapped
+from ..ink.marks import Diagram, box, label, style
 from ..ink.texts import summary
 from ..ink.trace import Trace, trace_of, with_chain
-from .header import draw_header, fit, wrapped
+from .header import draw_header
 from .layout import PAD, Layout
 from .legend import Legend, draw_legend, legend_of
 from .links import LINKS

@@ -8,20 +8,8 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from ..ink import svg, theme
-from ..ink.marks import (
-    Diagram,
-    Titled,
-    around,
-    box,
-    boxes,
-    first_fit,
-    label,
-    largest,
-    lines,
-    places_of_texts,
-    style,
-    text_width,
-)
+from ..ink.letters import around, first_fit, largest, places_of_texts, text_width
+from ..ink.marks import Diagram, Titled, box, boxes, label, lines, style
 from ..ink.texts import computes, loses_by_waiting, plural, ranges, share_text
 from .boxes import Boxes
 from .coarse import draw_coarse

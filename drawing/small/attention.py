@@ -16,10 +16,10 @@ from lib.running.run import Run
 
 from ..ink import theme
 from ..ink.figure import Figure, Narrow
-from ..ink.marks import Diagram, Titled, box, label, lines, poly, style, text_width, together
+from ..ink.letters import fit, text_width
+from ..ink.marks import Diagram, Titled, box, label, lines, poly, style, together
 from ..ink.texts import capitalized, share_text
 from ..ink.trace import texts_for
-from ..schedule.header import fit
 from ..schedule.layout import PAD
 from ..schedule.picture import card, sentences
 

@@ -20,10 +20,10 @@ from lib.running.run import Run, Timed
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
-from ..ink.marks import Classed, Diagram, Rect, Titled, box, boxes, first_fit, in_lines, label, lines, style, tile, vcat
+from ..ink.letters import first_fit, fit
+from ..ink.marks import Classed, Diagram, Rect, Titled, box, boxes, in_lines, label, lines, style, tile, vcat
 from ..ink.texts import brief_size, capitalized, full_ranks
 from ..ink.trace import Trace, trace_of
-from ..schedule.header import fit
 from ..schedule.layout import PAD, Row, rows_of
 from ..schedule.legend import TALL, Entry, draw_legend, patch
 from ..schedule.legend import WIDE as SAMPLE

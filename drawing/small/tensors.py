@@ -15,9 +15,9 @@ from lib.record.shards import WHOLE
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
-from ..ink.marks import Diagram, Rect, Titled, box, boxes, label, lines, style, text_width, together
+from ..ink.letters import fit, text_width
+from ..ink.marks import Diagram, Rect, Titled, box, boxes, label, lines, style, together
 from ..ink.texts import plural, ranges
-from ..schedule.header import fit
 from ..schedule.layout import hatching
 
 WIDE, TALL = 120.0, 92.0

@@ -16,9 +16,9 @@ from lib.running.run import Run
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
+from ..ink.letters import wrapped
 from ..ink.marks import Diagram, Point, Rect, Titled, box, label, lines, poly, style, together
 from ..ink.texts import share_text
-from ..schedule.header import wrapped
 from ..schedule.layout import PAD
 from ..schedule.picture import card, sentences
 
