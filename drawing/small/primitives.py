@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable
 from typing import Any, NamedTuple
 
 from lib.basics.arguments import describe
@@ -16,12 +16,12 @@ from lib.running.run import run
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
-from ..ink.marks import Diagram, box, hcat, label, lines, style, tile, vcat
+from ..ink.marks import Diagram, hcat, label, lines, style, tile, vcat
 from ..schedule.layout import PAD
 from ..schedule.links import arrows
 from ..schedule.operations import operation
 from ..schedule.picture import card, check_choice
-from .tensors import TALL, WIDE, icon, in_words
+from .tensors import TALL, WIDE, framed, icon, in_words
 
 MOST, FEW = 16, 2
 """Ranks at most: more have no room beside each other. In a narrow place, so many are beside each other."""
@@ -123,12 +123,9 @@ def _head(exchange: Exchange) -> list[Diagram]:
     ]
 
 
-def _holding(tensor: Tensor | None) -> Iterator[Diagram]:
-    yield box(0, 0, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4)
-    if tensor is None:
-        yield label(WIDE / 2, TALL / 2, "nothing", 10, style(theme.MUTE))
-    else:
-        yield icon(tensor, 0, 0)
+def _holding(tensor: Tensor | None) -> list[Diagram]:
+    nothing = label(WIDE / 2, TALL / 2, "nothing", 10, style(theme.MUTE))
+    return framed([nothing if tensor is None else icon(tensor)])
 
 
 def _operation(exchange: Exchange, rank: int) -> list[Diagram]:

@@ -16,7 +16,7 @@ from lib.record.shards import WHOLE
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
 from ..ink.letters import fit, text_width
-from ..ink.marks import Diagram, Rect, Titled, box, boxes, label, lines, style, together
+from ..ink.marks import Diagram, Rect, Titled, box, boxes, in_lines, label, lines, style, tile, together, vcat
 from ..ink.texts import plural, ranges
 from ..schedule.layout import hatching
 
@@ -44,7 +44,7 @@ Pieces = tuple[Iterable[int], int]
 def draw_tensor(tensor: Tensor) -> Figure:
     """Return one tensor as a picture."""
     frame = box(0.5, 0.5, WIDE - 1, TALL - 1, style(theme.CARD, theme.GRID, 1), 6)
-    return Figure([frame, icon(tensor, 0, 0)], WIDE, TALL, in_words(tensor))
+    return Figure([frame, icon(tensor)], WIDE, TALL, in_words(tensor))
 
 
 def in_words(tensor: Tensor) -> str:
@@ -64,20 +64,25 @@ def in_words(tensor: Tensor) -> str:
     return f"{', '.join(texts)}: {tensor._token.size_unit.describe(tensor.memory())}"
 
 
-def icon(tensor: Tensor, x: float, y: float) -> Diagram:
-    """Return the picture of a tensor, WIDE by TALL, with its upper left corner at (x, y)."""
-    labels, middle, ink = tensor._token.labels, x + WIDE / 2, style(theme.INK)
+def icon(tensor: Tensor) -> Diagram:
+    """Return the picture of a tensor, WIDE by TALL."""
+    labels, middle, ink = tensor._token.labels, WIDE / 2, style(theme.INK)
     step = f", step {labels.step}" if labels.step else ""
     parts: list[Diagram] = [
-        box(x + 8, y + 17, WIDE - 16, 2.5, style(theme.MEMORY[KINDS[labels.kind].memory][1])),
-        label(middle, y + 9.5, _name(labels), 10, ink, weight=600),
+        box(8, 17, WIDE - 16, 2.5, style(theme.MEMORY[KINDS[labels.kind].memory][1])),
+        label(middle, 9.5, _name(labels), 10, ink, weight=600),
         # A column of all layers, the first at the bottom, with the tensor's own filled.
-        *_cells((x + 10, y + 25, 7, 34), ([labels.layers - 1 - labels.layer], labels.layers), _color(labels), True),
-        *_body(labels, (x + 23, y + 25, WIDE - 33, 34)),
-        label(middle, y + 68, f"layer {labels.layer}{step}", 9.5, ink),
-        label(middle, y + 80, _part(labels), 9, style(theme.MUTE)),
+        *_cells((10, 25, 7, 34), ([labels.layers - 1 - labels.layer], labels.layers), _color(labels), True),
+        *_body(labels, (23, 25, WIDE - 33, 34)),
+        label(middle, 68, f"layer {labels.layer}{step}", 9.5, ink),
+        label(middle, 80, _part(labels), 9, style(theme.MUTE)),
     ]
     return Titled(in_words(tensor), together(parts))
+
+
+def framed(parts: Iterable[Diagram]) -> list[Diagram]:
+    """Return what is in a frame of WIDE by TALL."""
+    return [box(0, 0, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4), *parts]
 
 
 def _name(labels: Labels) -> str:
@@ -256,22 +261,16 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
 
 def _row(line: Line, left: float, y: float, columns: int) -> tuple[list[Diagram], float]:
     """Return the pictures of a line from ``y`` down, and the y where they end."""
-    ink, mute = style(theme.INK), style(theme.MUTE)
-    parts: list[Diagram] = [] if line.tensors else [label(left, y + 10, "empty", 10, mute, "start")]
-    if line.name:
-        middle = y + (KEY + TALL / 2 if line.tensors else 10)
-        parts.append(label(12, middle, line.name, 11, ink, "start", 600))
-    keyed = any(key for key, _ in line.tensors)
-    step = TALL + GAP + (KEY if keyed else 0.0)
-    for place, (key, tensor) in enumerate(line.tensors):
-        x, top = left + place % columns * (WIDE + GAP), y + place // columns * step
-        if keyed:
-            parts.append(label(x + WIDE / 2, top + KEY / 2, key, 10, mute))
-            top += KEY
-        parts.append(box(x, top, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4))
-        parts.append(icon(tensor, x, top))
-    rows = -(-len(line.tensors) // columns)
-    return parts, y + (rows * step if rows else 28.0)
+    high = KEY if any(key for key, _ in line.tensors) else 0.0
+    middle = y + (KEY + TALL / 2 if line.tensors else 10)
+    parts: list[Diagram] = [label(12, middle, line.name, 11, style(theme.INK), "start", 600)] if line.name else []
+    if not line.tensors:
+        return [*parts, label(left, y + 10, "empty", 10, style(theme.MUTE), "start")], y + 28
+    tiles = []
+    for key, tensor in line.tensors:
+        name = [label(WIDE / 2, KEY / 2, key, 10, style(theme.MUTE))] if high else []
+        tiles.append(vcat([tile(WIDE + GAP, high, name), tile(WIDE + GAP, TALL + GAP, framed([icon(tensor)]))]))
+    return [*parts, in_lines(tiles, columns).translate(left, y)], y + -(-len(tiles) // columns) * (TALL + GAP + high)
 
 
 def _line_in_words(line: Line) -> str:
