@@ -15,7 +15,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 from lib.basics.errors import show_layers
@@ -35,12 +34,11 @@ from ..schedule.operations import slices_of
 TICK = 1000.0
 """Microseconds for a tick, which Perfetto shows as a millisecond, or for a measured millisecond."""
 TALK = frozenset(in_stream("collective", "message"))
-ENDS = {SEND.kind: '"ph":"s"', RECEIVE.kind: '"ph":"f","bp":"e"'}
+ENDS = {SEND.kind: {"ph": "s"}, RECEIVE.kind: {"ph": "f", "bp": "e"}}
 """The two ends of a flow."""
-MOMENTS = frozenset(MARKS)
-FEW = 3
-"""Groups with fewer ranks are compared by their ranks, others by their identity."""
-INSTANT = ',"ph":"i","s":"t"}'  # what takes no time
+
+WORDS = {"adapter": ADAPTER, "overlapped": OVERLAPPED_WORD}
+"""What the details say of an event that has these words."""
 
 Json = dict[str, Any]
 encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -68,15 +66,14 @@ def perfetto(source: object) -> Export:
     total. Raises PuzzleError for anything that is not a run.
     """
     trace = trace_of(source, few=True)
-    writer = Writer(trace)
-    names, logs = list[str](), list[str]()
+    samples = {event.held for event in trace.events if event.held}
+    used = tuple(at for at in range(len(MEMORY_KINDS)) if any(held[at] for held in samples))
+    messages, names, logs = _messages(trace), list[Json](), list[Json]()
     for place, (rank, events) in enumerate(trace.by_rank.items()):
         threads = _threads(events)
-        logs += writer.log(rank, events, threads)
-        names += writer.names(rank, place, threads)
-    rest = encode({"displayTimeUnit": "ms", "otherData": _about(trace)})
-    # Put together once: a large file is a hundred million characters.
-    return Export("".join(['{"traceEvents":[', ",".join([*names, *logs]), "],", rest[1:]]))
+        names += _names(trace, rank, place, max([1, *threads]))
+        logs += _log(trace, events, threads, messages, used)
+    return Export(encode({"traceEvents": names + logs, "displayTimeUnit": "ms", "otherData": _about(trace)}))
 
 
 def _about(trace: Trace) -> Json:
@@ -91,17 +88,9 @@ def _about(trace: Trace) -> Json:
 
 
 @lru_cache(maxsize=1 << 16)  # ranks begin and end at the same moments
-def _moment(moment: float) -> tuple[float, str]:
-    """Return the microseconds of a time in ticks, rounded to nanoseconds, and their text."""
-    microseconds = _short(round(moment * TICK, 3))
-    return microseconds, str(microseconds)
-
-
-@lru_cache(maxsize=1 << 16)
-def _lasts(length: float) -> str:
-    """Return the text of a slice's duration in microseconds: the difference of two rounded times, so that slices of one
-    thread do not overlap."""
-    return f',"ph":"X","dur":{_short(round(length, 3))}}}'
+def _moment(moment: float) -> float:
+    """Return the microseconds of a time in ticks, rounded to nanoseconds."""
+    return _short(round(moment * TICK, 3))
 
 
 def _short(number: float) -> float:
@@ -134,99 +123,63 @@ def _number(elements: Elements) -> float:
     return elements if isinstance(elements, int) else _short(float(elements))
 
 
-class Writer:
-    """A writer of the entries of a run as JSON text. Most of an entry is common to many moments, so it is made once,
-    and the rest is written around it."""
+def _names(trace: Trace, rank: int, place: int, threads: int) -> Iterator[Json]:
+    """Yield the names of a rank and of its threads. ``place``: among the ranks."""
+    name = full_ranks(trace.same_ranks(rank), trace.hosts.get(rank, ()))
+    named = [(0, "process_name", {"name": name}), (0, "process_sort_index", {"sort_index": place})]
+    for thread in range(threads + 1):
+        name = f"communication {thread}" if thread > 1 else ("compute", "communication")[thread]
+        named.append((thread, "thread_name", {"name": name}))
+    for thread, what, args in named:
+        yield {"ph": "M", "pid": rank, "tid": thread, "ts": 0, "name": what, "args": args}
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.messages = _messages(trace)
-        held = [*map(attrgetter("held"), trace.events)]
-        samples = dict(zip(map(id, held), held, strict=True)).values()  # ranks that do the same share them
-        used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples if sample)]
-        self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
-        self.issued = encode(f"issued at {trace.unit.one}")
-        self.changes: dict[tuple[int, int], str] = {}
-        self.steps: dict[tuple[object, object], str] = {}
-        self.texts: dict[tuple[object, ...], tuple[str, str, str, bool]] = {}
 
-    def names(self, rank: int, place: int, threads: Sequence[int]) -> Iterator[str]:
-        """Yield the names of a rank and of its threads. ``place``: among the ranks."""
-        name = full_ranks(self.trace.same_ranks(rank), self.trace.hosts.get(rank, ()))
-        named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": place}}
-        for name, args in named.items():
-            yield encode({"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args})
-        for thread in range(max([1, *threads]) + 1):
-            name = f"communication {thread}" if thread > 1 else ("compute", "communication")[thread]
-            yield f'{{"ph":"M","pid":{rank},"tid":{thread},"ts":0,"name":"thread_name","args":{{"name":"{name}"}}}}'
+def _log(
+    trace: Trace, events: Sequence[Event], threads: Sequence[int], messages: dict[object, int], used: tuple[int, ...]
+) -> Iterator[Json]:
+    """Yield the entries of a rank, for operations and changes of memory, of the kinds that are ``used``."""
+    before: tuple[Elements, ...] = ()
+    for event, thread in zip(events, threads, strict=True):
+        where = {"pid": event.rank, "tid": thread, "ts": _moment(event.start)}
+        if event.kind not in MARKS:
+            yield where | _slice(event, trace)
+            if event.kind in ENDS and event.length and event.op in messages:
+                yield where | {"name": "message", "cat": "message", "id": messages[event.op], **ENDS[event.kind]}
+        if event.held and event.held is not before:
+            if changed := _changed(before, event.held, used):
+                at = {"pid": event.rank, "tid": 0, "ts": _moment(event.issued)}
+                yield {"ph": "C", **at, "name": "memory", "args": changed}
+            before = event.held
 
-    def log(self, rank: int, events: Sequence[Event], threads: Sequence[int]) -> list[str]:
-        """Return the entries of a rank, for operations and changes of memory."""
-        log = list[str]()
-        before: Sequence[Elements] = ()
-        places = [f'{{"pid":{rank},"tid":{thread},"ts":' for thread in range(max(threads, default=0) + 1)]
-        counter = f'{{"ph":"C","pid":{rank},"tid":0,"ts":'
-        changes, texts = self.changes, self.texts
-        for event, thread in zip(events, threads, strict=True):
-            _, kind, layer, batches, issued, start, end, held, op, group, tensor, size, words, *rest = event
-            if kind not in MOMENTS:
-                among = group if len(group) < FEW else id(group)
-                key = kind, layer, rest[0], among, tensor, size, words, rest[2]
-                if (known := texts.get(key)) is None:
-                    known = texts[key] = self._texts(event)
-                name, category, details, named = known
-                if batches and named:
-                    name = f"{name} mb {ranges(batches)}"
-                elif batches:
-                    details = f',"micro-batches":"{ranges(batches)}"{details}'
-                if issued != start:
-                    details = f"{details},{self.issued}:{_short(issued)}"
-                args = f',"args":{{{details[1:]}}}' if details else ""
-                (begin, at), place = _moment(start), places[thread]
-                length = INSTANT if start == end else _lasts(_moment(end)[0] - begin)
-                log.append(f"{place}{at}{name}{category}{args}{length}")
-                if kind in ENDS and start != end and (flow := self.messages.get(op)) is not None:
-                    log.append(f'{place}{at},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
-            if held is not before and held:
-                step = id(before), id(held)  # many samples are shared, and to hash them takes longer
-                if (changed := changes.get(step)) is None:
-                    changed = changes[step] = self._changed(before, held)
-                if changed:
-                    log.append(f"{counter}{_moment(issued)[1]}{changed}")
-                before = held
-        return log
 
-    def _changed(self, before: Sequence[Elements], now: Sequence[Elements]) -> str:
-        """Return the kinds of memory that have changed, and the total, or everything if nothing is known ``before``."""
-        if (known := self.steps.get((before, now))) is not None:
-            return known
-        sizes = [(name, now[at], before[at] if before else None) for at, name in self.kinds]
-        sizes.append(('"total"', sum(now), sum(before) if before else None))
-        # A change of fractions may be too small for JSON's numbers.
-        changed = ",".join(
-            f"{name}:{_number(size)}"
-            for name, size, old in sizes
-            if size != old and (old is None or _number(size) != _number(old))
-        )
-        self.steps[before, now] = entry = changed and f',"name":"memory","args":{{{changed}}}}}'
-        return entry
+@lru_cache(maxsize=1 << 12)  # ranks that do the same share their samples
+def _changed(before: tuple[Elements, ...], now: tuple[Elements, ...], used: tuple[int, ...]) -> dict[str, float]:
+    """Return the kinds of memory that have changed, and the total, or everything if nothing is known ``before``."""
+    sizes = [(theme.MEMORY[MEMORY_KINDS[at]][0], now[at], before[at] if before else -1) for at in used]
+    sizes.append(("total", sum(now), sum(before) if before else -1))
+    # A change of fractions may be too small for JSON's numbers.
+    return {name: _number(size) for name, size, old in sizes if size != old and _number(size) != _number(old)}
 
-    def _texts(self, event: Event) -> tuple[str, str, str, bool]:
-        """Return what depends neither on moment nor rank: the name of an operation, the text after its micro-batches,
-        its details, each after a comma, and whether its micro-batches are in its name, as in pipelines."""
-        row, kind = OPERATIONS.get(event.kind), KINDS.get(event.tensor or "")
-        of_layers = "" if event.layer is None else f" {show_layers(event.layers or event.layer)}"
-        name = encode(theme.name_of(event.kind) + of_layers)
-        details: Json = {}
-        if event.tensor:
-            details |= {"tensor": event.tensor, self.trace.size_unit.name: _number(event.elements)}
-        details |= slices_of(event)
-        if ADAPTER in event.words:
-            details["adapter"] = True
-        if OVERLAPPED_WORD in event.words:
-            details["overlapped"] = True
-        if event.group:
-            details["ranks"] = ranges(event.group)
-        text = f",{encode(details)[1:-1]}" if details else ""
-        named = any(one is not None and one.by_batch for one in (row, kind))
-        return f',"name":{name[:-1]}', f'","cat":{encode(event.kind)}', text, named
+
+def _slice(event: Event, trace: Trace) -> Json:
+    """Return an operation: its name, with its micro-batches in pipelines, its details, and how long it takes: the
+    difference of two rounded times, so that slices of one thread do not overlap."""
+    row, kind = OPERATIONS.get(event.kind), KINDS.get(event.tensor or "")
+    name, details = theme.name_of(event.kind), Json()
+    if event.layer is not None:
+        name += f" {show_layers(event.layers or event.layer)}"
+    if event.batches and any(one is not None and one.by_batch for one in (row, kind)):
+        name += f" mb {ranges(event.batches)}"
+    elif event.batches:
+        details["micro-batches"] = ranges(event.batches)
+    if event.tensor:
+        details |= {"tensor": event.tensor, trace.size_unit.name: _number(event.elements)}
+    details |= slices_of(event)
+    details |= {name: True for name, word in WORDS.items() if word in event.words}
+    if event.group:
+        details["ranks"] = ranges(event.group)
+    if event.issued != event.start:
+        details[f"issued at {trace.unit.one}"] = _short(event.issued)
+    lasts = {"ph": "X", "dur": _short(round(_moment(event.end) - _moment(event.start), 3))}
+    args = {"args": details} if details else {}
+    return {"name": name, "cat": event.kind, **args, **(lasts if event.length else {"ph": "i", "s": "t"})}
