@@ -6,7 +6,6 @@ import pytest
 
 from drawing import compare, draw
 from drawing.ink import theme
-from drawing.schedule.numbering import LEAST_CONTRAST
 from lib import PuzzleError
 from lib.record.events import MARKS
 from lib.record.table import training
@@ -52,7 +51,7 @@ def test_an_option_that_there_is_not_is_refused_with_those_that_there_are() -> N
 def test_numbers_are_readable_and_later_micro_batches_lighter(batches: int) -> None:
     for kind in [*training(), "an operation that was added"]:
         colors = [theme.work_color(kind, batch, batches) for batch in range(batches)]
-        assert min(theme.contrast(theme.text_on(color), color) for color in colors) >= LEAST_CONTRAST
+        assert min(theme.contrast(theme.text_on(color), color) for color in colors) >= 4.5
         light = [theme.luminance(color) for color in colors]
         assert light == sorted(light)
         shades = 1 if theme.HUES.get(kind) not in (theme.ON, theme.BACK) else min(batches, 64)

@@ -15,7 +15,7 @@ from drawing.schedule.layout import Layout, Place, rows_of, ticks, tracks_of
 from lib.record.events import MARKS, Event
 from lib.record.figures.waiting import idle_spans
 from lib.record.kinds import MEMORY_KINDS
-from lib.record.table import OPERATIONS, in_stream, training
+from lib.record.table import OPERATIONS, TRACED, in_stream, training
 from tests import drawing_events
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 
@@ -154,7 +154,8 @@ def test_roles_are_known_by_their_light_color() -> None:
 
 def test_every_kind_has_a_name_and_every_memory_a_color() -> None:
     assert set(theme.MEMORY) == set(MEMORY_KINDS)
-    assert set(theme.OPERATION_COLORS) | set(training()) <= set(OPERATIONS)
+    known = {*OPERATIONS, *TRACED, "collective", "message"}
+    assert set(theme.OPERATION_COLORS) | set(training()) <= known
     assert all(theme.kind_color(kind) != theme.MUTE for kind in OPERATIONS if kind not in training())
     assert {kind for kind in OPERATIONS if theme.glyph_of(kind)} == set(in_stream("collective", "message"))
 

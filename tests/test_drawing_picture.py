@@ -473,11 +473,6 @@ def test_some_of_the_models_can_be_drawn() -> None:
     assert draw(result.models[2]).summary.startswith("schedule: rank 2 of 4, ")
 
 
-def test_models_of_several_machines_are_numbered() -> None:
-    models = [staged_run(1, 2).models[0] for _ in range(2)]
-    assert {"rank 0", "rank 1"} <= set(texts(draw(models, memory=False)))
-
-
 def test_a_function_without_a_body_is_not_attempted_yet() -> None:
     def fsdp(model: Model) -> Model:
         return model
@@ -493,7 +488,13 @@ async def _never_awaited(model: Model) -> Model:
 
 @pytest.mark.parametrize(
     ("source", "passed"),
-    [(None, "draw(run("), (sharded, "draw(run("), ([], "return model"), ([Model(), 3], "return model")],
+    [
+        (None, "draw(run("),
+        (sharded, "draw(run("),
+        ([], "return model"),
+        ([Model(), 3], "return model"),
+        ([Model(), Model()], "return model"),
+    ],
 )
 def test_anything_else_is_refused_with_what_to_pass(source: object, passed: str) -> None:
     with pytest.raises(PuzzleError, match="draw takes a Run, a profile, or the models of all ranks") as caught:

@@ -155,13 +155,13 @@ def frame(
     return _svg(f"ltp w{size[0]:.0f}", size, how, f"<style>{_ASKED}{theme.css()}{narrow}</style>{body}")
 
 
-def image(body: str, size: tuple[float, float], slim: str = "", tall: float = 0.0, dark: bool = True) -> str:
+def image(body: str, size: tuple[float, float], slim: str = "", tall: float = 0.0) -> str:
     """Return an SVG picture for an image, in which no pointer finds anything. ``slim``: the elements that it shows
     instead in a narrow place, in a box that is ``tall`` times as high as wide, and ``#all`` of the picture may be one
-    of them. ``dark``: whether it has other colors where the system wants dark ones."""
+    of them."""
     width, height = size
     body, slim = without_hover(body), without_hover(slim)
-    css = theme.image_css(body + slim) * dark + (narrow_css(body, width, "media") if width > NARROW else "")
+    css = theme.image_css(body + slim) + (narrow_css(body, width, "media") if width > NARROW else "")
     if slim:
         box = f"(max-width:{NARROW:g}px) and (max-aspect-ratio:{number(2000 / (tall + height / width))}/1000)"
         css += f".slim{{display:none}}@media{box}{{.slim{{display:inline}}.wide{{display:none}}}}"

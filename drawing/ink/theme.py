@@ -48,12 +48,11 @@ OPERATION_COLORS = {
     "allreduce": "#9c0b90",
     "allgather": "#b13e86",
     "scatterreduce": SCATTER,
+    **dict.fromkeys(("collective", "message"), TALK),
+    "unrecorded": HATCH,
 }
-"""Communication is purple and magenta, which nothing else is. Signs on them can be read."""
-TRACED_COLORS = {"unrecorded": HATCH}
-"""Of what only profiles of real runs have; other work there is gray."""
-FAMILY_COLORS = {"collective": TALK, "message": TALK}
-"""Of operations that have no color of their own."""
+"""Communication is purple and magenta, which nothing else is: a collective or a message without a color of its own has
+that of its stream. Signs on them can be read. What only profiles of real runs have is gray."""
 GLYPHS = {"allreduce": "diamond", "allgather": "up", "scatterreduce": "down", "pass_to": "right", "receive": "left"}
 FAMILY_GLYPH = "bow"
 """The sign of collectives that have none of their own."""
@@ -113,7 +112,7 @@ def goes_back(kind: str) -> bool:
 
 def kind_color(kind: str) -> str:
     """Return the color of an operation: its own, or that of all communication of its kind, or a gray."""
-    return OPERATION_COLORS.get(kind) or TRACED_COLORS.get(kind) or FAMILY_COLORS.get(stream_of(kind), MUTE)
+    return OPERATION_COLORS.get(kind) or OPERATION_COLORS.get(stream_of(kind), MUTE)
 
 
 def glyph_of(kind: str) -> str:
@@ -171,38 +170,28 @@ def contrast(a: str, b: str) -> float:
 
 
 @cache
-def text_on(*colors: str) -> str:
-    """Return the better of white and black on a color, or on several at once."""
-    return max(("#fefefe", "#010102"), key=lambda text: min(contrast(text, color) for color in colors))
+def text_on(color: str) -> str:
+    """Return the better of white and black on a color."""
+    return max(("#fefefe", "#010102"), key=lambda text: contrast(text, color))
+
+
+def _rules(prefix: str, used: str | None = None) -> str:
+    """Return the dark colors of what stands behind a prefix, of all roles or of those that are ``used`` in a body."""
+    found = ((f"{what[0]}-{role}", what, dark) for role, (_, dark) in ROLES.items() for what in ("fill", "stroke"))
+    return "".join(f"{prefix}.{name}{{{what}:{dark}}}" for name, what, dark in found if used is None or name in used)
 
 
 def image_css(body: str) -> str:
     """Return the dark colors of an image with these elements, which only the system can ask for."""
-    parts = (("f", "fill"), ("s", "stroke"))
-    used = [
-        f".{short}-{role}{{{what}:{dark}}}"
-        for role, (_, dark) in ROLES.items()
-        for short, what in parts
-        if f"{short}-{role}" in body
-    ]
-    return f"@media(prefers-color-scheme:dark){{{''.join(used)}}}"
+    return f"@media(prefers-color-scheme:dark){{{_rules('', body)}}}"
 
 
 def css() -> str:
     """Return the dark colors as a style sheet. The notebook's own theme wins over the system's."""
-
     arrow = dict(ROLES.values())[ARROW]
-
-    def rules(prefix: str) -> str:
-        return (
-            "".join(
-                f"{prefix} .f-{role}{{fill:{dark}}}{prefix} .s-{role}{{stroke:{dark}}}"
-                for role, (_, dark) in ROLES.items()
-            )
-            + f"{prefix} .m:hover>.a{{fill:{arrow};stroke:{arrow}}}"
-        )
-
     notebook = ":is([data-jp-theme-light=false],[theme=dark],.vscode-dark,.vscode-high-contrast) .ltp"
     system = ":root:not([theme=light],:has([data-jp-theme-light=true],.vscode-light)) .ltp"
     alone = ":root.ltp"  # the picture as a file of its own
-    return "@media(prefers-color-scheme:dark){" + rules(system) + rules(alone) + "}" + rules(notebook)
+    hover = f" .m:hover>.a{{fill:{arrow};stroke:{arrow}}}"
+    system, alone, notebook = (_rules(f"{where} ") + where + hover for where in (system, alone, notebook))
+    return f"@media(prefers-color-scheme:dark){{{system}{alone}}}{notebook}"

@@ -315,10 +315,10 @@ def trace_of(
         by_rank = {rank: tuple(own[rank]) for rank in ranks}
         writers = lambda: source.writers  # noqa: E731 - of some runs they are known by another run only
     else:
-        models, by_rank = _logs(models)
-    dist, hosts = models[0].dist, {}
-    if all(model.dist is dist for model in models):
-        hosts = {rank: near for rank, near in dist._mesh.devices_of.items() if rank in by_rank}
+        models = sorted(models, key=attrgetter("rank"))
+        by_rank = {model.rank: model.log for model in models}
+    dist = models[0].dist
+    hosts = {rank: near for rank, near in dist._mesh.devices_of.items() if rank in by_rank}
     name = source.name if isinstance(source, Run) else "schedule"
     trace = Trace(
         {rank: by_rank[rank] for rank in below_devices(by_rank, hosts)},
@@ -333,7 +333,7 @@ def trace_of(
         size_unit=dist.cost.size_unit,
         hosts=hosts,
         others=others,
-        of=dist.ranks if all(model.dist is dist for model in models) else 0,
+        of=dist.ranks,
         whole=whole,
         writers=writers,
     )
@@ -444,13 +444,13 @@ def _in_ms(trace: Trace, tick: float) -> Trace:
 
 
 def _models(source: object) -> list[Model]:
-    """Return the models of a source of ``draw``. Raise PuzzleError if there are none."""
+    """Return the models of a source of ``draw``. Raise PuzzleError if there are none, or some of several machines."""
     models: list[Any] = [source]
     if isinstance(source, Run):
         models = [*(source.writers if isinstance(source, Timed) else source.simulated)]
     elif isinstance(source, Iterable) and not inspect.isawaitable(source):
         models = [*source]
-    if not models or not all(isinstance(model, Model) for model in models):
+    if not all(isinstance(model, Model) for model in models) or len({id(model.dist) for model in models}) != 1:
         raise PuzzleError(
             "draw takes a Run, a profile, or the models of all ranks", expected=_meant(source), got=describe(source)
         )
@@ -468,24 +468,3 @@ def _meant(source: object) -> str:
     if isinstance(source, Schedule):
         return "draw(run(plan, **plan.sizes)), where plan is this schedule"
     return f"draw(run({getattr(source, '__name__', 'fsdp')}, ranks=4, layers=6, batches=4))"
-
-
-def _logs(models: Sequence[Model]) -> tuple[list[Model], dict[int, Sequence[Event]]]:
-    """Return models and their logs in order of rank. Models of several machines are numbered in their order."""
-    machines = {id(model.dist): place for place, model in enumerate(models)}
-    if len(machines) == 1 and len({model.rank for model in models}) == len(models):
-        ordered = sorted(models, key=lambda model: model.rank)
-        return ordered, {model.rank: model.log for model in ordered}
-    places = {(id(model.dist), model.rank): place for place, model in enumerate(models)}
-    logs: dict[int, Sequence[Event]] = {}
-    for place, model in enumerate(models):
-        machine = id(model.dist)
-        logs[place] = tuple(
-            event._replace(
-                rank=place,
-                op=None if event.op is None else (machines[machine], *event.op),
-                group=tuple(places.get((machine, rank), rank) for rank in event.group),
-            )
-            for event in model.log
-        )
-    return list(models), logs

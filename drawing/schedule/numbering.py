@@ -17,7 +17,6 @@ from .layout import Layout, Row
 from .operations import color_of, ink_on
 
 SIZES = (11.0, 9.5, 8.0)
-LEAST_CONTRAST = 4.2
 APART = 0.4
 """Free room in a box beside its number, in parts of the font size: the numbers of two boxes must not read as one."""
 
@@ -46,8 +45,6 @@ def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
     spans = {_written(layout, run) for run in runs if run[-1].end != cut}
     for size in SIZES:
         if spans and layout.height >= size + 3 and all(_fits(layout, *span, size) for span in spans):
-            if any(_ink(layout, run, size)[1] < LEAST_CONTRAST for run in runs):
-                break
             free = ((text, length * layout.per_tick - APART * svg.KEPT) for text, length in spans)
             return NumberPlan(size, min(largest(text, width, layout.height) for text, width in free))
     return NumberPlan()
@@ -61,7 +58,7 @@ def draw_numbers(layout: Layout, row: Row, plans: NumberPlans, pale: Container[i
             text, length = _written(layout, run)
             if _fits(layout, text, length, size):
                 faded = all(id(event) in pale for event in run)
-                how = style(theme.INK if faded else _ink(layout, run, size)[0])
+                how = style(theme.INK if faded else ink_on(kind, color_of(run[0], layout.trace)))
                 x, y = layout.x((run[0].start + run[-1].end) / 2), row.y + layout.height / 2
                 yield label(x, y, text, size, how, weight=600, passive=True, most=most)
 
@@ -106,14 +103,3 @@ def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
         return {}
     runs = [tuple(run) for kind in training() for run in runs_of(row, kind) if len(run) > 1]
     return {id(event): run for run in runs for event in run}
-
-
-def _ink(layout: Layout, run: Sequence[Event], size: float) -> tuple[str, float]:
-    """Return the color of a number in the middle of a run, and its least contrast to the boxes behind it."""
-    middle = (run[0].start + run[-1].end) / 2
-    half = (text_width(_written(layout, run)[0], size) / 2 + 1) / layout.per_tick
-    covered = (event for event in run if event.start < middle + half and event.end > middle - half)
-    colors = [color_of(event, layout.trace) for event in covered]
-    ink = ink_on(run[0].kind, *colors)
-    behind = [theme.CARD] if run[0].kind in theme.BANDS else colors
-    return ink, min(theme.contrast(ink, color) for color in behind)

@@ -120,9 +120,9 @@ def _pass(kind: str, place: Rect, color: str) -> Diagram:
     return together([box(x, y, width, height, style(color, None, 0, theme.HALF), radius), band])
 
 
-def ink_on(kind: str, *colors: str) -> str:
-    """Return the color of a number on boxes of a pass: on halves, which are pale, that of other texts."""
-    return theme.INK if kind in theme.BANDS else theme.text_on(*colors)
+def ink_on(kind: str, color: str) -> str:
+    """Return the color of a number on a box of a pass: on halves, which are pale, that of other texts."""
+    return theme.INK if kind in theme.BANDS else theme.text_on(color)
 
 
 def _signed(kind: str, place: Rect) -> Diagram:
