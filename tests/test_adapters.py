@@ -456,11 +456,8 @@ def test_the_gradient_of_a_frozen_weight_is_not_even_computed(kind: str) -> None
     assert torch.allclose(*both, rtol=1e-12, atol=1e-12)
     numbers, done = Numbers(work), {}
     labels = Labels("Weight", 0, 1)
-    frozen, beside, inp = (
-        numbers.weight(labels),
-        numbers.weight(labels.changed(extra=OF_ADAPTER)),
-        numbers.inputs(frozenset({0})),
-    )
+    frozen, inp = numbers.weight(labels), numbers.inputs(frozenset({0}))
+    beside = numbers.weight(labels.changed(extra=OF_ADAPTER))
     for name, given in (("all", frozen), ("adapter", numbers.adapted(frozen, beside))):
         out, saved = numbers.keeping(inp, given, "all")
         with FlopCounterMode(display=False) as counter:

@@ -25,8 +25,7 @@ RUN = importlib.import_module("lib.running.run")  # in `lib`, that name is the f
 
 def examples() -> list[Any]:
     """The solutions, and the programs that the notebooks show besides them."""
-    right = [one for one in solutions(small=True) if one[1]["name"] != "muon"]  # which real tensors refuse
-    cases = [pytest.param(fn, spec["size"], id=spec["name"]) for fn, spec in right]
+    cases = [pytest.param(fn, spec["size"], id=spec["name"]) for fn, spec in solutions(small=True)]
     four, nodes = {"ranks": 4, "batches": 4}, {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
     cube = {"mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
     for module, name, size in (
@@ -44,9 +43,7 @@ def examples() -> list[Any]:
 
 
 EXAMPLES = examples()
-IN_PIECES = {spec["name"] for _, spec in solutions() if "partial=True" in spec.get("words", ())} | {
-    "replica_fsdp_tensor"
-}
+IN_PIECES = {"replica_fsdp_tensor", *(one["name"] for _, one in solutions() if "partial=True" in one.get("words", ()))}
 
 
 def real(fn: Callable[[Model], Any], size: dict[str, Any], **how: Any) -> Any:
@@ -275,9 +272,7 @@ def test_bad_options_are_refused_by_every_engine(engine: str, option: str, value
 @pytest.mark.parametrize(
     ("engine", "missing"), [("local", "torch"), ("processes", "torch"), ("processes", "cloudpickle")]
 )
-def test_without_torch_one_line_says_what_to_install(
-    engine: str, missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_torch_a_line_says_what_to_install(engine: str, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str, package: str | None = None) -> Any:
         raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
 

@@ -219,6 +219,14 @@ def test_adam_is_that_of_torch_step_by_step() -> None:
         assert torch.allclose(mine[0], weight.detach(), rtol=0, atol=1e-15)
 
 
+def test_a_direction_is_that_of_torch_up_to_its_bfloat16() -> None:
+    gradient = data.weight(Workload(hidden=24), 0).view(-1, 48)
+    weight = torch.nn.Parameter(torch.zeros_like(gradient))
+    weight.grad = gradient.clone()
+    torch.optim.Muon([weight], lr=1.0, weight_decay=0.0, momentum=0.0, nesterov=False).step()
+    assert torch.allclose(numbers.newton_schulz(gradient), -weight.detach(), rtol=0, atol=0.02)
+
+
 # -- the comparison --------------------------------------------------------------------------------------------------
 
 

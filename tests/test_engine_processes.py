@@ -36,12 +36,11 @@ FEWER: dict[str, dict[str, Any]] = {
     "hpz": {"ranks": 4, "layers": 3, "batches": 4, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
 }
 """Sizes in place of those of 16 ranks, which take ten times as long as 4: each has a connection to every other."""
-RIGHT = [(fn, spec["name"], spec["size"]) for fn, spec in solutions(small=True) if spec["name"] != "muon"]
-SOLUTIONS = {name: (fn, FEWER.get(name, size)) for fn, name, size in RIGHT}
+SOLUTIONS = {spec["name"]: (fn, FEWER.get(spec["name"], spec["size"])) for fn, spec in solutions(small=True)}
 PACED = ("ddp", "breadth_first", "zero_bubble", "buckets", "hierarchical", "offload")
 """Collectives, messages, both, several tensors in one call, axes of a mesh, hosts: where operations take their time, a
 run takes seconds."""
-ALWAYS = (*PACED, "fsdp", "sequence_parallel", "lora", "checkpointing")
+ALWAYS = (*PACED, "fsdp", "sequence_parallel", "lora", "checkpointing", "token_mean")
 """Between them they use all that moves tensors. The others are tried where there is time."""
 NAMES = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in SOLUTIONS]
 pytestmark = [pytest.mark.process, needs_processes]
@@ -188,6 +187,34 @@ async def ring(model: Model) -> None:
     model.weights["other"] = await model.receive()
     await model.pass_to((model.rank + 1) % model.RANKS, f"hello from {model.rank}")
     assert await model.receive() == f"hello from {(model.rank - 1) % model.RANKS}"
+
+
+async def sums_by_exchange(model: Model) -> Model:
+    """Everybody gets every gradient, after a word by itself. Rank 1 comes later."""
+    others, grads = [rank for rank in range(model.RANKS) if rank != model.rank], model.grad_weights
+    model.weights[0], model.opt_states[0] = model.load_weights(0)
+    model.activations[0] = model.get_activation([model.rank])
+    for _ in range(1 + (model.rank == 1)):
+        model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+    model.grad_activations[1] = model.loss(model.activations[1])
+    own = grads[model.rank] = model.backward(0, model.activations[0], model.grad_activations[1], model.weights[0])[0]
+    words = [model.receive(other) for other in others]
+    calls = [model.pass_to(other, "hello") for other in others]
+    came = await model.exchange([(other, own) for other in others], others)
+    grads.update(zip(others, came, strict=True))
+    assert [await word for word in words] == ["hello"] * len(others) == [(await call) or "hello" for call in calls]
+    total = sum((grads[rank] for rank in range(1, model.RANKS)), grads[0])
+    model.set_final_weight(0, model.update(0, total, model.weights[0], model.opt_states[0])[0])
+    return model
+
+
+@pytest.mark.parametrize("links", ["eager", "rendezvous"])
+def test_the_parts_of_an_exchange_are_started_in_one_call(links: str) -> None:
+    done = apart(sums_by_exchange, 3, 1, 3, links=links)
+    done.check()
+    for rank in range(3):
+        begun = [e.start for e in done.measured.events if e.rank == rank and e.kind == "pass_to" and e.slot is not None]
+        assert len(begun) == 2 and len({*begun}) == 1
 
 
 def test_all_send_first_and_prints_say_whose_they_are(capsys: pytest.CaptureFixture[str]) -> None:

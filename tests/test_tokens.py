@@ -13,16 +13,17 @@ from lib.record.labels import Labels, scaled, total_of
 from lib.recording.recorder import recorded_run
 from lib.recording.replay import Replay
 from lib.recording.wire import ProtocolError
-from lib.running.workload import Workload
 from solutions.p33_token_mean import token_mean, token_mean_in_pieces
-from solutions.p34_muon import muon, muon_by_sums
+from solutions.p34_muon import muon_by_sums
+from solutions.repairs import repair_ends
 
-from .corpus import Program, p33_token_mean, p34_muon
-from .marks import needs_processes, needs_torch
+from .corpus import Program, changed, p33_token_mean, p34_muon
+from .marks import needs_torch
 
 TOKENS = (40, 10, 30, 5, 25, 20, 15, 35)
 SIZES: dict[str, dict[str, Any]] = {
     "token_mean": {"ranks": 4, "layers": 4, "batches": 8, "tokens": TOKENS},
+    "repair_ends": {"ranks": 4, "layers": 8, "batches": 4, "quiet": True, "tied": True},
     "muon": {"ranks": 4, "layers": 8, "batches": 4, "train": "muon", "cost": Cost(orthogonalize=2)},
 }
 
@@ -92,11 +93,9 @@ def test_what_is_multiplied_by_what(what: str, tokens: Any, says: str) -> None:
         run(product(what), 2, 1, 2, tokens=tokens)
 
 
-def test_tied_weights_take_two_layers_and_the_simulated_engine() -> None:
+def test_tied_weights_take_two_layers() -> None:
     with pytest.raises(PuzzleError, match="a layer alone is tied to no other"):
         run(product("grad"), 1, 1, 1, quiet=True, tied=True)
-    with pytest.raises(PuzzleError, match="only the simulated engine does this"):
-        Workload(2, 1).on(Shape.of(1, quiet=True, tied=True))
 
 
 def test_labels_and_fingerprints_keep_what_each_micro_batch_counts_by() -> None:
@@ -129,16 +128,10 @@ def test_products_are_recorded_and_carried_out_again() -> None:
 
 @needs_torch
 @pytest.mark.parametrize("layer", ["mlp", "block"])
-def test_real_sums_are_those_of_one_mean_over_all_tokens(layer: str) -> None:
+def test_real_tensors_are_right_and_wrong_where_the_simulated_ones_are(layer: str) -> None:
     how: dict[str, Any] = {"engine": "local", "layer": layer, "dtype": "float64", "hidden": 32}
-    for program in (token_mean, token_mean_in_pieces):
-        assert "off by" in run(program, **SIZES["token_mean"], **how).verify()
-    assert ends(p33_token_mean.MISTAKES[0], **how).agreement.relative > 0.1
-    with pytest.raises(PuzzleError, match="only the simulated engine does this"):
-        run(muon, **SIZES["muon"], engine="local")
-
-
-@needs_processes
-@pytest.mark.process
-def test_processes_count_by_tokens_too() -> None:
-    run(token_mean_in_pieces, **SIZES["token_mean"], engine="processes", device="cpu").check()
+    for program in (token_mean, token_mean_in_pieces, repair_ends):
+        assert "off by" in run(program, **SIZES.get(program.__name__, SIZES["token_mean"]), **how).verify()
+    one_use = changed("repair_ends", "of its two uses each copy has one", ("sums[0] + await", "await"))
+    for wrong in (p33_token_mean.MISTAKES[0], *p34_muon.MISTAKES[:4], one_use):
+        assert not ends(wrong, **how).agreement.ok

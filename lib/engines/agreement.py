@@ -13,13 +13,11 @@ class LayerError(NamedTuple):
 
     layer: int
     error: float  # the largest difference from the reference
-    relative: float
-    """The same divided by the largest update of the layer: infinite if a part is missing, nan if a number is."""
+    relative: float  # by the largest update of the layer: infinite if a part is missing, nan if a number is
     rank: int | None  # the rank on which it is largest, or None if no rank has set the layer's weight
     at: int  # the index of that number in the flat weight
     span: tuple[int, int]  # (start, stop): the numbers that the rank has around it
-    spread: float
-    """The largest difference between ranks that have the same part. It should be 0."""
+    spread: float  # the largest difference between ranks that have the same part: it should be 0
     missing: int  # how many numbers no rank has set
 
 
@@ -64,7 +62,7 @@ class Agreement:
             problem = "the final weight is not complete, as numbers"
             expected, got = f"{self.parameters:,} numbers", f"{row.missing:,} of them are on no rank"
         else:
-            problem = "the final weight has wrong numbers: they are not what torch's autograd and Adam give"
+            problem = "the final weight has wrong numbers: they are not what the same training by torch gives"
             rank, expected = row.rank, f"a relative error of at most {self.work.tolerance:g} ({self.work.dtype})"
             off = "nan" if math.isnan(row.relative) else f"{row.relative:.2g} of the largest update"
             first, end = row.span

@@ -20,6 +20,9 @@ from .layers import LAYERS, Gates, Shape, parameters, shapes_of_adapter, split
 RATE, BETAS, EPSILON = 1e-2, (0.9, 0.95), 1e-8
 """Adam's learning rate, the decay of its two moments, and what keeps it from dividing by zero."""
 
+TO_ONE, TIMES = (3.4445, -4.7750, 2.0315), 5
+"""Muon's a x + b x^3 + c x^5, which brings singular values near 1, and how often it does (Jordan and others, 2024)."""
+
 WARM = 10
 """Optimizer steps before the first state. Adam's first step from zero would be the sign of the gradient, which says
 nothing of its size, and would turn a rounding error near zero into a whole step."""

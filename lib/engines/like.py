@@ -72,9 +72,7 @@ def _replicas(model: Model) -> Rank:
 
 def _along(axis: str, other: str) -> Callable[[Model], Rank]:
     """Return a function that gives a rank among those of an axis, with a share of the micro-batches by the other."""
-    return lambda model: Rank(
-        model.axis_index(axis), _axis(model, axis), model.LAYERS, model.BATCHES // model.axis_size(other)
-    )
+    return lambda own: Rank(own.axis_index(axis), _axis(own, axis), own.LAYERS, own.BATCHES // own.axis_size(other))
 
 
 def _axis(model: Model, axis: str) -> tuple[int, ...]:
@@ -84,9 +82,7 @@ def _axis(model: Model, axis: str) -> tuple[int, ...]:
 SHARDED = Counterpart("fully_shard on each layer and on the model", torch_order.fully_shard, _every_rank)
 COUNTERPARTS = {
     "basic": Counterpart("backward() and the optimizer's step()", torch_order.plain, _whole_batch),
-    "grad_accum": Counterpart(
-        "backward() for each micro-batch, then the optimizer's step()", torch_order.plain, _every_rank
-    ),
+    "grad_accum": Counterpart("backward() for each micro-batch, then step()", torch_order.plain, _every_rank),
     "ddp": Counterpart("DistributedDataParallel, layers of 25 MiB and more", torch_order.ddp, _every_rank),
     "fsdp": SHARDED,
     "prefetch": SHARDED,
@@ -102,16 +98,10 @@ COUNTERPARTS = {
     "breadth_first": Counterpart(
         "ScheduleLoopedBFS, collectives left out", torch_order.looped_bfs, _along("stage", "shard"), False
     ),
-    "zero_bubble": Counterpart(
-        "ScheduleInterleavedZeroBubble with one layer a stage", torch_order.zero_bubble, _stages
-    ),
+    "zero_bubble": Counterpart("ScheduleInterleavedZeroBubble, one layer a stage", torch_order.zero_bubble, _stages),
     "zbv": Counterpart("ScheduleZBVZeroBubble", torch_order.zbv, _stages),
     "dualpipe": Counterpart(
-        "ScheduleDualPipeV on each half, what goes from half to half left out",
-        torch_order.dual_pipe_v,
-        _along("place", "half"),
-        collectives=False,
-        both_ends=True,
+        "ScheduleDualPipeV on each half by itself", torch_order.dual_pipe_v, _along("place", "half"), False, True
     ),
 }
 CONTEXT = (
@@ -124,22 +114,17 @@ CONTEXT = (
 OVER_LINKS = "PyTorch leaves it to NCCL how a sum goes over the links, and starts one all-reduce."
 NONE = {
     "wsdp": "PyTorch has nothing that divides weights and states and leaves gradients whole: see puzzle 4.",
-    "pipeline_fsdp": "PyTorch has this only put together from two parts, a schedule and fully_shard, and what the two "
-    "start together is not recorded here. Puzzles 4 and 6 compare the parts.",
-    "zero1": "PyTorch's ZeroRedundancyOptimizer divides the states otherwise: a whole layer at a time, which one rank "
-    "updates and then broadcasts. It has no order to compare with this puzzle's.",
-    "zero2": "PyTorch has no ZeRO-2. What is often called so, fully_shard with reshard_after_forward=False, has only "
-    "shards of the weights between steps, and gathers them for each micro-batch.",
+    "pipeline_fsdp": "PyTorch has a schedule and fully_shard for this. Puzzles 4 and 6 compare them, one at a time.",
+    "zero1": "PyTorch's ZeroRedundancyOptimizer divides states by whole layers: one rank updates and broadcasts each.",
+    "zero2": "PyTorch has none. fully_shard(..., reshard_after_forward=False) has only shards between steps.",
     "checkpointing": "torch.utils.checkpoint starts nothing to compare: a forward more happens inside backward.",
     "tensor_parallel": "PyTorch's parallelize_module cuts each matrix by itself; what it starts is not recorded here.",
     "sequence_parallel": "PyTorch's SequenceParallel is for single modules, and what it starts is not recorded here.",
     "lora": "PyTorch itself has no adapters: PEFT adds them. What fully_shard starts then is not recorded here.",
-    "buckets": "PyTorch's DDP fills its buckets by bytes, 1 MiB first and then 25, and never by layers. What it does "
-    "with layers of other sizes is in tests/torch_truth/TABLE.md.",
+    "buckets": "PyTorch's DDP fills its buckets by bytes, 1 MiB first and then 25: see tests/torch_truth/TABLE.md.",
     **dict.fromkeys(("hierarchical", "ring_allreduce", "small_messages"), OVER_LINKS),
     "hpz": "fully_shard(..., reshard_after_forward=4) does this on nodes of 4. What it starts is not recorded here.",
-    "offload": "PyTorch's CPUOffloadPolicy keeps the weights on the processor, too, and updates after the whole "
-    "backward pass. It has no way to keep weights on the GPU, and only states elsewhere.",
+    "offload": "PyTorch's CPUOffloadPolicy has the weights on the processor, too, and updates after all backwards.",
     "compose": "PyTorch has this only put together from parts. Puzzles 9, 14 and 17 say which of these are compared.",
     **dict.fromkeys(("context_parallel", "ring_attention"), CONTEXT),
     "expert_parallel": "PyTorch itself has no layer with experts. What others build of it is not recorded here.",
@@ -152,9 +137,7 @@ NONE = {
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 
 UPDATES_LAST = "PyTorch's optimizer begins when the whole backward pass is done and every sum has arrived."
-GATHERED_AHEAD = (
-    "FSDP2 issues the next all-gather before this backward, so that the weight comes while the rank computes."
-)
+GATHERED_AHEAD = "FSDP2 issues the next all-gather before this backward: the weight comes while the rank computes."
 GATHERED_BY_NOW = "FSDP2 has issued the next all-gather by now, before the sum of this gradient."
 NEVER_WHOLE = "FSDP2 never has a whole summed gradient: it reduces each to the rank's shard."
 BACKWARD_FIRST = "PyTorch's schedule does a backward first, and holds one micro-batch less."

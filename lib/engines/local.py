@@ -35,12 +35,10 @@ def run(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: S
     torch.set_num_threads(1 if work.hidden <= SMALL else threads)
     try:
         models = train_on(fn, dist, work, settings)
+        wall = time.perf_counter() - begun
+        with collector_off(cycles=True):
+            done = Run(name_of(fn), models, work.train)
+        finals = {one.rank: {layer: of.value.made() for layer, of in one.finals.items()} for one in done.final_states}
+        return RealRun(done, "local", wall, compare(work, finals))
     finally:
         torch.set_num_threads(threads)
-    wall = time.perf_counter() - begun
-    with collector_off(cycles=True):
-        done = Run(name_of(fn), models, work.train)
-    finals = {
-        state.rank: {layer: piece.value.made() for layer, piece in state.finals.items()} for state in done.final_states
-    }
-    return RealRun(done, "local", wall, compare(work, finals))

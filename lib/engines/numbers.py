@@ -13,8 +13,10 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ..basics.errors import PuzzleError
+from ..machine.check import TRAINED
 from ..record.experts import is_dealt
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import Labels
@@ -29,15 +31,15 @@ class Graphs(NamedTuple):
     """What forward leaves behind: autograd's own graph of each micro-batch, from the weight and the input to the
     output. When nobody has it any more, the inner activations in it are gone, too."""
 
-    flat: torch.Tensor
-    by_batch: dict[int, tuple[torch.Tensor, torch.Tensor]]  # input and output
+    flat: Tensor
+    by_batch: dict[int, tuple[Tensor, Tensor]]  # input and output
 
 
 class Adapted(NamedTuple):
     """What stands in the place of a weight that is frozen and has an adapter: both, complete and flat."""
 
-    weight: torch.Tensor
-    adapter: torch.Tensor
+    weight: Tensor
+    adapter: Tensor
     layer: int
 
 
@@ -48,13 +50,13 @@ class Numbers(Steps, Experts):
     """The arithmetic of one workload on one device."""
 
     zero = None
-    orthogonalize: Any = None  # refused by ``Workload.on``
 
     def __init__(self, work: Workload, device: Any = "cpu") -> None:
         self.work, self.device = work, device
         self.parameters = layers.parameters(work.layer, work.hidden)
         self.of_adapter = sum(map(math.prod, layers.shapes_of_adapter(work.layer, work.hidden)))
         self.whole: Spans = ((0, self.parameters),)
+        self.of_a_head = work.hidden // layers.heads(work.hidden)
         self.sequence: Spans = ((0, work.length * work.hidden),)
         self.dtype = getattr(torch, work.dtype)
 
@@ -107,7 +109,7 @@ class Numbers(Steps, Experts):
         """Return what stands in the place of a weight that has an adapter."""
         return Adapted(self._complete(weight), select(adapter, ((0, self.of_adapter),))[0], weight.layer)
 
-    def _layer(self, weight: Value, partial: bool, cheap: layers.Cheap = layers.at_once) -> tuple[torch.Tensor, Any]:
+    def _layer(self, weight: Value, partial: bool, cheap: layers.Cheap = layers.at_once) -> tuple[Tensor, Any]:
         """Return the numbers of a weight, and the layer as a function of a micro-batch, its input and these. Raise
         PuzzleError for a piece of which no part of the layer can be computed."""
         kind, hidden = self.work.layer, self.work.hidden
@@ -138,7 +140,7 @@ class Numbers(Steps, Experts):
         whole = ((0, found.shape[1]),)
         return select(Pieces(whole, found), whole if units is None else units).to(self.device)
 
-    def _graphs(self, inp: Value, flat: torch.Tensor, layer: Any) -> Graphs:
+    def _graphs(self, inp: Value, flat: Tensor, layer: Any) -> Graphs:
         """Compute a layer for each micro-batch, with what autograd needs of it."""
         flat, found = flat.detach().requires_grad_(), {}
         for batch, x in self._inputs(inp).items():
@@ -152,8 +154,16 @@ class Numbers(Steps, Experts):
         spans, moments, step = weight.spans, opt_state.flat, opt_state.step + 1
         summed = torch.zeros_like(weight.flat) if grad is None else select(grad, spans)
         moments = moments if opt_state.spans == spans else nothing(moments, spans)
-        flat, moments = adam(weight.flat, summed, moments, step)
+        muon = weight.flat - data.RATE * summed, moments  # without momentum, which would be the state
+        flat, moments = muon if self.work.train == TRAINED[2] else adam(weight.flat, summed, moments, step)
         return Pieces(spans, flat, layer=weight.layer), Pieces(spans, moments, step)
+
+    def orthogonalize(self, grad: Value) -> Value:
+        """Return the direction of a whole gradient, matrix by matrix; a gain is a matrix of one row."""
+        if grad is None:
+            return self.zero
+        parts = layers.split(layers.LAYERS[self.work.layer].shapes(self.work.hidden), self._complete(grad))
+        return Pieces(self.whole, torch.cat([newton_schulz(torch.atleast_2d(part)).flatten() for part in parts])[None])
 
     def add(self, values: Sequence[Value]) -> Value:
         """Return a sum of gradients or partial sums, in their order, or nan if they are of different pieces."""
@@ -198,7 +208,7 @@ class Numbers(Steps, Experts):
         rows, each = self.shape(labels)
         return each if labels.kind == "OptState" else rows * each
 
-    def expand(self, value: Value, labels: Labels) -> torch.Tensor:
+    def expand(self, value: Value, labels: Labels) -> Tensor:
         """Return the numbers of a tensor with these labels: of that ``shape``, by micro-batch or shard, not to be
         written to. The value may have more shards; a gradient of no micro-batches gives zeros."""
         if isinstance(value, dict):
@@ -208,7 +218,7 @@ class Numbers(Steps, Experts):
             return self.empty(labels).zero_()
         return select(value, self._spans(labels)).contiguous()
 
-    def of(self, labels: Labels, flat: torch.Tensor) -> Value:
+    def of(self, labels: Labels, flat: Tensor) -> Value:
         """Return the value of a tensor with these labels and numbers. It undoes ``expand``. Raise ValueError for
         numbers of another shape. ``flat`` itself is kept, unless it has several micro-batches."""
         if labels.kind == "WeightGrad" and not labels.batches:
@@ -223,7 +233,7 @@ class Numbers(Steps, Experts):
         step = data.WARM + labels.step if labels.kind == "OptState" else 0
         return Pieces(self._spans(labels), flat, step, labels.layer if labels.kind == "Weight" else 0)
 
-    def empty(self, labels: Labels) -> torch.Tensor:
+    def empty(self, labels: Labels) -> Tensor:
         """Return room for the numbers of a tensor with these labels, not yet written."""
         return torch.empty(self.shape(labels), dtype=self.dtype, device=self.device)
 
@@ -257,11 +267,11 @@ class Numbers(Steps, Experts):
             raise PuzzleError(problem, where="real tensors", expected=expected)
         return self._width(labels.kind) * len(labels.heads) // labels.of_heads
 
-    def _whole(self, x: torch.Tensor) -> Pieces:
+    def _whole(self, x: Tensor) -> Pieces:
         """Return a whole activation of one micro-batch, (length, hidden), as pieces."""
         return Pieces(self.sequence, x.reshape(1, -1))
 
-    def _inputs(self, value: Value) -> dict[int, torch.Tensor]:
+    def _inputs(self, value: Value) -> dict[int, Tensor]:
         """Return whole activations, (length, hidden) of each micro-batch, with nan for what is missing."""
         form = self.work.length, self.work.hidden
         return {batch: select(one, self.sequence).view(form) for batch, one in value.items()}
@@ -274,9 +284,7 @@ class Numbers(Steps, Experts):
         return Pieces(spans, select(pieces, spans), pieces.step, pieces.layer, pieces.heads)
 
 
-def adam(
-    weight: torch.Tensor, grad: torch.Tensor, moments: torch.Tensor, step: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def adam(weight: Tensor, grad: Tensor, moments: Tensor, step: int) -> tuple[Tensor, Tensor]:
     """Return the new weight, (1, numbers), and the new moments, (2, numbers), after Adam's step number ``step``."""
     beta1, beta2 = data.BETAS
     m = beta1 * moments[0] + (1 - beta1) * grad[0]
@@ -285,7 +293,16 @@ def adam(
     return weight - data.RATE * fair_m / (fair_v.sqrt() + data.EPSILON), torch.stack([m, v])
 
 
-def stored(value: Value) -> list[torch.Tensor]:
+def newton_schulz(matrix: Tensor) -> Tensor:
+    """Return about the nearest matrix whose rows are orthogonal: all singular values come near 1, those near 0, too."""
+    (a, b, c), x = data.TO_ONE, matrix.double() / matrix.norm()  # roundings grow with what is near 0
+    for _ in range(data.TIMES):
+        square = x @ x.T
+        x = a * x + (b * square + c * square @ square) @ x
+    return x.to(matrix.dtype)
+
+
+def stored(value: Value) -> list[Tensor]:
     """Return the tensors that a value is made of, without those inside of autograd's graphs."""
     if isinstance(value, dict):
         return [one.flat for one in value.values()]

@@ -99,11 +99,9 @@ class ForkServer:
 
     def __init__(self) -> None:
         self.line, its = Pipe()
-        environment = {
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo" + "0" * (sys.platform == "darwin"),
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-        }
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        loop = "lo" + "0" * (sys.platform == "darwin")
+        environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loop, "PYTHONPATH": path}
         with its:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "lib.engines.distributed.fork_server", str(its.fileno())],

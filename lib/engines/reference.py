@@ -1,7 +1,8 @@
 """The same training by torch itself, and how far the ranks' weights are from it.
 
 The reference shares a layer's formula and the starting numbers with the engines, and nothing else: it is one
-function of all weights and all micro-batches, differentiated as a whole, and updated by ``torch.optim.Adam``.
+function of all weights and all micro-batches, differentiated as a whole, and updated by ``torch.optim.Adam``, or by
+what Muon makes of singular values.
 """
 
 import math
@@ -14,15 +15,16 @@ from ..machine.check import TRAINED
 from ..running.workload import Workload
 from . import data
 from .agreement import Agreement, LayerError, badness
-from .layers import apply, merged
+from .layers import LAYERS, apply, merged, split
 from .pieces import Pieces, Span
 
 
 @lru_cache(maxsize=4)
 def reference(work: Workload) -> tuple[torch.Tensor, ...]:
     """Return each layer's weight, or its adapter, after a step of plain training: flat, on the CPU, in work's dtype."""
-    adapters, frozen = work.train == TRAINED[1], [data.weight(work, layer) for layer in range(work.layers)]
-    weights = [torch.nn.Parameter(begun(work, layer)) for layer in range(work.layers)]
+    adapters, own = work.train == TRAINED[1], work.layers - work.tied
+    used = [*range(own), *range(work.tied)]  # by each layer, the weight of which: the last may use that of the first
+    frozen, weights = [data.weight(work, one) for one in used], [torch.nn.Parameter(begun(work, i)) for i in range(own)]
     adam = torch.optim.Adam(weights, lr=data.RATE, betas=data.BETAS, eps=data.EPSILON)
     for layer, weight in enumerate(weights):
         m, v = data.moments(work, layer, adapters)
@@ -31,15 +33,29 @@ def reference(work: Workload) -> tuple[torch.Tensor, ...]:
         loss = torch.zeros((), dtype=weights[0].dtype)
         for batch in range(work.batches):
             x = data.inputs(work, batch)
-            for layer, (weight, fixed) in enumerate(zip(weights, frozen, strict=True)):
-                flat = merged(work.layer, work.hidden, fixed, weight) if adapters else weight
-                x = apply(work.layer, x, flat, gates=data.gates(work, layer, batch))
+            for one, fixed in zip(used, frozen, strict=True):
+                flat = merged(work.layer, work.hidden, fixed, weights[one]) if adapters else weights[one]
+                x = apply(work.layer, x, flat, gates=data.gates(work, one, batch))
             counts = data.shares(work, batch) > 0  # of all that count one mean: no micro-batch is weighted
             tokens = sum(work.tokens) or work.length * work.batches
             loss = loss + ((x - data.target(work, batch)) * counts).square().sum() / 2 / tokens
         loss.backward()
+    if work.train == TRAINED[2]:
+        return tuple(weight.detach() - data.RATE * direction(work, weight.grad) for weight in weights)
     adam.step()
     return tuple(weight.detach() for weight in weights)
+
+
+def direction(work: Workload, grad: torch.Tensor) -> torch.Tensor:
+    """Return the direction in which Muon goes: a flat gradient whose matrices have other singular values."""
+    parts = []
+    for part in split(LAYERS[work.layer].shapes(work.hidden), grad.double()):
+        left, values, right = torch.linalg.svd(part.view(-1, part.shape[-1]), full_matrices=False)
+        values = values / values.norm()
+        for _ in range(data.TIMES):
+            values = sum(factor * values**power for factor, power in zip(data.TO_ONE, (1, 3, 5), strict=True))
+        parts.append((left * values @ right).flatten())
+    return torch.cat(parts).to(grad.dtype)
 
 
 def compare(work: Workload, finals: Mapping[int, Mapping[int, object]]) -> Agreement:
@@ -54,7 +70,7 @@ def compare(work: Workload, finals: Mapping[int, Mapping[int, object]]) -> Agree
 
 def begun(work: Workload, layer: int) -> torch.Tensor:
     """Return what is trained of a layer, its adapter or else its weight, as it is before."""
-    return (data.weight if work.train == TRAINED[0] else data.adapter)(work, layer)
+    return (data.adapter if work.train == TRAINED[1] else data.weight)(work, layer)
 
 
 def _compare_layer(layer: int, right: torch.Tensor, before: torch.Tensor, found: Mapping[int, object]) -> LayerError:

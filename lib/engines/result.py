@@ -60,8 +60,7 @@ class ProcessRun(RealRun):
         counted = [both for report in reports for both in report["stored"]]
         self.stored = sum(real == known for real, known in counted), len(counted)
         self.live = {rank: report["live"] for rank, report in enumerate(reports) if report["live"]}
-        most = [max((real for real, _ in report["stored"]), default=0) for report in reports]
-        self.peak_stored = dict(enumerate(most))
+        self.peak_stored = dict(enumerate(max((real for real, _ in one["stored"]), default=0) for one in reports))
         took = [iter(report["took"]) for report in reports]
         seen = [(event, *next(took[event.rank])) for event in self.events]
         together: dict[object, float] = {}  # when the last of a group, or the sender of a message, was there
@@ -76,18 +75,12 @@ class ProcessRun(RealRun):
 
     def facts(self) -> list[str]:
         """Return what there is to say besides time and memory, a line each."""
-        equal, count = self.stored
-        return [
-            *super().facts(),
-            f"{self.backend} on {self.device}; stored as simulated at {equal} of {count} records; "
-            f"measured: {self.measured.unit.lasting(self.measured.time)}"
-            + (f", where a tick took {MS.lasting(self.tick * 1e3)}" if self.tick else ""),
-            *[
-                f"rank {rank}: at most {live:,} numbers lived, of {self.peak_stored[rank]:,} stored: the rest is what "
-                "operations need while they work"
-                for rank, live in self.live.items()
-            ],
-        ]
+        (equal, count), measured = self.stored, MS.lasting(self.measured.time)
+        where = f", where a tick took {MS.lasting(self.tick * 1e3)}" if self.tick else ""
+        stored = f"{self.backend} on {self.device}; stored as simulated at {equal} of {count} records"
+        lived = "rank {}: at most {:,} numbers lived, of {:,} stored: the rest is what operations need while they work"
+        lives = [lived.format(rank, live, self.peak_stored[rank]) for rank, live in self.live.items()]
+        return [*super().facts(), f"{stored}; measured: {measured}{where}", *lives]
 
     @cached_property
     def measured(self) -> Run:
@@ -102,8 +95,7 @@ class ProcessRun(RealRun):
 
         shown = copy(self)
         shown.name, shown.unit = f"{self.name}, measured", MS
-        shown.events = tuple(
-            event._replace(issued=ms(start), start=ms(start), end=ms(end)) for event, start, end in self._timed
-        )
+        timed = [(one, ms(start), ms(end)) for one, start, end in self._timed]
+        shown.events = tuple(one._replace(issued=start, start=start, end=end) for one, start, end in timed)
         shown.time = makespan(shown.events)
         return shown

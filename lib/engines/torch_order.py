@@ -157,10 +157,8 @@ def zbv(at: Rank) -> list[Step]:
     """``ScheduleZBVZeroBubble``: two stages on each rank, in a V."""
     ranks, lower, upper = len(at.members), at.place, 2 * len(at.members) - 1 - at.place
     ahead = ranks - at.place
-    (up, up_input, up_weight), (down, down_input, down_weight) = (
-        [(kind, stage) for kind in (FORWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind)]
-        for stage in (upper, lower)
-    )
+    stages = [[(row.kind, stage) for row in (FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)] for stage in (upper, lower)]
+    (up, up_input, up_weight), (down, down_input, down_weight) = stages
     pieces = [down] * (2 * ahead - 1) + [up, down] * at.place + [up, up_input, up_weight] * ahead
     pieces += [down, down_input, down_weight, up, up_input, up_weight] * (max(at.turns, 2 * ranks - 1) - ranks)
     pieces += [down_input, up_input] * at.place + [down_input, down_weight] * ahead
@@ -177,10 +175,8 @@ def dual_pipe_v(at: Rank) -> list[Step]:
     if at.turns < 2 * ranks:
         problem = "PyTorch's ScheduleDualPipeV wants at least as many micro-batches as stages"
         raise PuzzleError(problem, got=f"{at.turns} for {2 * ranks} stages")
-    kinds = FORWARD.kind, BACKWARD.kind, BACKWARD_INPUT.kind
-    (up, up_back, up_input), (down, down_back, down_input) = (
-        [(kind, stage) for kind in kinds] for stage in (upper, lower)
-    )
+    stages = [[(row.kind, stage) for row in (FORWARD, BACKWARD, BACKWARD_INPUT)] for stage in (upper, lower)]
+    (up, up_back, up_input), (down, down_back, down_input) = stages
     weight = BACKWARD_WEIGHT.kind, lower  # or of the upper stage: the half that waits longest
     below, ahead = at.place + 1, ranks - at.place - 1
     pairs = [(down, up_back), (up, down_back)] * (at.turns - 2 * ranks + below)

@@ -25,8 +25,8 @@ class Workload:
     tokens of ``hidden`` numbers each. ``train`` says what is trained: the layers' weights, or adapters beside them.
     Everything random follows from ``seed``. Of ``experts`` in every other layer, a token goes to ``chosen``, and to
     all together go as many tokens as ``loads`` says (``ExpertCost``). Where ``tokens`` says how many each micro-batch
-    has, all are as long as the longest, and the rest of it does not count. Raises PuzzleError for an unknown kind or
-    precision, and for a size that is no number from 1 up.
+    has, all are as long as the longest, and the rest of it does not count. ``tied``: the last layer uses the weight of
+    layer 0. Raises PuzzleError for an unknown kind or precision, and for a size that is no number from 1 up.
     """
 
     layers: int = 2
@@ -41,6 +41,7 @@ class Workload:
     loads: tuple[int, ...] = ()
     chosen: int = 1
     tokens: tuple[int, ...] = ()
+    tied: bool = False
 
     def __post_init__(self) -> None:
         one_of_names("layer", self.layer, KINDS)
@@ -59,10 +60,9 @@ class Workload:
             raise PuzzleError(problem, where="real tensors", expected='layer="experts"', got=f"experts={experts}")
         if self.layer == "experts":
             self._check_dealt(experts)
-        if other := 'train="muon"' * shape.muon or "tied=True" * shape.tied:
-            raise PuzzleError("only the simulated engine does this", where="real tensors", got=other)
         experts_too = replace(self, experts=experts, loads=loads or (1,) * experts, chosen=chosen)
-        return replace(experts_too, tokens=shape.tokens, length=max(self.length, *shape.tokens, 0))
+        length = max(self.length, *shape.tokens, 0)
+        return replace(experts_too, tokens=shape.tokens, length=length, tied=shape.tied)
 
     def _check_dealt(self, experts: int) -> None:
         """Raise PuzzleError unless the units of a layer are dealt to so many experts in equal parts."""

@@ -33,7 +33,7 @@ There stands line {line} of p04_fsdp.py in fsdp: grad, model.grad_activations[la
     18   4RS      4B0
     19   3AG      4RS
 
-FSDP2 issues the next all-gather before this backward, so that the weight comes while the rank computes.
+FSDP2 issues the next all-gather before this backward: the weight comes while the rank computes.
 Apart from the order it is the same: each kind of step as often as in PyTorch.
 """  # noqa: E501 (a line of a notebook)
 

@@ -3,14 +3,14 @@
 What travels, and in which order, is known from the simulated run. Since that order is the same on every rank, blocking
 calls are enough, and no two ranks can wait for each other. The rank computes meanwhile: that is overlap. As on the
 simulated machine it has two links, one for collectives and sends, and one for receives. So what goes round a ring moves
-on all ranks at once.
+on all ranks at once. An exchange is one call, made when the rank comes to it (not on GPUs: NCCL's batches meet only
+batches).
 """
 
 import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -23,8 +23,6 @@ from ...record.table import collective, stream_of
 from ..numbers import Numbers
 from .recording import Move
 
-Watch = Callable[[], AbstractContextManager[object]]
-
 
 class Broken(RuntimeError):
     """Raised when tensors cannot be moved any more, most often because another rank is gone."""
@@ -36,7 +34,9 @@ class Links:
     On GPUs there is one link only: there a pair of ranks has one queue for both directions.
     """
 
-    def __init__(self, rank: int, numbers: Numbers, mesh: Mesh, moves: Sequence[Move], watch: Watch) -> None:
+    def __init__(
+        self, rank: int, numbers: Numbers, mesh: Mesh, moves: Sequence[Move], watch: Callable[[], Any]
+    ) -> None:
         self.rank, self.numbers, self.watch = rank, numbers, watch
         self.links: tuple[list[Move], list[Move]] = [], []
         for move in moves:
@@ -44,9 +44,11 @@ class Links:
             if rank in move.ranks:
                 self.links[receives].append(move)
         self.groups, self.hosts = _groups(mesh, moves), mesh.devices_of.keys()
-        places = [move.places[move.ranks.index(rank)] for link in self.links for move in link]
-        self.started = {place: Future[Value]() for place in places}
-        self.results = {place: Future[Value]() for place in places}
+        self.moves = {move.places[move.ranks.index(rank)]: move for link in self.links for move in link}
+        self.started = {place: Future[Value]() for place in self.moves}
+        self.results = {place: Future[Value]() for place in self.moves}
+        self.exchange: dict[int, Value] | None = None  # of one that has begun, what its parts carry
+        self.parts: dict[int, tuple[dist.P2POp, Any, float]] = {}  # with torch's call, and when it was started
         self.times: dict[int, tuple[float, float]] = {}
         self.ended = list[Future[None]]()
 
@@ -57,7 +59,23 @@ class Links:
 
     def start_call(self, place: int, value: Value) -> None:
         """The rank has started the call at a place in its log, with what it carries; None if it brings nothing."""
-        self.started[place].set_result(value)
+        if self.exchange is None:
+            self.started[place].set_result(value)
+        else:
+            self.exchange[place] = value
+
+    def group(self, begins: bool) -> None:
+        """An exchange begins, or has all its parts, which are started now. Raise Broken if they cannot be."""
+        parts, self.exchange = self.exchange, {} if begins and self.numbers.device == "cpu" else None
+        if parts:
+            ends, begun = [self._end(value, self.moves[place]) for place, value in parts.items()], time.monotonic()
+            try:
+                calls = dist.batch_isend_irecv(ends)
+            except RuntimeError as error:
+                raise Broken(f"torch.distributed failed: {error}") from error
+            for place, end, call in zip(parts, ends, calls, strict=True):
+                self.parts[place] = end, call, begun
+                self.started[place].set_result(None)
 
     def result(self, place: int) -> Value:
         """Wait for the result of a collective or a receive, and return it. Raise Broken if it cannot come."""
@@ -86,8 +104,12 @@ class Links:
         del self.started[place]
         begun = time.monotonic()
         with self.watch():
-            if stream_of(move.kind) == "message":
-                made = self.passed(value, move.outputs[0], *move.ranks)
+            if place in self.parts:
+                end, call, begun = self.parts.pop(place)
+                call.wait()
+                made = self._came(end, move)
+            elif stream_of(move.kind) == "message":
+                made = self.passed(value, move)
             elif isinstance(value, list):  # one call for several layers: tensor by tensor, in the same order everywhere
                 places = zip(value, zip(*move.inputs, strict=True), zip(*move.outputs, strict=True), strict=True)
                 made = [self._met(move, *each) for each in places]
@@ -101,17 +123,28 @@ class Links:
         carrier = GroupCarrier(self.numbers, move.ranks, move.ranks.index(self.rank), self.groups[move.ranks])
         return collective(move.kind).moved(carrier, value, inputs, outputs)
 
-    def passed(self, value: Value, labels: Labels | None, sender: int, receiver: int) -> Value:
-        """Send or receive a value. Return it at the receiver, and None at the sender. Between a device and a host it
-        goes through the memory of the processor. Of a plain message, which has no labels, a single number travels: what
-        it says is known from the simulated run."""
+    def passed(self, value: Value, move: Move) -> Value:
+        """Send or receive a value. Return it at the receiver, and None at the sender."""
+        end = self._end(value, move)
+        end.op(end.tensor, end.peer, tag=end.tag).wait()
+        return self._came(end, move)
+
+    def _end(self, value: Value, move: Move) -> dist.P2POp:
+        """Return this rank's end of a message. Between a device and a host it goes through the memory of the processor.
+        Of a plain message, which has no labels, a single number travels: what it says is known from the simulated run.
+        Messages are told apart by where they stand in the log of the sender."""
+        (sender, receiver), labels = move.ranks, move.outputs[0]
         through = "cpu" if sender in self.hosts or receiver in self.hosts else self.numbers.device
-        empty = torch.empty(1) if labels is None else self.numbers.empty(labels)
+        tensor = torch.empty(1) if labels is None else self.numbers.empty(labels)
         if sender == self.rank:
-            return dist.send((empty if labels is None else self.numbers.expand(value, labels)).to(through), receiver)
-        buffer = torch.empty_like(empty, device=through)
-        dist.recv(buffer, sender)
-        return None if labels is None else self.numbers.of(labels, buffer.to(self.numbers.device))
+            tensor = tensor if labels is None else self.numbers.expand(value, labels)
+            return dist.P2POp(dist.isend, tensor.to(through), receiver, tag=move.places[0])
+        return dist.P2POp(dist.irecv, torch.empty_like(tensor, device=through), sender, tag=move.places[0])
+
+    def _came(self, end: dist.P2POp, move: Move) -> Value:
+        """Return what a message has brought."""
+        nothing = end.op is dist.isend or move.outputs[0] is None
+        return None if nothing else self.numbers.of(move.outputs[0], end.tensor.to(self.numbers.device))
 
 
 def _groups(mesh: Mesh, moves: Sequence[Move]) -> dict[tuple[int, ...], Any]:

@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, record_function
 
 from ...basics.errors import Place, PuzzleError
 from ...record.labels import Labels
+from ...record.table import SEND
 from ...running.run import Settings
 from ..agreement import Agreement
 from ..numbers import Numbers, elements
@@ -27,7 +28,7 @@ from ..pairs import Pair
 from ..reference import compare
 from .links import Broken, Links
 from .meter import Meter
-from .recording import Plan, Rehearsal, Setup
+from .recording import Move, Plan, Rehearsal, Setup
 from .supervisor import this_machine
 
 
@@ -40,7 +41,7 @@ class Replay:
     """
 
     def __init__(self, plan: Plan, links: Links, settings: Settings, line: Connection) -> None:
-        self.plan, self.links, self.settings, self.line = plan, links, settings, line
+        self.plan, self.links, self.settings, self.line, self.group = plan, links, settings, line, links.group
         self.took: list[tuple[float, float]] = []
         self.stored: list[tuple[int, int]] = []
         self.really_stored, self.known_stored = 0, 0
@@ -114,7 +115,7 @@ class Replay:
         for rank, layer, labels in self.plan.finals:
             value = self.plan.answers[layer].made() if rank == self.plan.rank else None
             if rank != 0 and self.plan.rank in (rank, 0):
-                value = self.links.passed(value, labels, rank, 0)
+                value = self.links.passed(value, Move(SEND.kind, (rank, 0), (0, 0), [labels], [labels]))
             found.setdefault(rank, {})[layer] = value
         return compare(self.links.numbers.work, found) if self.plan.rank == 0 else None
 
@@ -161,13 +162,9 @@ def be_a_rank(
     return right
 
 
-LAZY = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
-"""What torch imports when it first differentiates or makes an optimizer, which takes a second or two."""
-
-
 def load_lazy() -> None:
-    """Import it before anything is measured."""
-    for name in LAZY:
+    """Import what torch imports when it first differentiates or makes an optimizer, which takes a second or two."""
+    for name in ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes"):
         with suppress(ImportError):
             importlib.import_module(name)
 

@@ -23,7 +23,6 @@ from ...machine.in_flight import InFlight
 from ...machine.interface import AnySimulator, FinalState, Piece
 from ...machine.rank_state import RankState, TensorState
 from ...machine.simulator import LocalSimulator
-from ...record.events import Event
 from ...record.labels import Labels
 from ...record.operations import Values
 from ...record.table import SEND
@@ -94,24 +93,16 @@ class Plan:
 
     def complete(self, done: Run) -> None:
         """Take from a run that has ended what is known only then."""
-        self.finals = [
-            (state.rank, layer, piece.labels) for state in done.final_states for layer, piece in state.finals.items()
-        ]
-        self.labels = [_label(event) for event in done.events if event.rank == self.rank]
-        for event in done.events:
-            call = show_call(event.kind, event.layers or event.layer)
-            of = f", micro-batches {sorted(event.batches)}" if event.batches else ""
-            self.log.append(
-                f"rank {event.rank}: {call}{of}, from {event.start:g} to {event.end:g}, {event.elements} elements"
-            )
+        self.finals = [(one.rank, layer, of.labels) for one in done.final_states for layer, of in one.finals.items()]
+        for one in done.events:
+            call = show_call(one.kind, one.layers or one.layer)
+            of = f", micro-batches {sorted(one.batches)}" if one.batches else ""
+            if one.rank == self.rank:
+                layer, batches = "" if one.layer is None else f" layer {one.layer}", map(str, sorted(one.batches))
+                self.labels.append(f"{one.kind}{layer}{' mb ' * bool(one.batches)}{' '.join(batches)}")
+            self.log.append(f"rank {one.rank}: {call}{of}, from {one.start:g} to {one.end:g}, {one.elements} elements")
         self.log += [f"ranks {[*move.ranks]}: {move.kind}" for move in self.moves]
         self.log += [f"rank {rank}: final weight of layer {layer}, {labels}" for rank, layer, labels in self.finals]
-
-
-def _label(event: Event) -> str:
-    of_layer = "" if event.layer is None else f" layer {event.layer}"
-    batches = " ".join(map(str, sorted(event.batches)))
-    return f"{event.kind}{of_layer}{batches and f' mb {batches}'}"
 
 
 class Rehearsal(NamedTuple):
@@ -139,8 +130,7 @@ def only_fingerprints(state: FinalState) -> FinalState:
     def bare(piece: Piece) -> Piece:
         return piece._replace(value=getattr(piece.value, "mark", piece.value))
 
-    finals = {layer: bare(piece) for layer, piece in state.finals.items()}
-    return state._replace(kept=tuple(map(bare, state.kept)), finals=finals)
+    return state._replace(kept=tuple(map(bare, state.kept)), finals={at: bare(one) for at, one in state.finals.items()})
 
 
 def _values(tokens: Iterable[TensorState | None]) -> list[Any]:
@@ -156,9 +146,12 @@ NOTED: Mapping[str, tuple[str, Callable[..., Sequence[Any]]]] = {
     "pass_to": ("start", lambda call, receiver, operand, plain: [call.index, operand and operand.value]),
     "receive": ("start", lambda call, src: [call.index, None]),
     "finish": ("record", lambda nothing: []),
+    "group": ("group", lambda nothing, begins: [begins]),
+    "store": ("store", lambda nothing, token: [token.value, token.labels]),
+    "drop": ("store", lambda nothing, token: [token.value, token.labels, -1]),
 }
 """The step that stands for a call of the simulator, and its arguments, from the result and the arguments of the call.
-What takes more than that (``compute``, ``fetch``, ``store`` and ``drop``) is a method of the ``Recorder``."""
+What takes more than that (``compute`` and ``fetch``) is a method of the ``Recorder``."""
 
 
 class Recorder(LocalSimulator):
@@ -201,14 +194,6 @@ class Recorder(LocalSimulator):
                 token.value = Pair(token.value.mark)
             self._note(rank, "wait", call.index, _values(tokens))
         return brought
-
-    def store(self, rank: RankState, token: TensorState) -> None:
-        RankState.store(rank, token)
-        self._note(rank, "store", token.value, token.labels)
-
-    def drop(self, rank: RankState, token: TensorState) -> None:
-        RankState.drop(rank, token)
-        self._note(rank, "store", token.value, token.labels, -1)
 
     def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
         state = super().final_state(rank, stored)

@@ -43,10 +43,8 @@ the reason, when a rank has only lost its links."""
 class Starter(Protocol):
     """Whoever has started the ranks."""
 
-    engine: str
-    """The name of the engine."""
-    patience: float
-    """Seconds within which it knows how a rank has ended that has hung up: 0 if it will not say."""
+    engine: str  # its name
+    patience: float  # seconds within which it knows how a rank has ended that has hung up: 0 if it will not say
 
     def deaths(self) -> Mapping[int, str]:
         """Return the ranks whose process has ended or was stopped, and how, in the order in which that happened. Raise
@@ -152,11 +150,8 @@ class Supervisor:
         return self._place(error, rank)
 
     def _late(self, rank: RankProcess) -> PuzzleError:
-        waiting = [
-            f"rank {other.rank} waits in {_shown(event)} [{self._line(other)}]"
-            for other in self.ranks
-            if other.runs and other.waits and (event := self._event(other))
-        ]
+        others = [(one, event) for one in self.ranks if one.runs and one.waits and (event := self._event(one))]
+        waiting = [f"rank {one.rank} waits in {_shown(event)} [{self._line(one)}]" for one, event in others]
         problem = f"nothing was heard of it for {self.timeout:g} seconds; {self._came_to(rank)}"
         return self._place(PuzzleError(problem, got="; ".join(waiting[:8]), line=""), rank)
 

@@ -42,6 +42,7 @@ class Steps:
 
     work: Workload
     whole: Spans
+    of_a_head: int  # how wide a head is
 
     def _complete(self, weight: Any) -> torch.Tensor:
         """Return the flat weight of a layer: (parameters,)."""
@@ -161,27 +162,22 @@ class Steps:
 
     # -- columns of heads ----------------------------------------------------------------------------
 
-    @property
-    def _of_a_head(self) -> int:
-        """How wide a head is."""
-        return self.work.hidden // heads(self.work.hidden)
-
     def _by_head(self, rows: torch.Tensor) -> torch.Tensor:
         """Return (heads, tokens, width of a head), of a row for each token."""
-        return rows.unflatten(-1, (-1, self._of_a_head)).transpose(0, 1)
+        return rows.unflatten(-1, (-1, self.of_a_head)).transpose(0, 1)
 
     def _piece(self, which: tuple[Spans, Slices], *columns: torch.Tensor) -> Pieces:
         """Return a part of a table with a row for each token, of these tokens and heads. ``columns``: as wide as the
         heads, or with one number for each. Its numbers stand as those of other parts do, a column for each token."""
         tokens, some = which
-        count = columns[0].shape[-1] // self._of_a_head
+        count = columns[0].shape[-1] // self.of_a_head
         table = torch.cat([each.unflatten(-1, (count, -1)) for each in columns], -1).flatten(-2)
         return Pieces(tokens, table.detach().T.contiguous(), heads=some)
 
     def _columns(self, part: Pieces, tokens: Spans, wide: int, narrow: int = 0) -> Sequence[torch.Tensor]:
         """Return the columns of a table for these tokens: so many as wide as the heads, and so many with a number for
         each."""
-        widths = [self._of_a_head] * wide + [1] * narrow
+        widths = [self.of_a_head] * wide + [1] * narrow
         table = select(part, tokens).T.unflatten(-1, (-1, sum(widths)))
         return [columns.flatten(-2) for columns in table.split(widths, -1)]
 
