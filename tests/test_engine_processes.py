@@ -126,9 +126,8 @@ def is_by_one_clock(done: Any) -> None:
     """Nothing is received before it is sent, no collective ends on a rank before it begins on another, and no event is
     missing."""
     events = done.measured.events
-    assert [(event.rank, event.kind, event.op) for event in events] == [
-        (event.rank, event.kind, event.op) for event in done.events
-    ]
+    measured, simulated = ([(one.rank, one.kind, one.op) for one in each] for each in (events, done.events))
+    assert measured == simulated
     calls: dict[object, list[Event]] = {}
     for event in events:
         assert event.start <= event.end
@@ -482,9 +481,7 @@ def test_a_rank_that_cannot_join_the_others_says_why(tmp_path: Path) -> None:
 def script(folder: Path, body: str) -> list[str]:
     """Return the command of a program that has ``run`` and the function ``works`` of one model."""
     file = folder / "program.py"
-    works = (
-        "async def works(model):\n    await model.allreduce(model.fake_grad(0, []), 0)\n    print('up', flush=True)\n"
-    )
+    works = "async def works(model):\n    await model.allreduce(model.fake_grad(0, []), 0)\n    print('up', flush=1)\n"
     file.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom lib import run\n{works}{body}\n")
     return [sys.executable, str(file)]
 

@@ -234,10 +234,8 @@ def test_a_cost_says_what_a_host_takes_for_what() -> None:
 def test_the_shortest_transfer_is_that_to_a_host_if_it_is() -> None:
     cost = Cost(host_transfer=0.1)
     assert cost.shortest_transfer == cost.in_time_units(0.1) + cost.receiving
-    assert (
-        Cost(host_transfer=5).shortest_transfer
-        == Cost().shortest_transfer * Cost(host_transfer=5).per_tick / Cost().per_tick
-    )
+    slow = Cost(host_transfer=5)
+    assert slow.shortest_transfer == Cost().shortest_transfer * slow.per_tick / Cost().per_tick
 
 
 # -- right or wrong -------------------------------------------------------------------------------------------

@@ -490,9 +490,7 @@ def test_most_puzzles_do_not_grant_it() -> None:
     assert verdict.status == FAIL
     assert "puzzle 4 must be solved without `partial=True`, which is the subject of puzzle 17" in verdict.message
     verdict = grade(program("p18_sequence_parallel", "sequence_parallel"), "tensor_parallel")
-    assert (
-        "puzzle 17 must be solved without slices of activations, which is the subject of puzzle 18" in verdict.message
-    )
+    assert "puzzle 17 must be solved without slices of activations, which is the subject of" in verdict.message
 
 
 # -- real tensors ----------------------------------------------------------------------------------------------------
