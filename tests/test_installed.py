@@ -299,8 +299,8 @@ def test_notebooks_of_ones_own(installed: Installed, desk: Path) -> None:
 # -- notebooks and JupyterLab ------------------------------------------------------------------------------------
 
 WHERE = """
-import sys
 import drawing
+import lib
 print("lib is", lib.__file__, "drawing is", drawing.__file__)
 """
 PROCESSES = "print('in processes:', len(run(basic, ranks=1, layers=2, batches=4, engine='processes').events))"

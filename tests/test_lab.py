@@ -184,14 +184,14 @@ def test_the_first_screen_of_a_puzzle_has_its_title_and_no_plumbing(
 
     title, folded, code, news = browser.visit(lab.url("p03_wsdp.ipynb"), work, height=800)
     assert title.startswith("Puzzle 3: ")
-    assert folded.startswith("# Finds lib and drawing, in a folder above this notebook")
-    assert "from lib import" in code and "sys.path" not in code
+    assert folded == ""
+    assert code.startswith("import llm_training_puzzles") and "sys.path" not in code
     assert news == 0
 
 
 CELLS = f"() => ({NOTEBOOK})().content.widgets.map(cell => cell.model.sharedModel.getSource())"
 TAKE = f"""comments => {{ for (const cell of ({NOTEBOOK})().content.widgets) {{ const source = cell.model.sharedModel;
-    for (const one of comments) if (source.getSource().endsWith("# " + one))
+    for (const one of comments) if (source.getSource().includes("\\n# " + one))
         source.setSource(source.getSource().replace("# " + one, one)) }} }}"""
 
 
@@ -201,23 +201,23 @@ def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_n
 ) -> None:
     def work(page: "Page") -> Any:
         page.wait_for_function(READY)
-        page.evaluate(TAKE, ['hint("pipeline_fsdp")', 'lib.start_from("fsdp", "pipeline_fsdp")'])
+        page.evaluate(TAKE, ['hint("pipeline_fsdp")', "from lib import start_from"])
         page.evaluate(COMMAND, ["notebook:run-all-cells", {}])  # the cell that is made then is not among them
         page.locator(f"{OPEN} .jp-OutputArea-output", has_text="Hint 1 of 3 for pipeline_fsdp").wait_for()
         keep(page.screenshot(full_page=True), "lab-begin", tmp_path)
         return page.evaluate(OUTPUTS), page.evaluate(CELLS)
 
     outputs, cells = browser.visit(lab.url("p07_pipeline_fsdp.ipynb"), work, height=3000)
-    [at] = [at for at, cell in enumerate(cells) if "lib.start_from" in cell]
+    [at] = [at for at, cell in enumerate(cells) if "start_from(" in cell]
     assert (
         cells[at + 1].startswith("async def pipeline_fsdp(model: Model) -> Model:") and "scatterreduce" in cells[at + 1]
     )
     assert "# Your code here." in cells[at - 1]
-    assert any("Your answer to puzzle 4 is in a new cell below" in output["text"] for output in outputs)
+    assert "is in a new cell below" in " ".join(output["text"] for output in outputs)
 
     def go_on(page: "Page") -> Any:
         run_all(page)
-        link = page.locator(f"{OPEN} .jp-OutputArea-output a", has_text="puzzle 5: Pipeline parallel")
+        link = page.locator(f"{OPEN} .jp-OutputArea-output a", has_text="puzzle 5: Pipeline parallel").first
         link.scroll_into_view_if_needed()
         keep(page.screenshot(), "lab-next", tmp_path)
         link.click()
@@ -231,7 +231,7 @@ def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_n
 def test_the_map_leads_to_the_puzzles(browser: "Browser", lab: Lab, tmp_path: Path) -> None:
     def work(page: "Page") -> Any:
         stored = page.locator(f"{OPEN} .jp-OutputArea-output a:has(img)")  # there before anything is run
-        stored.nth(6).click()
+        stored.nth(7).click()  # the tour is the first
         page.locator(f"{OPEN} h1", has_text="Puzzle 6").wait_for()
         assert "/p06_gpipe.ipynb" in page.url
         page.goto(lab.url("index.ipynb"))
@@ -251,7 +251,7 @@ def test_the_map_leads_to_the_puzzles(browser: "Browser", lab: Lab, tmp_path: Pa
 
     url, violations, high = browser.visit(lab.url("index.ipynb"), work, height=2400)
     assert "/p06_gpipe.ipynb" in url and violations == {}
-    assert high <= 1650  # 31 puzzles and 11 repairs, five in a row
+    assert high <= 2200  # 37 puzzles and 20 repairs, five in a row
 
 
 SLIDING = """

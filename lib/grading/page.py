@@ -22,6 +22,7 @@ HEAD = "text-align:left;vertical-align:top;white-space:nowrap;padding-right:12px
 CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 CODE = CELL + ";font-family:var(--jp-code-font-family, monospace)"  # of code, and of lines that are aligned
 STAR = "\N{BLACK STAR}"
+EARNED = f"  {STAR} star"
 LINE = "text-align:left;white-space:pre-wrap"
 ALWAYS = ("printed", "note")
 """The facts that a report has without being asked."""
@@ -41,8 +42,8 @@ def text(verdict: Verdict, color: bool = False, why: bool = False) -> str:
 
 
 def _head(verdict: Verdict, color: bool = False) -> str:
-    at = f", with {verdict.failed_at}" if verdict.failed_at else ""
-    head = f"{_word(verdict, color)} puzzle {verdict.puzzle.number}  {verdict.puzzle.name}{_star(verdict)}{at}"
+    puzzle, at = verdict.puzzle, f", with {verdict.failed_at}" * bool(verdict.failed_at)
+    head = f"{_word(verdict, color)} puzzle {puzzle.number}  {puzzle.name}{EARNED * verdict.starred}{at}"
     return ": ".join(filter(None, [head, headline(verdict)]))
 
 
@@ -145,11 +146,11 @@ def _indented(*lines: str) -> list[str]:
 def table(verdict: Verdict) -> str:
     """Return a verdict as HTML: what ``text`` says and, folded, a table with all that is known."""
     puzzle = verdict.puzzle
-    title = f"Puzzle {puzzle.number}: {escape(puzzle.title)} {badge(verdict.status)}{_star(verdict)}"
+    title = f"Puzzle {puzzle.number}: {escape(puzzle.title)} {badge(verdict.status)}{EARNED * verdict.starred}"
     shown = f'<div style="{CAPTION}">{title}</div>'
     first = [f"with {verdict.failed_at}" * bool(verdict.failed_at), headline(verdict)]
     for line in filter(None, [": ".join(filter(None, first)) or verdict.message, *brief(verdict), verdict.note]):
-        shown += f'<div style="{LINE}">{escape(line)}</div>'
+        shown += f'<div style="{LINE}">{_linked(line, verdict)}</div>'
     if rows := "".join(_row(name, fact, verdict) for name, fact in facts(verdict)):
         summary = f'<summary style="cursor:pointer">{"Why" if verdict.status == FAIL else "More"}</summary>'
         shown += f'<details>{summary}<table class="ltp-verdict"><tbody>{rows}</tbody></table></details>'
@@ -157,15 +158,15 @@ def table(verdict: Verdict) -> str:
 
 
 def _row(name: str, fact: str, verdict: Verdict) -> str:
-    told, look = escape(fact), CODE if name == "at" or "\n" in fact else CELL  # "at": a line of code
-    if name == "next" and verdict.link:
-        new_tab = ' target="_blank"' * verdict.link.startswith("https:")
-        told = f'<a href="{escape(verdict.link)}"{new_tab}>{told}</a>'
+    told, look = _linked(fact, verdict), CODE if name == "at" or "\n" in fact else CELL  # "at": a line of code
     return f'<tr><th scope="row" style="{HEAD}">{escape(name)}</th><td style="{look}">{told}</td></tr>'
 
 
-def _star(verdict: Verdict) -> str:
-    return f"  {STAR} star" * verdict.starred
+def _linked(text: str, verdict: Verdict) -> str:
+    """Return a text as HTML, in which the name of the next puzzle leads to its notebook."""
+    new_tab = ' target="_blank"' * verdict.link.startswith("https:")
+    link = f'<a href="{escape(verdict.link)}"{new_tab}>{escape(verdict.following)}</a>'
+    return escape(text).replace(escape(verdict.following), link) if verdict.link else escape(text)
 
 
 def badge(status: str) -> str:

@@ -63,9 +63,9 @@ class Course(NamedTuple):
             time, memory = puzzle.listed(*puzzle.scored(played.time, played.memory))
             if (time, memory) != (point["time"], point["memory"]):
                 raise BuildError(
-                    f"{puzzle.file}.py: {by} takes {time} {puzzle.unit.name} and {memory:,} "
+                    f"{puzzle.file}.py: {by} takes {time:g} {puzzle.unit.name} and {memory:,} "
                     f"{puzzle.size_unit.name} in {puzzle.name}, "
-                    f"the frontier says {point['time']} and {point['memory']:,}"
+                    f"the frontier says {point['time']:g} and {point['memory']:,}"
                 )
 
 
