@@ -14,6 +14,7 @@ from lib.course.specs import puzzles
 from lib.explain.statement import Explanation, as_json
 from lib.grading.verdict import PASS, TODO
 from tests.corpus.honest import HONEST
+from tests.slow import EVERYTHING
 from tools.localize import SOLUTION, Drawn, Tried, changed_lines, explained, loaded, quietly, references, tried
 from tools.mistakes import Mistake, a_mistake, sources
 
@@ -21,6 +22,8 @@ FILE = Path(__file__).with_name("explained.json")
 MECHANISMS: dict[str, Any] = json.loads(Path(__file__).with_name("mechanisms.json").read_text(encoding="utf-8"))
 """Changes of solutions, and what one of the statements on them says."""
 SEED, EACH, TRIES = 2718, 5, 9  # mistakes for each puzzle, and how many are drawn until one fails
+ALONE = 1  # which of them are explained beside no right run, too
+TURNS = range(EACH) if EVERYTHING else (ALONE, EACH - 1)
 
 
 class Row(NamedTuple):
@@ -40,7 +43,7 @@ def table(anew: bool = False) -> list[Row]:
     rows, kept = [], json.loads(FILE.read_text(encoding="utf-8"))
     for name, solution in sources():
         styles = sorted((one.name, one.source) for one in HONEST if one.puzzle == name and "class " not in one.source)
-        for turn in range(EACH):
+        for turn in TURNS:
             chance = random.Random(f"{SEED} {name} {turn}")
             program, text = (SOLUTION, solution) if turn < EACH - 1 or not styles else chance.choice(styles)
             puzzle, text = puzzles()[name], ast.unparse(ast.parse(text))
@@ -85,8 +88,11 @@ def mechanism(name: str) -> Row:
 
 def golden(anew: bool = False) -> dict[str, Any]:
     """Return all explanations as data, by the program and what was done to it, and some beside no right run."""
-    rows = {title(one.drawn.mistake, one.turn): one for one in table(anew)}
-    alone = {name: one for name, one in rows.items() if one.turn == 1} | {name: mechanism(name) for name in MECHANISMS}
+    kept = table(True) if anew else table()  # which is kept
+    rows = {title(one.drawn.mistake, one.turn): one for one in kept}
+    alone = {name: one for name, one in rows.items() if one.turn == ALONE} | {
+        name: mechanism(name) for name in MECHANISMS
+    }
     said = {name: as_json(one.explanation) for name, one in (rows | alone).items()}
     for name, one in alone.items():
         said[f"{name}, alone"] = as_json(explained(one.program, puzzles()[one.drawn.mistake.puzzle], "none"))

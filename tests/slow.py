@@ -1,6 +1,6 @@
 """What takes long: `make test` runs a part of it, the same each time, and `make test-all` everything.
 
-A test that is marked ``slow`` is left out by `make test`, of a test with many cases a fixed sixth is run, and a test
+A test that is marked ``slow`` is left out by `make test`, of a test with many cases a fixed ninth is run, and a test
 that goes through a long list takes every so many-th of it (``some``). Whoever runs a file by itself runs all of it.
 """
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 EVERYTHING = os.environ.get("SLOW_TESTS") != "none"
 MANY = 8
 """A test that has more cases than so many is run with one of ``PART`` of them, by `make quick` of ``QUICK_PART``."""
-PART, QUICK_PART = 6, 12
+PART, QUICK_PART = 9, 12
 LEFT_OUT = "SLOW TESTS NOT RUN, and of many cases and long lists a part is run: make test-all runs everything."
 
 

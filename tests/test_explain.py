@@ -26,7 +26,8 @@ from lib.recording.diary import read_diary
 from lib.recording.recorder import recorded_run
 from lib.recording.wire import ProtocolError
 from tests.explain_truth import Log, untrue
-from tests.explained import EACH, FILE, MECHANISMS, Row, golden, mechanism, right_recording, table
+from tests.explained import FILE, MECHANISMS, TURNS, Row, golden, mechanism, right_recording, table
+from tests.slow import EVERYTHING
 from tools.localize import leads, lines_of, references
 
 SHARE = 0.9
@@ -39,7 +40,7 @@ DDP = puzzles()["ddp"]
 def test_the_changed_line_or_the_verb_left_out_is_named() -> None:
     rows = table()
     missed = [one.mistake[:3] for one, program, explanation, _ in rows if not leads(one, explanation, program.error)]
-    assert len(rows) > 0.9 * EACH * len({row.drawn.mistake.puzzle for row in rows}) > 120
+    assert len(rows) > 0.9 * len(TURNS) * len({row.drawn.mistake.puzzle for row in rows}) > 48
     assert len(missed) <= (1 - SHARE) * len(rows), missed
 
 
@@ -48,7 +49,7 @@ def test_an_error_about_tensors_is_never_without_words() -> None:
         (one.mistake[:3], explanation) for one, program, explanation, _ in table() if facts_of(program.error).operands
     ]
     silent = [mistake for mistake, explanation in rows if not explanation.statements()]
-    assert len(rows) > 40 and not silent
+    assert len(rows) > 8 * len(TURNS) and not silent
 
 
 def test_few_lines_are_named_besides() -> None:
@@ -71,8 +72,9 @@ def test_everything_that_is_said_is_what_the_recordings_show() -> None:
 
 def test_explanations_as_data_are_those_that_are_kept() -> None:
     kept = json.loads(FILE.read_text(encoding="utf-8"))
-    assert len(kept) > 120
-    assert golden() == kept
+    found = golden()
+    assert len(found) > 120 and found == {name: kept[name] for name in found}
+    assert len(found) == len(kept) or not EVERYTHING
 
 
 def test_of_several_right_runs_the_nearest_is_taken_also_for_a_run_that_ends_early() -> None:

@@ -211,7 +211,7 @@ def test_a_final_weight_is_a_weight_of_its_layer_after_one_step(labels: dict[str
 @pytest.mark.long
 def test_a_union_of_many_fine_parts_takes_no_more_than_two_of_them() -> None:
     """Beside one of 65,536 pieces each of these parts is written out, and not all of them at once."""
-    parts = [(frozenset(range(at, 64, 2)), 64) for at in range(2)] * 40
+    parts = [(frozenset(range(at, 64, 2)), 64) for at in range(2)] * 10
     tracemalloc.start()
     (shards, total), disjoint = union((*parts, (frozenset({0}), 65536)))
     peak = tracemalloc.get_traced_memory()[1]

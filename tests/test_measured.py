@@ -110,6 +110,7 @@ def test_the_script_that_measures_a_gpu_writes_such_rows(tmp_path: Path) -> None
     assert all(float(row["ms"] or row["forward_ms"]) > 0 for row in found)
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.process
 def test_the_script_that_measures_steps_writes_such_rows(tmp_path: Path) -> None:
