@@ -171,7 +171,6 @@ def test_programs_run_as_the_plain_machine_says() -> None:
     COUNTS.clear()
     for seed in SEEDS:
         search(seed, program_of)
-    print(dict(COUNTS))
     assert COUNTS["ended"] > len(SEEDS) / 2  # and it has seen programs of all kinds
     assert COUNTS["stuck"] > len(SEEDS) / 10
     assert min(COUNTS[links, end] for links in LINKS for end in (True, "stuck")) > len(SEEDS) / 60
@@ -186,7 +185,6 @@ def test_programs_with_pieces_run_as_the_plain_machine_says() -> None:
     COUNTS.clear()
     for seed in SHARDED:
         search(seed, sharded_program)
-    print(dict(COUNTS))
     assert COUNTS["right"] > len(SHARDED) / 3  # and it has seen programs of all kinds
     for kind in ("update", "allgather", "scatterreduce", "allreduce", "pass_to", "receive"):
         assert COUNTS[kind] > len(SHARDED) / 10, kind

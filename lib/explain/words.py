@@ -38,7 +38,7 @@ SENTENCES: Mapping[str, Sentence] = {
         "what rank {call:rank} uses here is {tensor}, {tensor:made}[; it {out:how}]",
         "[{out:line}, where {tensor} leaves {out:where}][!out: {tensor:line}, which {tensor:makes} {tensor}: none of "
         "the model's dictionaries holds it]",
-        "A tensor that is in none of the model's dictionaries is gone after the next operation: store it in one."),
+        "After the next operation only what is in one of the model's dictionaries is still there."),
     "unawaited": Sentence(
         "{call} of {call:line} has not been awaited", "{call:line}, whose {call} has not been awaited",
         "A communication gives you its result only when you `await` it."),
@@ -93,7 +93,7 @@ SENTENCES: Mapping[str, Sentence] = {
     "takes_again": Sentence(
         "{call} of {call:line}, on rank {call:rank}, takes {batches:batches}, which rank {earlier:rank} has taken at "
         "{earlier:line}",
-        "{call:line}, which takes {batches:batches} again, after {earlier:line}",
+        "{call:line}, where rank {call:rank} takes {batches:batches}, as rank {earlier:rank} did at {earlier:line}",
         "The input of each micro-batch is taken once, and kept until its last use."),
     "again": Sentence(
         "{call} of {earlier:line} comes again at {call:line}; in a right run it comes {right_count:times}",

@@ -6,7 +6,7 @@ _LAYER, _BATCHES, _SHARDS = ("layer", "layers"), ("batches", "total_batches"), (
 _PARTS, _ADAPTER, _HEADS = ("parts", "of"), ("adapter",), ("heads", "of_heads")
 KEYS, QUERIES = "keys", "queries"
 """The two sides of attention, by which a kind says of which side its ``parts`` are."""
-SHARD, SLICE, EXPERT = "shard", "slice", "expert"
+SHARD, SLICE, PART = "shard", "slice", "part"
 """The names of a piece of a tensor: of a weight, of a sequence, and of what is dealt to experts."""
 
 
@@ -93,7 +93,7 @@ _MET = _INPUT._replace(
 _TOKENS = Kind(
     *("Tokens", "tokens", "activations", "activations", "activation"),
     fields=(*_LAYER, *_BATCHES, *_SHARDS),
-    piece=EXPERT,
+    piece=PART,
     wide=1,
 )
 
