@@ -88,11 +88,9 @@ def mechanism(name: str) -> Row:
 
 def golden(anew: bool = False) -> dict[str, Any]:
     """Return all explanations as data, by the program and what was done to it, and some beside no right run."""
-    kept = table(True) if anew else table()  # which is kept
-    rows = {title(one.drawn.mistake, one.turn): one for one in kept}
-    alone = {name: one for name, one in rows.items() if one.turn == ALONE} | {
-        name: mechanism(name) for name in MECHANISMS
-    }
+    rows = {title(one.drawn.mistake, one.turn): one for one in (table(True) if anew else table())}
+    alone = {name: one for name, one in rows.items() if one.turn == ALONE}
+    alone |= {name: mechanism(name) for name in MECHANISMS}
     said = {name: as_json(one.explanation) for name, one in (rows | alone).items()}
     for name, one in alone.items():
         said[f"{name}, alone"] = as_json(explained(one.program, puzzles()[one.drawn.mistake.puzzle], "none"))

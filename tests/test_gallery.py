@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from drawing.ink.theme import ROLES
-from lib import Run
 from lib.basics.units import show_elements, show_ticks
-from lib.course.specs import Puzzle, puzzles
+from lib.course.specs import puzzles
 from solutions.build.__main__ import main
 from solutions.build.pages import gallery, shared
-from solutions.build.pages.families import FAMILIES, Family, families
+from solutions.build.pages.families import FAMILIES, families
 from solutions.build.pages.gallery_page import LEAD, SHARED, head
 from solutions.build.pictures.schedules import draw_schedule
 from solutions.build.runs.course import Course
@@ -33,7 +32,6 @@ FROM_ELSEWHERE = re.compile(
 )
 """What neither the page nor the pictures may have: they need nothing from elsewhere."""
 FRAME = re.compile(r"<iframe [^>]*>")
-Families = list[tuple[Family, list[tuple[Puzzle, Run]]]]
 SOLVED = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
 
 
@@ -43,7 +41,7 @@ def page() -> str:
 
 
 @pytest.fixture(scope="module")
-def shown_families() -> Families:
+def drawn() -> list[Any]:
     """The families, with the runs that the page shows."""
     return [*families(Course([*puzzles().values()]), SOLVED)]
 
@@ -54,10 +52,10 @@ def schedules(page: str) -> dict[str, str]:
     return {one.partition('"')[0]: one.partition('">')[2] for one in found}
 
 
-def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str, shown_families: Families) -> None:
+def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str, drawn: list[Any]) -> None:
     shown, said = schedules(page), sentences(ROOT / "solutions")
     assert sorted(shown) == sorted(puzzle.name for puzzle in SOLVED)
-    for puzzle, done in (one for _, own in shown_families for one in own):
+    for puzzle, done in (one for _, own in drawn for one in own):
         words = re.sub("<[^>]+>", "", shown[puzzle.name].partition("<svg")[0])
         figures = f"{show_ticks(done.time)} ticks, {show_elements(done.memory)} elements"
         figures = f"{done.time:.4g} s, {done.memory / 1e9:.3g} GB" if puzzle.name == "compose" else figures
@@ -67,12 +65,10 @@ def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str, sh
     assert len({one.partition("<svg")[2] for one in shown.values()}) == len(shown)
 
 
-def test_what_stands_together_can_be_compared_or_says_that_it_can_not(page: str, shown_families: Families) -> None:
-    assert sorted(puzzle.name for _, own in shown_families for puzzle, _ in own) == sorted(
-        puzzle.name for puzzle in SOLVED
-    )
+def test_what_stands_together_can_be_compared_or_says_that_it_can_not(page: str, drawn: list[Any]) -> None:
+    assert sorted(puzzle.name for _, own in drawn for puzzle, _ in own) == sorted(puzzle.name for puzzle in SOLVED)
     shown = schedules(page)
-    for family, own in shown_families:
+    for family, own in drawn:
         told = page.partition(f"<h3>{family.title}</h3>")[2].partition("</p>")[0]
         assert told and len(own) > 1 and ("compare them" in told) == bool(family.names)
         together = [(puzzle.name, done) for puzzle, done in own if puzzle.name in family.names]
