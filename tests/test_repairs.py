@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from drawing import draw
-from lib import Model, PuzzleError, grade, hint, run, solution
+from lib import Model, PuzzleError, grade, run, solution
 from lib.course.layouts import check_layout
 from lib.course.sizes import other_sizes
-from lib.course.specs import cost_named, find, puzzles
+from lib.course.specs import cost_named, puzzles
 from lib.grading.submission import load
 from lib.referee.shell import main
 from solutions.build.notebooks.notebook import notebook_of
@@ -110,14 +110,6 @@ def test_a_quiet_mistake_lets_the_program_train_the_model(name: str) -> None:
     assert "until it failed" not in draw(done).svg()
     for figure in ("time", "memory"):
         assert (getattr(done, figure) > puzzle.target[figure]) == (TOO_MUCH.get(name) == figure)
-
-
-def test_they_have_numbers_of_their_own() -> None:
-    for called in ("R1", "r1", "repair_local"):
-        assert find(called) == puzzles()[REPAIRS[0]]
-    with pytest.raises(PuzzleError, match="there is no puzzle 'R99'"):
-        find("R99")
-    assert str(hint("r1")).startswith("Hint 1 of 3 for repair_local")
 
 
 @pytest.mark.process
