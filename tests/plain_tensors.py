@@ -33,9 +33,6 @@ class Thing:
         return Fraction(0) if self.kind == "WeightGrad" and not self.batches else self.whole * share(self.piece)
 
 
-# -- pieces
-
-
 def share(piece: Piece) -> Fraction:
     """What part of the whole a piece is."""
     return sum((end - start for start, end in piece), Fraction(0))
@@ -88,9 +85,6 @@ def add(parts: Sequence[Thing]) -> tuple[Thing, set[str]]:
         terms.update({NONSENSE: 1} if part.value == NONSENSE else dict(part.value))
     value = NONSENSE if "different shards" in wrong else frozenset(terms.items())
     return replace((real or parts)[0], batches=batches, value=value), wrong
-
-
-# -- values
 
 
 def value_of_whole(weight: Thing) -> Hashable:

@@ -405,17 +405,6 @@ def test_other_puzzles_refuse_the_word() -> None:
 # -- real tensors -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-@needs_torch
-@pytest.mark.parametrize("layer", ["mlp", "block"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_real_adapters_are_those_of_autograd(layer: str, dtype: str) -> None:
-    for program, size in ((lora, FOUR | {"layers": 2}), (alone(), ALONE)):
-        done = run(program, **size, engine="local", layer=layer, dtype=dtype, hidden=32, length=5)
-        done.check()
-        assert done.events == run(program, **size).events
-
-
 @needs_torch
 def test_the_reference_trains_low_rank_factors_and_leaves_the_weight() -> None:
     import torch
@@ -471,16 +460,6 @@ def test_the_gradient_of_a_frozen_weight_is_not_even_computed(kind: str) -> None
 def test_wrong_adapters_are_wrong_as_numbers(name: str) -> None:
     done: Any = run(WRONG[name], **ALONE, engine="local", dtype="float64", hidden=16, length=4, _strict=False)
     assert done.agreement.relative > 1e-3
-
-
-@needs_torch
-@pytest.mark.process
-def test_processes_train_adapters() -> None:
-    done: Any = run(lora, **(FOUR | {"layers": 2}), engine="processes", dtype="float64", hidden=32, length=5)
-    done.check()
-    assert done.events == run(lora, **(FOUR | {"layers": 2})).events
-    equal, count = done.stored
-    assert equal == count  # adapters have the size that the host knows
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------

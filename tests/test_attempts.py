@@ -191,9 +191,6 @@ def test_a_file_says_what_it_defines_instead() -> None:
     assert len(str(Submission("x.py", f"def {'x' * 9999}(): pass"))) < 300
 
 
-# -- reading ----------------------------------------------------------------------------------------------
-
-
 def test_utf_16_is_read_as_its_first_bytes_say(tmp_path: Path) -> None:
     for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
         mark = "" if encoding == "utf-16" else "\ufeff"
@@ -223,9 +220,6 @@ def test_names_of_files_are_safe_to_show(tmp_path: Path) -> None:
         with pytest.raises(PuzzleError) as error:
             read(path, None)
         assert str(error.value).isprintable() and str(error.value).isascii()
-
-
-# -- students ---------------------------------------------------------------------------------------------
 
 
 def test_every_student_has_a_name_of_their_own(tmp_path: Path) -> None:

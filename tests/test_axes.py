@@ -41,9 +41,6 @@ def size(mesh: dict[str, int], each: int = 2) -> dict[str, Any]:
     return {"ranks": math.prod(mesh.values()), "layers": 4, "batches": each * mesh["replica"], "mesh": mesh}
 
 
-# -- programs that compose ways ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 @pytest.mark.parametrize("cost", [Cost(), RING], ids=["flat", "ring"])
 def test_replica_fsdp_with_a_context_axis(mesh: dict[str, int], cost: Cost) -> None:
@@ -84,9 +81,6 @@ def test_a_sum_over_too_few_or_too_many_is_found(wrong: str | None) -> None:
     assert str(told.value)
     with pytest.raises(PuzzleError):
         run(program, **how, _strict=False).verify()
-
-
-# -- the same as one axis ------------------------------------------------------------------------------
 
 
 def collectives(axis: Any) -> Any:
@@ -171,9 +165,6 @@ def test_all_axes_are_all_ranks_and_their_order_is_that_of_the_mesh() -> None:
     assert Model(0, dist).axis_size(("b", "a")) == 4
 
 
-# -- refused -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("axis", "said"),
     [
@@ -204,9 +195,6 @@ def test_a_puzzle_has_to_grant_them() -> None:
     granted = puzzle._replace(words=tuple(words - {AXES}))
     with pytest.raises(PuzzleError, match=r"solved without collectives over several axes at once"):
         check_features(outcome, granted)
-
-
-# -- everything that knows collectives knows these -----------------------------------------------------
 
 
 @pytest.mark.parametrize("mesh", [{"replica": 8, "context": 2, "other": 1}, {"other": 1, "context": 2, "replica": 16}])

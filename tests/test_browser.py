@@ -132,8 +132,6 @@ def test_an_image_keeps_its_words_in_a_narrow_place(browser: Browser, width: int
     assert min(size for _, size in sight.measured) >= READABLE
 
 
-# -- where pictures are taken out ----------------------------------------------------------
-
 VISIBLE = "() => document.querySelector('main').innerText.trim().split('\\n').filter(Boolean)"
 
 
@@ -188,8 +186,6 @@ def test_a_report_shows_the_picture_and_a_sanitized_one_words(browser: Browser, 
         elif kind == "live":
             assert pictures == 1
 
-
-# -- the player ----------------------------------------------------------------------------
 
 PLAY = """async () => {
     const frame = document.querySelector("iframe");
@@ -265,9 +261,6 @@ def test_the_player_plays(browser: Browser, host: str, tmp_path: Path) -> None:
     assert measured["height"] >= 0
     assert sight.violations == {}
     assert sight.requests in ([], ["about:srcdoc"])
-
-
-# -- that the looking itself sees ----------------------------------------------------------
 
 
 def test_a_picture_that_does_not_shrink_is_wider_than_the_page(browser: Browser) -> None:

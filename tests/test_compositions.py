@@ -65,9 +65,6 @@ MACHINES = {
 }
 
 
-# -- compositions: each brings every rank all pieces, each piece once -------------------------------------------------
-
-
 def ring(machine: Machine) -> Iterator[Move]:
     for step in range(machine.ranks - 1):
         for rank in range(machine.ranks):
@@ -165,9 +162,6 @@ def test_a_composition_brings_everyone_each_piece_once(name: str, machine: Machi
 def turned_round(moves: Sequence[Move]) -> list[Move]:
     """What sums up gradients: everyone who has got a piece sends what it has added up of it back."""
     return [Move(move.dst, move.src, move.pieces) for move in reversed(moves)]
-
-
-# -- what they take ---------------------------------------------------------------------------------------------------
 
 
 class Took(NamedTuple):

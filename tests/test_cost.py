@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Dist, Model, PuzzleError, RingCost, run
+from lib import Cost, Model, PuzzleError, RingCost, run
 from lib.basics.units import Ratio, exact, whole_or_ratio
 from lib.course.layouts import mesh_of
 from lib.course.specs import COSTS
@@ -116,30 +116,6 @@ def test_every_solution_is_right_at_prices_from_sizes_whatever_the_order(name: s
     assert first.memory == run(fn, **spec["size"]).memory or on_their_way
 
 
-# -- sizes ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Bytes(Cost):
-    """Mixed precision with Adam, as ZeRO counts it: 2 bytes a weight, 2 a gradient, 12 of optimizer states."""
-
-    def elements(self, labels: Labels) -> Any:
-        each = {"Weight": 2, "WeightGrad": 2, "OptState": 12}.get(labels.kind, 0)
-        return super().elements(labels) * each
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 5])
-def test_model_states_take_the_bytes_of_zero(ranks: int) -> None:
-    """DDP 16 bytes a parameter, FSDP 16/N: Rajbhandari et al., arXiv 1910.02054, table 1."""
-
-    for shards in (1, ranks):
-        model = Model(0, Dist(1, cost=Bytes()), 3, 1)
-        for layer in range(3):
-            model.weights[layer], model.opt_states[layer] = model.load_weights(layer, 0, shards)
-            model.grad_weights[layer] = model.fake_grad(layer, [0]).shard(0, shards)
-        assert model.memory() == Fraction(3 * 16 * W, shards)
-
-
 def test_a_tensor_has_the_same_size_whatever_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loaded, computed, cut, joined, reduced, gathered, sent and received: sizes are those of the labels."""
 
@@ -161,9 +137,6 @@ def test_a_tensor_has_the_same_size_whatever_made_it(monkeypatch: pytest.MonkeyP
         if spec["name"] in ("zero1", "replica_fsdp", "one_f_one_b", "hierarchical"):
             run(fn, **spec["size"], cost=cost).check()
     assert len(seen) == 5 and min(seen.values()) > 20
-
-
-# -- a cost of one's own ------------------------------------------------------------------------------
 
 
 def test_prices_may_depend_on_anything_that_labels_say() -> None:

@@ -135,9 +135,6 @@ def test_large_runs_stay_small() -> None:
         assert len(compare(*[made] * 3, static=static)._repr_html_()) <= LARGEST
 
 
-# -- what got shorter -----------------------------------------------------------------------
-
-
 def test_the_parts_of_a_run_by_hand() -> None:
     # rank 0 computes from 0 to 4, communicates from 3 to 6, and is idle to 10; rank 1 does nothing before its update
     busy = [event(0, "forward", 0, 4), event(0, "allgather", 3, 6, op=(0,))]

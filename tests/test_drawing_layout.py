@@ -107,9 +107,6 @@ def test_ticks_are_round_and_inside(end: float) -> None:
     assert max(len(f"{tick:g}") for tick in found) <= 7
 
 
-# -- colors --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("layers", [1, 2, 3, 6, 8, 12, 96])
 def test_text_on_a_layer_can_be_read(layers: int) -> None:
     colors = [theme.layer_color(layer, layers) for layer in range(layers)]
@@ -158,9 +155,6 @@ def test_every_kind_has_a_name_and_every_memory_a_color() -> None:
     assert set(theme.OPERATION_COLORS) | set(training()) <= known
     assert all(theme.kind_color(kind) != theme.MUTE for kind in OPERATIONS if kind not in training())
     assert {kind for kind in OPERATIONS if theme.glyph_of(kind)} == set(in_stream("collective", "message"))
-
-
-# -- structure -----------------------------------------------------------------------------
 
 
 def test_only_marks_svg_and_figure_know_chalk() -> None:

@@ -30,9 +30,6 @@ def amount(text: str) -> Fraction:
     return Fraction(text.replace(",", ""))
 
 
-# -- why it peaks --------------------------------------------------------------------------
-
-
 def check_peak(made: Trace, highest: Any) -> None:
     """What is held at the peak adds up to it, exactly, and counts are those of whole tensors."""
     top = made.peak
@@ -137,17 +134,11 @@ def test_tensors_are_counted_only_where_all_have_one_size() -> None:
     assert alone.peak is not None and not re.search(r"\d", " ".join(p.text for p in held_at(alone.peak, alone)))
 
 
-# -- what can be seen ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize("kind", MEMORY_KINDS)
 def test_every_kind_of_memory_stands_out_from_its_ground(kind: str, scheme: int) -> None:
     ground = theme.ROLES["card"][scheme]
     assert theme.contrast(theme.MEMORY[kind][1], ground) >= 1.2  # and a line of ink is along their total
-
-
-# -- what is held when ---------------------------------------------------------------------
 
 
 def zone_texts(figure: Figure) -> Iterator[tuple[str, list[str]]]:

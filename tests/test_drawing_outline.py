@@ -144,9 +144,6 @@ def test_what_cannot_be_drawn_is_refused(call: Any, says: str) -> None:
         call()
 
 
-# -- where they are shown -------------------------------------------------------------------------
-
-
 @each_puzzle()
 def test_the_second_hint_has_half_a_schedule(puzzle: Puzzle) -> None:
     shown = [Hint(puzzle, number) for number in range(3)]

@@ -181,9 +181,6 @@ def test_what_is_no_tensor_is_refused(wrong: object) -> None:
         draw_group(wrong)
 
 
-# -- in a notebook -------------------------------------------------------------------------
-
-
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch) -> InteractiveShell:
     """An IPython that looks as if it ran."""

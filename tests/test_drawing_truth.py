@@ -121,9 +121,6 @@ def test_the_memory_of_an_outline_is_drawn_as_it_is(puzzle: Puzzle, goal: str) -
     check_totals(Page(figure), [(own.peak.rank, held_by(own, own.peak.rank)), (aim.fullest, aim.memory)])
 
 
-# -- runs --------------------------------------------------------------------------------
-
-
 SOURCES = {name: (lambda name=name: solved(name, small=True)) for name in COURSE} | {
     "coarse": lambda: staged_run(32, 64),
     "sharded": lambda: sharded_run(64, 60),

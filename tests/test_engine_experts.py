@@ -56,9 +56,6 @@ def test_layers_with_experts_train_in_all_other_ways(name: str) -> None:
     assert done.agreement.relative <= 1e-14
 
 
-# -- where tokens go -------------------------------------------------------------------------------
-
-
 @needs_torch
 @pytest.mark.parametrize("cost", [ExpertCost(), COSTS["experts"], UNEVEN, ExpertCost(experts=1)])
 @pytest.mark.parametrize("length", [1, 5, 16])
@@ -113,9 +110,6 @@ def test_numbers_find_mistakes_without_the_rules(change: str) -> None:
     assert not done.agreement.relative <= 1e-4
 
 
-# -- refused ---------------------------------------------------------------------------------------
-
-
 @needs_torch
 @pytest.mark.parametrize("engine", ["local", "processes"])
 @pytest.mark.parametrize(
@@ -131,9 +125,6 @@ def test_numbers_find_mistakes_without_the_rules(change: str) -> None:
 def test_what_has_no_experts_is_refused(engine: str, how: dict[str, Any], said: str) -> None:
     with pytest.raises(PuzzleError, match=said):
         run(experts.plain, 4, engine=engine, **{**SIZE, **how})
-
-
-# -- in processes ----------------------------------------------------------------------------------
 
 
 @needs_processes

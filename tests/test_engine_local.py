@@ -51,9 +51,6 @@ def real(fn: Callable[[Model], Any], size: dict[str, Any], **how: Any) -> Any:
     return run(fn, **size, timeout=None, engine="local", **{"layer": layers_of(fn, size)[0], **how})
 
 
-# -- right -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 @needs_torch
 @pytest.mark.parametrize(("fn", "size"), EXAMPLES)
@@ -101,9 +98,6 @@ def test_sizes_that_nothing_divides(layer: str, hidden: int) -> None:
             real(fn, spec["size"], layer=layer, hidden=hidden, length=3, seed=4, dtype="float64").check()
 
 
-# -- the same run ------------------------------------------------------------------------------------------------------
-
-
 @needs_torch
 @pytest.mark.parametrize(("fn", "size"), EXAMPLES)
 def test_log_time_memory_and_fingerprints_are_those_of_the_simulated_run(fn: Any, size: dict[str, Any]) -> None:
@@ -124,9 +118,6 @@ def test_the_order_in_which_ranks_start_changes_no_bit(name: str) -> None:
     first, second = (real(fn, spec["size"], _order=order) for order in (range(ranks), range(ranks)[::-1]))
     assert first.events == second.events
     assert first.agreement == second.agreement
-
-
-# -- wrong -------------------------------------------------------------------------------------------------------------
 
 
 @needs_torch
@@ -238,9 +229,6 @@ def test_errors_of_a_run_are_those_of_the_simulated_run() -> None:
         assert texts[0] == texts[1]
     with pytest.raises(PuzzleError, match="not attempted"):
         run(lambda model: None, engine="local").check()
-
-
-# -- options -----------------------------------------------------------------------------------------------------------
 
 
 def nothing(model: Model) -> None:

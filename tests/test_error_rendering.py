@@ -53,9 +53,6 @@ def case(name: str) -> Any:
     return next(case for case in CASES if case.fn.__name__ == name)
 
 
-# -- the words ----------------------------------------------------------------------------------------------
-
-
 def test_the_line_stands_among_its_neighbors() -> None:
     lines = rendered(failed(case("wrong_operand"))).splitlines()
     code = lines[lines.index("") + 1 :]
@@ -125,9 +122,6 @@ def test_plain_python_shows_what_it_always_did() -> None:
     assert "  at:       line " in str(error)
 
 
-# -- in IPython ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A shell of IPython's, with what drawing adds to it."""
@@ -179,9 +173,6 @@ def test_other_errors_are_left_alone(shell: Any) -> None:
     assert "Traceback" in said and "ZeroDivisionError" in said and displayed == []
 
 
-# -- in a kernel --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.process
 def test_a_notebook_shows_the_picture_below_the_message(tmp_path: Path) -> None:
     cells = [SETUP.format(str(ROOT)), FORGOTTEN, "print(6 * 7)"]
@@ -196,9 +187,6 @@ def test_a_notebook_shows_the_picture_below_the_message(tmp_path: Path) -> None:
 def _flagged(outputs: Outputs) -> None:
     [html] = htmls(outputs)
     assert "only tensors can be stored" in html and "the error is on rank 0 at tick 0" in html
-
-
-# -- long lines -----------------------------------------------------------------------------------------------
 
 
 def test_a_notebook_breaks_no_word_of_an_error() -> None:

@@ -28,9 +28,6 @@ def error(case: Case) -> PuzzleError:
     return error_of(CASES.index(case))
 
 
-# -- in words -----------------------------------------------------------------------------------------------
-
-
 @cases
 def test_the_run_knows_where_it_failed_and_who_waits(case: Case) -> None:
     failure = error(case).run.failure
@@ -128,9 +125,6 @@ def test_an_endless_loop_is_told_with_its_rank_and_line() -> None:
     assert re.search(r"while model.rank == 1|await asyncio.sleep\(0\)", caught.value.line)  # wherever it is just then
 
 
-# -- as a picture -------------------------------------------------------------------------------------------
-
-
 def flags(figure: Any) -> list[str]:
     """The hover texts of flags."""
     return [title for title in titles(figure) if re.search(r"\ntick [\d.]+$", title)]
@@ -220,9 +214,6 @@ def test_a_failed_run_stands_beside_others() -> None:
     assert flags(figure) and "ranks 0, 2, 3" not in texts(figure)
     assert "only tensors can be stored" in figure.summary
     assert "6" in texts(figure) and right.time == 6.5  # the axis goes on to the end of the one that is right
-
-
-# -- runs that end, and train nothing -----------------------------------------------------------------------
 
 
 def forward_only(model: Model) -> Model:

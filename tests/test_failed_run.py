@@ -21,7 +21,6 @@ from tests.test_corpus import function, titles
 
 Fn = Callable[[Model], Any]
 
-# -- the log ------------------------------------------------------------------------------------------------
 
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4}
 HERE = "layer == 2 and model.rank == 1"
@@ -185,8 +184,6 @@ def test_an_error_travels_without_its_run() -> None:
         there = pickle.loads(pickle.dumps(error))
         assert (type(there), str(there), there.place, there.run) == (type(error), str(error), error.place, None)
 
-
-# -- who is named -------------------------------------------------------------------------------------------
 
 NAMES = """
 ddp: everybody trains micro-batch 0

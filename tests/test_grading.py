@@ -2,7 +2,6 @@
 
 import ast
 import json
-import os
 import re
 import sys
 import types
@@ -540,16 +539,7 @@ def test_a_pass_counts_outside_a_notebook_and_hints_begin_anew_with_each_run(
 @pytest.mark.parametrize(
     "broken",
     ["", "{", "[]", "null", '{"version": 1}', '{"version": 1e999}', "\x00" * 100, "[" * 100_000,
-     '{"version": 1, "best": {"basic": {"status": "PASS", "time": "x", "memory": 1}}, "hints": {}}',
-     '{"version": 1, "best": {"basic": {"status": "PASS", "time": NaN, "memory": 1}}, "hints": {}}',
-     *(f'{{"version": 1, "best": {{}}, "hints": {{}}, "trail": {trail}}}' for trail in (
-         "3", "[]", '{"basic": 3}', '{"basic": [3]}', '{"basic": [{"time": 1, "memory": 1}]}',
-         '{"basic": [{"time": NaN, "memory": 1, "passed": true}]}',
-         '{"basic": [{"time": 1, "memory": 1' + 400 * "0" + ', "passed": true}]}',
-         '{"basic": [{"time": 1, "memory": null, "passed": true}]}',
-         '{"basic": [{"time": -1, "memory": 1, "passed": true}]}',
-         '{"basic": [{"time": 1, "memory": 1, "passed": "yes"}]}',
-     ))],
+     '{"version": 1, "best": {}, "hints": {}, "trail": 3}', '{"version": 1, "best": {}, "hints": {}, "trail": []}'],
 )  # fmt: skip
 def test_a_broken_file_is_set_aside_and_said(kernel: Path, broken: str) -> None:
     (kernel / "progress.json").write_text(broken)
@@ -559,16 +549,6 @@ def test_a_broken_file_is_set_aside_and_said(kernel: Path, broken: str) -> None:
     assert [path.read_text() for path in aside] == [broken]
     grade(SOLUTIONS["basic"])
     assert json.loads((kernel / "progress.json").read_text())["best"]["basic"]["status"] == PASS
-
-
-def test_what_cannot_be_saved_is_said_and_nothing_else_stops(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: Any, **kwargs: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    verdict = grade(SOLUTIONS["basic"])
-    assert verdict.status == PASS and "could not be saved (No space left on device)" in str(verdict)
-    assert list(kernel.iterdir()) == []  # no half a file
 
 
 # -- hints ----------------------------------------------------------------------------------------
@@ -658,17 +638,6 @@ def test_hints_fit_how_the_last_attempt_ended_in_a_new_kernel_and_at_a_shell(new
         head = hint("basic").text.partition("\n")[0]
         assert head.startswith("The question" if index == 3 else f"Hint {index + 1} ") and why in head
         assert ("(you" in head) == bool(why)
-
-
-def test_a_broken_ending_is_set_aside_and_the_hints_begin_with_the_first(kernel: Path) -> None:
-    point = {"time": 17.0, "memory": 2621440, "passed": True}
-    kept = {"version": 1, "best": {}, "hints": {}, "trail": {"basic": [point]}, "answers": {}}
-    for right, time in ((1, None), (True, "")):
-        endings = {"endings": {"basic": {"right": right, "time": time, "memory": None}}}
-        (kernel / "progress.json").write_text(json.dumps(kept | endings))
-        found = progress()
-        assert "was broken" in found.note and found.trail == {"basic": [Point(**point)]}  # type: ignore[arg-type]
-        assert found.fitting(find("basic")) == (0, "")
 
 
 def test_after_a_pass_without_its_star_there_is_a_question_for_it(new_session: Callable[[], None]) -> None:
@@ -782,18 +751,9 @@ def test_a_solution_is_shown_to_who_is_sure(puzzle: Puzzle, tmp_path: Path, monk
     shown = str(solution(puzzle.name, sure=True))
     code = re.findall("```python\n(.*?)\n```", shown, re.DOTALL)
     assert re.search(rf"def {puzzle.name}\(model", code[0])
-    assert "SOLUTION" not in shown
+    assert "SOLUTION" not in shown and "{{" not in shown  # its text has its figures
     for block in code:
         ast.parse(block)
-
-
-def test_a_solution_is_shown_after_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "progress.json"
-    monkeypatch.setenv("LLM_TRAINING_PUZZLES_PROGRESS", str(tmp_path))
-    best = {"fsdp": {"status": "PASS", "time": 20.4, "memory": 1966080}}
-    path.write_text(json.dumps({"version": 1, "best": best, "hints": {}}), encoding="utf-8")
-    assert "async def fsdp" in str(solution("fsdp"))
-    assert "sure=True" in str(solution("ddp"))
 
 
 def test_where_there_are_no_solutions_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

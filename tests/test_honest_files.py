@@ -80,8 +80,6 @@ def test_a_text_is_the_same_in_every_encoding(tmp_path: Path, encoding: str) -> 
     assert read(path, None).text == "a = '\N{GREEK SMALL LETTER ALPHA}'\nb = 1\n"
 
 
-# -- what is said of lines that could not be taken -----------------------------------------------------------------
-
 FAR = "\N{CJK UNIFIED IDEOGRAPH-20000}"  # a letter that takes twelve bytes in JSON
 MANY = "\n".join([
     *(f"raise ValueError('{number} {FAR * 400}')" for number in range(30)),

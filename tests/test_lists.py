@@ -550,14 +550,6 @@ def test_a_collective_that_was_added_takes_lists() -> None:
 
 
 @needs_torch
-@pytest.mark.parametrize("verb", ["scatterreduce", "allreduce"])
-def test_real_tensors_of_a_list_train_as_autograd_does(verb: str) -> None:
-    done: Any = run(fsdp_of(verb), ranks=3, layers=3, batches=3, engine="local", dtype="float64", hidden=18)
-    done.check()
-    assert done.agreement.relative < 1e-9 and len(of_lists(done)) == 6
-
-
-@needs_torch
 @pytest.mark.process
 @pytest.mark.parametrize(("verb", "hidden"), [("scatterreduce", 14), ("allreduce", 14), ("scatterreduce", 18)])
 def test_processes_move_a_list_tensor_by_tensor(verb: str, hidden: int) -> None:

@@ -86,9 +86,15 @@ def test_of_a_damaged_file_all_is_kept_that_is_sound(tmp_path: Path) -> None:
     point = {"time": 5.6, "memory": 2000, "passed": True}
     trail, answers = {"ddp": [point], "fsdp": [point]}, {"ddp": "x", "fsdp": "y"}
     best, hints = BEFORE["best"] | {"fsdp": BEFORE["best"]["ddp"]}, {"ddp": 2, "fsdp": 3}  # type: ignore[index,operator]
-    whole = {"version": 1, "best": best, "hints": hints, "trail": trail, "answers": answers}
-    for part in ("best", "hints", "trail", "answers"):
-        for wrong in (None, [], {}, -1, float("inf"), float("nan"), True, "1", [{"time": float("inf")}]):
+    endings = {name: {"right": True, "time": 5.6, "memory": 2000} for name in best}
+    whole = {"version": 1, "best": best, "hints": hints, "trail": trail, "endings": endings, "answers": answers}
+    figures = [{name: value} for name in ("time", "memory") for value in ("x", float("nan"), -1, 10**400)]
+    fields = {"status": "none", "passed": "yes", "right": 1}
+    for part in ("best", "hints", "trail", "endings", "answers"):
+        sound = {"best": best["ddp"], "trail": point, "endings": endings["ddp"]}.get(part, {})
+        near = [sound | one for one in (*figures, fields, *[{"memory": None}] * (part == "trail")) if sound]
+        of_part = [[one] for one in near] if part == "trail" else near
+        for wrong in (None, [], {}, -1, float("inf"), float("nan"), True, "1", [sound | {"time": 1e999}], *of_part):
             if (part == "answers" and isinstance(wrong, str)) or (part == "trail" and wrong == []):
                 continue  # sound
             (tmp_path / NAME).write_text(json.dumps(whole | {part: whole[part] | {"ddp": wrong}}))  # type: ignore[operator]
@@ -135,7 +141,7 @@ def test_what_cannot_be_read_is_not_written_over(make: Callable[[Path], None], t
 
 # -- what is closed, what is full ----------------------------------------------------------------------------------
 
-CLOSED = [("<&-",), (">&-",), ("2>&-",), ("<&-", ">&-", "2>&-")]
+CLOSED = [("<&-", "2>&-"), ("<&-", ">&-", "2>&-")]
 
 
 @pytest.mark.process

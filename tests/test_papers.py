@@ -100,8 +100,6 @@ def test_hidden_traffic_of_tensor_parallelism_saves_as_much_as_was_measured_or_m
     assert 1.25 > ours[0] / ours[1] > hidden.tokens / plain.tokens > 1.05
 
 
-# -- the planner beside what others chose ----------------------------------------------------------------
-
 TINY = Transformer(8, 2048, 16, 1024, 8192, tied=True, name="tiny")
 EIGHT = published.Chosen(TINY, A100_MEGATRON, 8, 16, Plan("sharded", 8, 1, 1, 1, 2, "selective"))
 
@@ -135,9 +133,6 @@ def test_megatrons_choice_for_gpt_3_is_as_fast_as_the_fastest_interleaved_pipeli
     made = papers.choice(published.CHOSEN[0], {"interleaved": interleaved})
     assert 0 <= made.behind < 0.05 and made.place <= made.ties
     assert (made.first.stages, made.first.tensor, made.first.recompute) == (8, 8, "selective")
-
-
-# -- the open rows, and what fits --------------------------------------------------------------------------
 
 
 def test_open_rows_are_within_what_the_documents_say() -> None:

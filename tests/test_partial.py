@@ -16,7 +16,7 @@ from lib.grading.verdict import FAIL, PASS
 from lib.machine.check import check_finals
 from lib.record.codes import Code, read_code
 from tests.experts import finish
-from tests.marks import NO_TORCH, needs_processes, needs_torch
+from tests.marks import NO_TORCH, needs_torch
 from tests.test_closed_forms import program
 
 A = Cost().activation_elements
@@ -520,16 +520,6 @@ def test_real_tensors_agree(dtype: str, split: bool, how: Sum) -> None:
 def test_real_slices_and_partial_sums_are_passed_on(passes: str) -> None:
     size: dict[str, Any] = {"ranks": 6, "layers": 4, "batches": 1, "mesh": {"stage": 2, "tensor": 3}}
     run(staged(passes), **size, engine="local", dtype="float64", hidden=12, length=7).check()
-
-
-@needs_processes
-@pytest.mark.process
-def test_processes_agree() -> None:
-    training = program("p17_tensor_parallel", "tensor_parallel")
-    done = run(training, 3, 2, 1, engine="processes", timeout=60.0, dtype="float64", hidden=12, length=5)
-    done.check()
-    assert done.agreement is not None and done.agreement.relative <= 1e-10
-    assert [event.kind for event in done.events] == [event.kind for event in run(training, 3, 2, 1).events]
 
 
 FITS = [(16, 4, True), (24, 3, True), (10, 2, False), (16, 3, False), (6, 4, False)]

@@ -87,8 +87,6 @@ def test_what_no_puzzle_is_worth(text: str) -> None:
         assignment(text)
 
 
-# -- reports -------------------------------------------------------------------------------------------------------
-
 STRANGE = [
     "<script>alert(1)</script>",
     "a|b",

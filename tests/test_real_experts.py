@@ -70,9 +70,6 @@ def test_context_divides_what_each_gpu_keeps() -> None:
     assert LLAMA_3_405B_LONG.tokens(Fraction(1, 16)) == 8192
 
 
-# -- prices ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("ranks", "per_node"), [(8, 8), (16, 8), (64, 8), (4, 1)])
 @pytest.mark.parametrize("across", [1.0, 0.5])
 def test_an_all_to_all_goes_over_the_cards_of_all_gpus_at_once(ranks: int, per_node: int, across: float) -> None:

@@ -189,9 +189,6 @@ def test_without_the_rules_the_values_tell(take: Callable[[Model, int], Any]) ->
         check_finals(done.final_states)
 
 
-# -- real tensors -------------------------------------------------------------------------------------------------
-
-
 @needs_torch
 @pytest.mark.parametrize("layer", ["mlp", "block"])
 @pytest.mark.parametrize("halves", [False, True])

@@ -78,9 +78,6 @@ def test_a_weight_that_is_kept_is_gathered_once_less() -> None:
     assert round(before.time - after.time, 9) == 0.8
 
 
-# -- stars ------------------------------------------------------------------------------------------------------
-
-
 TAUGHT_LATER = {
     "wsdp": "fsdp",  # gradients are reduce-scattered
     "gpipe": "interleaved",  # a rank has several thin stages

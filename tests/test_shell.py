@@ -81,36 +81,19 @@ def solved(number: int, folder: Path, suffix: str = ".ipynb") -> Path:
 
 
 @pytest.mark.process
-def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path) -> None:
+def test_all_puzzles_without_a_name_and_the_report_says_all(lib: Lib, tmp_path: Path) -> None:
     for number in (0, 4):
         solved(number, tmp_path)
-    result = lib("grade", "basic", "4")
-    assert result.code == 0 and result.err == ""
-    assert "Grade: 2 of 2 puzzles pass" in result.out
+    result = lib("grade")
+    assert result.code == 1 and result.err == ""
+    assert f"Grade: 2 of {len(COURSE)} puzzles pass" in result.out
+    assert result.out.count("TODO") == len(COURSE) - 2
     one, two = [line for line in result.out.split("\n") if line.startswith("PASS")]
     assert " 20.4 ticks  1,966,080 elements  the star asks for  15.6 ticks  2,097,152 elements" in two
     assert re.search(r"puzzle 0  basic +17 ticks  2,621,440 elements  the star asks for +17 ticks", one)
     assert "in a process of its own" in result.out
-    assert json.loads((tmp_path / "progress.json").read_text())["best"].keys() == {"basic", "fsdp"}
-
-
-@pytest.mark.process
-def test_all_puzzles_without_a_name_and_what_is_missing_is_to_do(lib: Lib, tmp_path: Path) -> None:
-    solved(0, tmp_path)
-    result = lib("grade")
-    assert result.code == 1
-    assert f"Grade: 1 of {len(COURSE)} puzzles pass" in result.out
-    assert result.out.count("TODO") == len(COURSE) - 1
-    kept = json.loads((tmp_path / "progress.json").read_text())
-    assert kept["best"]["basic"] == {"status": "PASS", "time": 17.0, "memory": 2621440}
-
-
-@pytest.mark.process
-def test_blank_notebooks_are_to_do(lib: Lib, tmp_path: Path) -> None:
-    shutil.copy(ROOT / "puzzles" / "p04_fsdp.ipynb", tmp_path)
-    result = lib("grade", "fsdp")
-    assert result.code == 1 and "TODO  puzzle 4" in result.out and "not attempted yet" in result.out
-    assert f"{called()} grade --hint fsdp" in result.out
+    best = json.loads((tmp_path / "progress.json").read_text())["best"]
+    assert best.keys() == {"basic", "fsdp"} and best["basic"] == {"status": "PASS", "time": 17.0, "memory": 2621440}
 
 
 @pytest.mark.process
@@ -272,6 +255,8 @@ def test_the_faces_for_programs(lib: Lib, tmp_path: Path) -> None:
     (tmp_path / "ddp.py").write_text("async def ddp(model):\n    await model.receive()\n")
     result = lib("grade", "0", "1", "2", "--json", "a.json", "--junit", "b.xml", "--gradescope", "c.json")
     assert result.code == 1 and "1 of 3 puzzles pass" in result.out
+    assert "TODO  puzzle 1" in result.out and "not attempted yet" in result.out  # the notebook is blank
+    assert f"{called()} grade --hint grad_accum" in result.out
 
     whole = json.loads((tmp_path / "a.json").read_text())
     assert whole["version"] == 3 and "process of its own" in whole["isolation"]

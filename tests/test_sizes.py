@@ -60,9 +60,6 @@ def test_layers_ranks_and_micro_batches_of_each_number() -> None:
         assert any(1 < rest < n - 1 for n, rest in rests)
 
 
-# -- wrong at one kind -------------------------------------------------------------------------------------
-
-
 def does_nothing(model: Model) -> None:
     """The end of a program that stops at some sizes."""
 

@@ -70,8 +70,6 @@ def test_a_cell_without_a_source_is_an_empty_one() -> None:
     assert load("x.ipynb", json.dumps({"cells": cells}))[0]["y"] == 2
 
 
-# -- what is not run, and what comes of it ---------------------------------------------------------------------------
-
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = "from lib import run\ndef mine(model): pass\ndone = run(mine)\n"
 
@@ -120,9 +118,6 @@ def test_a_local_name_of_a_function_is_no_use_of_an_outcome(uses: str) -> None:
 ])  # fmt: skip
 def test_an_outcome_that_a_function_uses_is_named(uses: str) -> None:
     assert load("x.py", RUNS + uses)[1:] == ([], ["x.py, line 3 (it calls run)"])
-
-
-# -- where it prints ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -49,9 +49,6 @@ def reward(task: Path, answer: Path, course: Path, logs: Path) -> tuple[float, s
     return told["reward"], json.loads((logs / "verdict.json").read_text())["message"]
 
 
-# -- the files -----------------------------------------------------------------------------------------------------
-
-
 def test_a_task_has_the_files_of_its_layout(folder: Path) -> None:
     for name, puzzle in puzzles().items():
         task = folder / name
@@ -103,9 +100,6 @@ def test_the_same_files_are_written_again(folder: Path, tmp_path: Path) -> None:
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or path.read_bytes() == (folder / path.relative_to(tmp_path)).read_bytes()
     assert tasks.main([str(tmp_path), "no such puzzle"]) == 2
-
-
-# -- rewards -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.process

@@ -100,8 +100,6 @@ def test_wrong_by_the_rules_too(wrong: dict[str, Any]) -> None:
         run(hybrid(**wrong), **SIZE).check()
 
 
-# -- laws of what tensors carry ------------------------------------------------------------------------------
-
 ALGEBRA = Fingerprints()
 LAYER = Labels("Weight", 1, 3)
 

@@ -63,9 +63,6 @@ def unused() -> Iterator[None]:
         use_tables({})
 
 
-# -- prices --------------------------------------------------------------------------------------------------------
-
-
 def test_a_cost_with_other_prices() -> None:
     assert cost_named("default(backward=2, collective=0.15)") == Cost(backward=2, collective=0.15)
     assert cost_source("default(backward=2)") == "Cost(backward=2)"
@@ -73,9 +70,6 @@ def test_a_cost_with_other_prices() -> None:
     assert isinstance(faster, RingCost) and faster.bandwidth == 4_915_200 and faster.latency == 0.03
     with pytest.raises(PuzzleError):
         cost_named("free(backward=2)")
-
-
-# -- how they are drawn --------------------------------------------------------------------------------------------
 
 
 def test_the_same_seed_gives_the_same_variants_and_another_others(folder: Path, unused: None, tmp_path: Path) -> None:
@@ -117,9 +111,6 @@ def test_wrong_programs_stay_wrong(used: Path) -> None:
         exec(text, names)
         verdict = judged(find("fsdp"), names["fsdp"])
         assert verdict.status != PASS and verdict.score == 0
-
-
-# -- how they are used ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.process

@@ -99,9 +99,6 @@ def test_over_the_target_is_no_error() -> None:
     assert verdict.status == FAIL and verdict.right is True and verdict.error is None
 
 
-# -- why -------------------------------------------------------------------------------------------------
-
-
 def test_of_a_slow_program_the_chain_is_told_as_a_sum_and_what_comes_too_often() -> None:
     [slow] = [program for program in MISTAKES if program.name == "one micro-batch all the way at a time"]
     for verdict in (in_a_notebook(slow), near(slow)):
@@ -166,9 +163,6 @@ def test_without_what_is_secret_the_star_has_no_outline(monkeypatch: pytest.Monk
         outlines.outline(puzzles()["ddp"], "star")
 
 
-# -- what nothing beats ------------------------------------------------------------------------------------
-
-
 def bound_of(name: str, fn: Any) -> tuple[Verdict, str]:
     """A verdict, and what it tells of the bound, which is the same wherever it is told."""
     verdict = grade(fn, name).verdict
@@ -211,9 +205,6 @@ def test_what_meets_the_bound_hears_so() -> None:
 def test_of_what_is_no_pipeline_and_of_repairs_none_is_told(name: str, of: str) -> None:
     verdict, said = bound_of(name, SOLUTIONS[of])
     assert verdict.time is not None and said == "" and verdict.as_json()["bound"] is None
-
-
-# -- as others read them ----------------------------------------------------------------------------------
 
 
 def rows(verdict: Verdict) -> dict[str, str]:
@@ -273,8 +264,6 @@ def test_json_has_ordinary_numbers_only(tick: Any) -> None:
 def raising(error: PuzzleError) -> Any:
     raise error
 
-
-# -- at a shell -------------------------------------------------------------------------------------------
 
 FORGED = """
 from lib import PuzzleError

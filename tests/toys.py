@@ -63,8 +63,6 @@ TOY_BROADCAST = Collective(
 )
 
 
-# -- a kind of tensor that a collective makes, with another result for every rank ---------------------
-
 _PIECES = {"fields": ("layer", "layers", "batches", "total_batches", "shards", "total"), "brief": ("shards", "total")}
 _AS_ACTIVATIONS = ("activations", "activations")
 TOY_TOKENS = Kind("ToyTokens", "toy tokens", *_AS_ACTIVATIONS, "activation", **_PIECES, piece=EXPERT, wide=1)
@@ -126,9 +124,6 @@ TOY_DEAL = Collective(
     example=lambda model: model.get_activation([model.rank]),
     verb=toy_deal,
 )
-
-
-# -- a kind of tensor that an operation makes, of a size and at a price that follow from the rows ------
 
 
 def toy_keys(model: Model, layer: int, inp: Any) -> Any:

@@ -111,9 +111,6 @@ CHEATS: list[Program] = [
 ]  # fmt: skip
 
 
-# -- more of the same kinds, found by somebody who set out to break the grader ----------------------------------------
-
-
 def talk(name: str, says: str, source: str) -> Program:
     """A program of rank 0 that writes a recording by itself: of each ``call``, and sent at its end."""
     head = (

@@ -149,9 +149,6 @@ def test_real_processes_start_what_the_fake_group_starts(truth: dict[str, Any], 
         ]
 
 
-# -- beside programs of ours: here, since a recording takes half a minute ------------------------------------
-
-
 @pytest.mark.parametrize("name", ["ScheduleGPipe", "Schedule1F1B"])
 def test_receives_too_stand_where_pytorch_has_them(truth: dict[str, Any], name: str) -> None:
     """These two schedules ask for a message when it is needed, as our programs do."""
