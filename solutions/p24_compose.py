@@ -525,8 +525,6 @@ four_ways()
 # parts now. What would you train?
 
 # %% tags=["figures"]
-from functools import cache
-
 from lib.real.hardware import FITS
 
 node, read, gradient = 8, 300e9, 4  # tokens: arXiv 2005.14165
@@ -536,7 +534,6 @@ nic, used, off = 25e9, 0.8, 8  # A100_MEGATRON; its error: `make papers`
 card = prices.cluster.memory / BILLION
 
 
-@cache
 def timed(fn: Callable[[Model], Any]) -> Run:
     """A run in which some ranks stand for all."""
     return on_all_nodes(fn, represent=fn is not sixteen_stages and "x")
