@@ -15,7 +15,7 @@ from lib.grading.seal import seal
 from lib.learner.tensors import Sharded
 from lib.machine.cost import Ticks
 from lib.record.collectives import dealt
-from lib.record.kinds import EXPERT, JOINED, KINDS, SLICE, SLOT, Kind, add_kind
+from lib.record.kinds import JOINED, KINDS, PART, SLICE, SLOT, Kind, add_kind
 from lib.record.labels import NO_EXTRA, ExtraLabels, cut, join
 from lib.record.operations import Collective, Computation, Operation, Part, Values
 from lib.record.table import OPERATIONS, Verbs, add
@@ -65,7 +65,7 @@ TOY_BROADCAST = Collective(
 
 _PIECES = {"fields": ("layer", "layers", "batches", "total_batches", "shards", "total"), "brief": ("shards", "total")}
 _AS_ACTIVATIONS = ("activations", "activations")
-TOY_TOKENS = Kind("ToyTokens", "toy tokens", *_AS_ACTIVATIONS, "activation", **_PIECES, piece=EXPERT, wide=1)
+TOY_TOKENS = Kind("ToyTokens", "toy tokens", *_AS_ACTIVATIONS, "activation", **_PIECES, piece=PART, wide=1)
 TOY_KEYS = Kind("ToyKeys", "toy keys", *_AS_ACTIVATIONS, "toy_keys", **_PIECES, piece=SLICE, wide=1)
 NEW_KINDS = (TOY_TOKENS, TOY_KEYS)
 for _row in NEW_KINDS:  # a class needs its row
