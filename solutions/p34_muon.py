@@ -3,8 +3,8 @@
 #
 # Adam updates each number of a weight from its own gradient. So FSDP can cut weights, gradients and states into pieces,
 # and each rank updates its own. **Muon** cannot do that. It replaces the gradient by the nearest matrix whose rows are
-# orthogonal, and for that it needs the whole matrix. Of a piece, done alone, comes another matrix. That trains as well,
-# only worse, and nothing fails.
+# orthogonal, and for that it needs the whole matrix. A piece on its own gives another matrix. A model trains with that,
+# too, only worse, and nothing fails.
 #
 # ```python
 # direction = model.orthogonalize(layer, grad)
@@ -17,7 +17,7 @@
 #
 # ![Every rank gathers a gradient and makes the same matrix](picture:all_do_all)
 #
-# In this run of {{all_do.layers:word}} layers each rank gets every summed gradient, and all ranks do the same matrices.
+# In this run of {{all_do.layers:word}} layers each rank gets every summed gradient, and all ranks make the same matrices.
 # With {{layers:word}} layers that is {{layers * cost.orthogonalize}} ticks of the same work on each of them.
 #
 # **How few of these ticks can a rank have?**

@@ -37,6 +37,7 @@ PUZZLE = {
     ],
     "cost": "two_speeds",
     "layout": "trainers_and_generators",
+    "tensor": 2,
     "ideas": ["generators_receive"],
     "begins_with": "fsdp",
     "hints_for": {"slow": 2, "large": 2},

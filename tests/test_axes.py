@@ -15,7 +15,6 @@ from solutions.p25_context_parallel import replica_fsdp_context_tensor
 from tests import experts
 from tests.composed import fsdp_context
 from tests.marks import needs_processes, needs_torch
-from tests.test_recording import through_a_recording
 
 MESHES: list[dict[str, int]] = [
     {"replica": 2, "context": 2, "other": 1},
@@ -209,20 +208,6 @@ def test_ranks_stand_for_others_along_both_axes() -> None:
     program = collectives(("a", "b"))
     done = run(program, **how, represent=True)
     assert len(done.models) == 16 and done.events == run(program, **how, represent=False).events
-
-
-@pytest.mark.parametrize(
-    ("program", "mesh", "named"),
-    [
-        (fsdp_context(), MESHES[0], {("replica", "context"), "context"}),
-        (replica_fsdp_context_tensor, CUBES[0], {None, ("context", "tensor"), "replica"}),
-    ],
-)
-def test_a_recording_gives_the_same_when_it_is_replayed(program: Any, mesh: dict[str, int], named: set[Any]) -> None:
-    how = size(mesh)
-    outcome = through_a_recording(program, how)
-    assert outcome.verify() == "Correct!" and outcome.events == run(program, **how).events
-    assert {event.op[0] for event in outcome.events if event.stream == "collective" and event.op} == named
 
 
 def test_experts_may_be_divided_along_several_axes() -> None:

@@ -21,14 +21,8 @@ UNEVEN = COSTS["experts"]
 EXPERT_PARALLEL = program("p27_expert_parallel", "expert_parallel")
 BY_TURNS = program("p28_two_batch_overlap", "two_batch_overlap")
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "puzzle 27": (
-        program("p27_expert_parallel", "expert_parallel"),
-        {"ranks": 4, "layers": 8, "batches": 4, "cost": UNEVEN},
-    ),
-    "by turns": (
-        program("p28_two_batch_overlap", "two_batch_overlap"),
-        {"ranks": 4, "layers": 4, "batches": 8, "cost": UNEVEN},
-    ),
+    "puzzle 27": (EXPERT_PARALLEL, {"ranks": 4, "layers": 8, "batches": 4, "cost": UNEVEN}),
+    "by turns": (BY_TURNS, {"ranks": 4, "layers": 4, "batches": 8, "cost": UNEVEN}),
     "even": (experts.plain, {"ranks": 2, "layers": 4, "batches": 4}),
     "two levels": (
         experts.in_two_levels(("box", "gpu")),

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import pickle
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from drawing import draw, draw_primitive, perfetto, play
-from lib import Cost, ExpertCost, ExpertRingCost, Model, PuzzleError, Tokens, run
+from lib import Cost, ExpertCost, ExpertRingCost, Model, PuzzleError, run
 from lib.course.specs import COSTS
 from lib.machine.cost import Shape
 from lib.record.codes import read_code
@@ -90,12 +89,6 @@ def test_tokens_are_of_all_micro_batches_of_the_group_and_of_some_experts() -> N
         "Tokens(layer=2, layers=2, batches={0-3}, total_batches=4, shards={1}, total=2)",
         "Activation(layer=2, layers=2, batches={1, 3}, total_batches=4)",
     ]
-
-
-def test_tokens_made_by_hand_look_as_those_of_a_run_and_are_pickled() -> None:
-    tokens = Tokens(1, 2, {0, 1}, 2, {0}, 2)
-    assert str(tokens) == "Tokens(layer=1, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=2)"
-    assert pickle.loads(pickle.dumps(tokens)) == tokens
 
 
 @pytest.mark.parametrize("cost", [ExpertCost(), EXPERTS, ExpertCost(experts=4, loads=(3, 0, 1, 1), chosen=3)])

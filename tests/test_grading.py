@@ -144,6 +144,7 @@ LAID = {
         "weight_sync",
         {"ranks": 12, "layers": 3, "batches": 6, "mesh": {"side": 2, "place": 6}, "node_size": 6},
     ),
+    "tied_stages": ("repair_ends", {"ranks": 2, "layers": 6, "batches": 3, "tied": True}),
     "anywhere": ("compose", {"ranks": 6, "layers": 6, "batches": 12, "mesh": {"x": 2, "y": 1, "z": 3}}),
 }
 """A solution for each layout, and a size with no two numbers alike that mean different things."""
@@ -154,6 +155,7 @@ def ended(layout: str) -> tuple[dict[str, Any], tuple[FinalState, ...]]:
     assert puzzles()[name].layout == layout
     honest = next(program for program in HONEST if program.puzzle == name)
     states = tuple(run(load("attempt.py", honest.source)[0][name], **size).final_states)  # type: ignore[arg-type]
+    size = {**size, "tensor": puzzles()[name].tensor}
     check_layout(layout, size, states)
     return size, states
 
@@ -224,6 +226,14 @@ def test_a_rank_that_loads_other_pieces_is_named(layout: str) -> None:
                 how_much = "without the" if got == "nothing of it" else "with the wrong part of the"
                 assert error.problem == f"it begins {how_much} {KINDS[part.kind].word} of layer {part.layer}"
                 assert (error.expected, error.got, error.facts["when"]) == (wanted, got, "begins")
+
+
+def test_generators_end_with_as_many_pieces_as_the_spec_says() -> None:
+    size, states = ended("trainers_and_generators")
+    error = refused("trainers_and_generators", size | {"tensor": 3}, states, 6)
+    assert (error.expected, error.got) == ("shard {0} of 3", "shard {0} of 2")
+    error = refused("trainers_and_generators", size | {"tensor": 6}, states, 6)
+    assert (error.expected, error.got) == ("shard {0} of 6", "shard {0} of 2")
 
 
 def test_a_piece_may_be_loaded_in_parts() -> None:

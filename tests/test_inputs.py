@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lib import Dist, Model, PuzzleError, run
+from lib import Model, PuzzleError, run
 
 AGAIN = "before"
 
@@ -120,10 +120,3 @@ def test_an_input_is_nothing_that_a_rank_begins_with() -> None:
 
     [state] = run(both, ranks=1, layers=1, batches=4).final_states
     assert {labels.kind for labels in state.began} == {"Weight", "OptState"}
-
-
-def test_by_hand_it_is_given_again() -> None:
-    """In a notebook, cells are run again and again."""
-    model = Model(0, Dist(1), 1, 4)
-    for key in "ab":
-        model.activations[key] = model.get_activation([2])

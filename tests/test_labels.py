@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import Activation, ActivationGrad, OptState, PuzzleError, Weight, WeightGrad
+from lib import Activation, ActivationGrad, OptState, PuzzleError, Saved, Tokens, Weight, WeightGrad
 from lib.machine.check import check_finals
 from lib.machine.interface import FinalState, Piece
 from lib.record.labels import OF_ADAPTER, Labels, cut, join, overlap, same_pieces, total_of, within
@@ -141,7 +141,7 @@ def test_gradients_add_up_that_are_of_one_layer_and_one_piece(other: dict[str, A
 
 def test_labels_that_are_not_given_say_the_whole_of_step_0_and_no_micro_batches() -> None:
     given = {"step": 0, "batches": frozenset(), "total_batches": 0, "shards": frozenset({0}), "total": 1}
-    given["extra"] = (frozenset({0}), 1, "", False, (), (), (frozenset({0}), 1), (), False)
+    given["extra"] = (frozenset({0}), 1, "", False, (), (), (frozenset({0}), 1), (), frozenset(), False)
     assert Labels("Weight", 1, 2)._asdict() == {"kind": "Weight", "layer": 1, "layers": 2, **given}
     assert Labels("Weight", 1, 2).is_whole() and Labels("Weight", 1, 2) == Labels("Weight", 1, 2).coarse()
 
@@ -164,7 +164,13 @@ def test_sizes_are_exact() -> None:
 def test_equal_by_labels_also_when_copied() -> None:
     weight = Weight(0, 2, 0, {0, 1}, 4)
     assert weight == Weight(0, 2, 0, {0}, 2) and hash(weight) == hash(Weight(0, 2, 0, {0}, 2))
-    assert copy.deepcopy(weight) == weight == pickle.loads(pickle.dumps(weight))
+    saved = Saved(1, 4, {0}, 2)
+    assert saved == Saved(1, 4, {0}, 2, "all", {0, 1}, 2) != Saved(1, 4, {0}, 2, "selective")
+    assert repr(saved) == "Saved(layer=1, layers=4, batches={0}, total_batches=2, keep='all')"
+    for one in (weight, saved, Tokens(1, 2, {0, 1}, 2, {0}, 2)):
+        assert copy.deepcopy(one) == one == pickle.loads(pickle.dumps(one)) and repr(copy.copy(one)) == repr(one)
+    with pytest.raises(PuzzleError, match="no such keep"):
+        Saved(1, 4, {0}, 2, "some")
     assert weight != OptState(0, 2, 0, {0, 1}, 4)
     assert not issubclass(ActivationGrad, Activation)
     assert repr(weight) == "Weight(layer=0, layers=2, step=0, shards={0, 1}, total=4)"

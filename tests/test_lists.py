@@ -394,16 +394,6 @@ def test_zeros_beside_a_gradient_do_not_hide_it() -> None:
 # -- the line to the grader ----------------------------------------------------------------------------------------
 
 
-def test_a_run_with_lists_through_the_wire_is_the_same_run() -> None:
-    size = {"ranks": 4, "layers": 3, "batches": 4}
-    for program in (fsdp_of(), fsdp_of("allreduce"), fsdp_of(backwards=False)):
-        near, far = run(program, **size), through_a_recording(program, size)
-        assert far.events == near.events and len(of_lists(far)) == 8
-        assert (far.time, far.memory) == (near.time, near.memory)
-        assert [state.lists for state in far.final_states] == [state.lists for state in near.final_states]
-        far.check()
-
-
 @pytest.fixture
 def office() -> Replay:
     """A replay whose two ranks have loaded their shards of two layers: tensors 0 to 3, and 4 to 7."""

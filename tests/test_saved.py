@@ -94,17 +94,6 @@ def test_a_piece_of_a_layer_leaves_its_share_behind() -> None:
     assert (saved.memory(), out.memory(), model.time) == (4 * A, A, 0.25)
 
 
-def test_it_shows_compares_and_pickles_as_a_tensor() -> None:
-    import pickle
-
-    one = Saved(1, 4, {0}, 2)
-    assert repr(one) == "Saved(layer=1, layers=4, batches={0}, total_batches=2, keep='all')"
-    assert one == Saved(1, 4, {0}, 2, "all", {0, 1}, 2) != Saved(1, 4, {0}, 2, "selective")
-    assert pickle.loads(pickle.dumps(one)) == one and hash(one) == hash(Saved(1, 4, {0}, 2))
-    with pytest.raises(PuzzleError, match="no such keep"):
-        Saved(1, 4, {0}, 2, "some")
-
-
 def ended(model: Model) -> tuple[Any, Any, Any]:
     """Run layer 0 of a model by hand: its input, its weight, and what it leaves behind."""
     weight, _ = model.load_weights(0)

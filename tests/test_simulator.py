@@ -278,31 +278,6 @@ def test_of_what_is_said_to_be_stored_in_the_end_only_what_is_counts() -> None:
     assert state.began == state.late == () and state.finals == {}
 
 
-def test_a_log_that_is_finished_stays_as_it_is() -> None:
-    """What was in flight, carried or in the inbox is in it, once, however often it is asked for."""
-    simulator, ranks = opened()
-    for rank in ranks:
-        simulator.meet(rank, "allgather", simulator.load_weights(rank, 0, rank.rank, RANKS)[0], 0, None)
-    message, kept = (simulator.get_activation(rank, BOTH) for rank in ranks[:2])
-    simulator.pass_to(ranks[0], 1, message, None)
-    simulator.store(ranks[1], kept)
-    simulator.pass_to(ranks[1], 0, kept, None)
-    simulator.drop(ranks[1], kept)
-    call = simulator.receive(ranks[1], 0)
-    assert simulator.wait(call, lambda: None)
-    simulator.fetch(call)
-    for rank in ranks:
-        simulator.finish(rank)
-    for rank in ranks:
-        [log] = simulator.finish_logs([rank])
-        assert [log] == [simulator.events(rank)] == simulator.finish_logs([rank])
-        assert log[-1].kind == "end" and log[-1].held[5] >= kept.memory
-    weight = Shape.of(1).cost.weight_elements
-    gather = weight + weight // RANKS  # what it has made, and until its end what it carries
-    carried = [0, 0, gather, gather, gather + kept.memory, weight]
-    assert [event.held[5] for event in simulator.events(ranks[1])] == carried
-
-
 @pytest.mark.parametrize("name", ["fsdp", "offload"])
 def test_samples_that_are_equal_are_one_object(name: str) -> None:
     """Also those of several ranks, and those that hold what was in flight: a sixth of what a run keeps."""

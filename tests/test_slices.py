@@ -25,13 +25,14 @@ from lib import (
     WeightGrad,
     run,
 )
-from lib.course.specs import COSTS
+from lib.course.specs import COSTS, cost_named
 from lib.machine.check import check_finals
 from lib.machine.fingerprints import Fingerprints
 from lib.record.causal import ALL, share
 from lib.record.codes import read_code
 from lib.record.labels import ExtraLabels, Labels, of_batches
 from lib.record.shards import refined
+from tests.corpus import changed
 from tests.drawing_events import titles
 from tests.slices import PROGRAMS, gathering, heads, in_steps, own_slices, ring, whole_layers
 
@@ -423,8 +424,47 @@ def test_codes_and_pictures_know_the_steps() -> None:
     assert "backward_attend" in reference("all")._repr_html_()
 
 
-def test_a_context_needs_few_words(capsys: pytest.CaptureFixture[str]) -> None:
-    """Communication of keys and values is granted with the steps."""
-    done = run(gathering(), **SIZE)
-    words = {word for event in done.events for word in event.words}
-    assert words == {"project", "sliced=True"}
+ROWS: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 1, "cost": cost_named("long_sequences")}
+
+
+def rows(*edit: str) -> Callable[[Model], Any]:
+    """R12, repaired, with an edit."""
+    names: dict[str, Any] = {}
+    exec(changed("repair_rows", "", *[edit] * bool(edit)).source, names)  # type: ignore[arg-type]
+    return names["repair_rows"]  # type: ignore[no-any-return]
+
+
+def test_a_layer_that_looks_at_each_token_by_itself_takes_a_slices_share() -> None:
+    done = run(rows(), **ROWS)
+    assert done.verify() == "Correct!" and {"sliced=True", "slices"} < {
+        word for one in done.events for word in one.words
+    }
+    there = [one for one in done.models[1].log if one.kind in ("forward", "backward") and one.layer == 0]
+    assert [one.length for one in there] == [0.25, 0.25]
+    assert [{*one.slices} for one in there] == [{(frozenset({1}), 4)}] * 2
+    inp, weight = Labels("Activation", 0, 1, batches=frozenset({0}), total_batches=1, total=4), Labels("Weight", 0, 1)
+    price = Cost(saved_elements=400).workspace("backward", inp, inp.changed(kind="ActivationGrad"), weight)
+    assert price == 100
+
+
+ONE_BY_ONE = [
+    ("inp, weight, sliced=True", "inp, weight", "the input is a slice of the sequence"),
+    ("inp, weight, sliced=True", 'inp, weight, sliced=True, keep="all"', "the input is a slice of the sequence"),
+    ("inp, weight, sliced=True", "inp, weight, sliced=1", "unknown value for sliced"),
+    ("inp, weight, sliced=True", "inp, weight.shard(0, 2), sliced=True", "the weight is not complete"),
+    (
+        "acts.pop(layer), grads.pop",
+        "acts.pop(layer).shard(0, 2), grads.pop",
+        "input and gradient are of different slices",
+    ),
+    ("if layer % 2 == 0:", "if False:", "the gradient is missing slice {1-3} of 4"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "says"), ONE_BY_ONE)
+def test_what_slices_of_a_plain_layer_are_refused(old: str, new: str, says: str) -> None:
+    with pytest.raises(PuzzleError, match=says):
+        run(rows(old, new), **ROWS)
+    if "is a slice" not in says:  # and by value alone
+        with pytest.raises(PuzzleError):
+            run(rows(old, new), **ROWS, quiet=True).verify()

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Model, PuzzleError, run
+from lib import Cost, Model, PuzzleError, Run, run
+from lib.course.layouts import check_layout
 from lib.machine.cost import Shape
 from lib.machine.fingerprints import PRIME, Fingerprints, trained_weights
 from lib.machine.simulator import LocalSimulator
@@ -54,7 +55,7 @@ def test_equal_tokens_are_a_plain_mean_and_one_micro_batch_counts_once() -> None
     assert trained_weights(2, 4, tokens=(8,) * 4) == trained_weights(2, 4, tokens=(1,) * 4) != trained_weights(2, 4)
     assert trained_weights(2, 1, tokens=(7,)) == trained_weights(2, 1) != trained_weights(2, 1, muon=True)
     assert run(muon_by_sums, 1, 2, 1, train="muon", tokens=(4,)).verify() == "Correct!"
-    with pytest.raises(PuzzleError, match="other tokens do not all do the same"):
+    with pytest.raises(PuzzleError, match="ranks do not all do the same"):
         run(token_mean, **SIZES["token_mean"], represent=True)
 
 
@@ -64,7 +65,7 @@ def product(what: str) -> Any:
         model.activations[0] = model.get_activation([model.rank])
         out = model.loss(model.forward(0, model.activations[0], model.weights[0]))
         grad, _ = model.backward(0, model.activations[0], out, model.weights[0])
-        model.grad_weights[0] = eval(what, {}, {"grad": grad, "model": model})
+        model.grad_weights[0] = eval(what, {}, {"grad": grad, "model": model, "out": out})
         return model
 
     return program
@@ -73,6 +74,9 @@ def product(what: str) -> Any:
 REFUSED = [
     ("grad / model.RANKS", (), "the sum over its micro-batches, and not the mean"),
     ("2 * grad", (), "the sum over its micro-batches, and not the mean"),
+    ("1 / grad", (3, 4), "a WeightGrad cannot be a divisor\n"),
+    ("1 - grad", (), "a WeightGrad cannot be subtracted\n"),
+    ("out * 2", (3, 4), "an ActivationGrad cannot be multiplied\n"),
     ("grad * 'n'", (3, 4), "a product takes a number"),
     ("grad * float('nan')", (3, 4), "a product takes a number"),
     ("grad * float('-inf')", (), "a product takes a number"),
@@ -93,9 +97,59 @@ def test_what_is_multiplied_by_what(what: str, tokens: Any, says: str) -> None:
         run(product(what), 2, 1, 2, tokens=tokens)
 
 
+SUM = "        sums[0] = sums[0] + await model.receive(src=other)\n"
+MINE = "uses = {layer: 0 if layer == end - 1 else layer"
+
+
+def tied(ranks: int, *edits: tuple[str, str], **how: Any) -> Run:
+    """A run of R13, repaired, with edits. On one rank each micro-batch brings one use after the other."""
+    edits += ("if rank in (0,", "if ranks > 1 and rank in (0,"), ("in uses.values()", "in {*uses.values()}")
+    names: dict[str, Any] = {}
+    exec(changed("repair_ends", "", *edits).source, names)
+    return run(names["repair_ends"], ranks, 4, 3, tied=True, **how)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_tied_weight_takes_the_sum_of_both_uses(ranks: int) -> None:
+    assert tied(ranks).verify() == "Correct!"
+    check_layout("tied_stages", {"ranks": ranks, "layers": 4, "tied": True}, tied(ranks).final_states)
+    of = "layer, sums.pop(layer), model"
+    assert tied(ranks, (of, of.replace("(layer)", "(layer) / 3")), tokens=(2, 2, 2)).verify() == "Correct!"
+    muon = "layer, model.orthogonalize(layer, sums.pop(layer)), model"
+    assert tied(ranks, (of, muon), train="muon").verify() == "Correct!"
+    with pytest.raises(PuzzleError, match="ranks do not all do the same"):
+        tied(ranks, represent=True)
+
+
+NOT_TIED = [
+    (SUM, "        await model.receive(src=other)\n", 0, "is missing what layer 3 gives of micro-batches 0-2"),
+    (MINE, "uses = {layer: layer", 3, "layer is out of range"),
+    (SUM, SUM + "        sums[0] = sums[0] + sums[0]\n", 0, "micro-batches 0-2 would be counted more than once"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "rank", "says"), NOT_TIED)
+def test_what_is_no_sum_of_both_uses_is_refused(old: str, new: str, rank: int, says: str) -> None:
+    with pytest.raises(PuzzleError, match=says) as refused:
+        tied(4, (old, new))
+    assert refused.value.place.rank == rank
+    with pytest.raises(PuzzleError, match=r"out of range|not what plain training"):  # and by value alone
+        tied(4, (old, new), quiet=True).verify()
+
+
+def test_uses_are_labels_of_which_slices_are_parts() -> None:
+    one, two = (Labels("WeightGrad", 0, 4, batches=frozenset({0}), total_batches=1) for _ in range(2))
+    one, two = (part.changed(extra=part.extra._replace(uses=frozenset({(0, at)}))) for part, at in ((one, 0), (two, 3)))
+    assert "use in layer 3)" in str(two) and "use in layers 0, 3)" in str(total_of([one, two], "+"))
+    halves = [p.changed(extra=p.extra._replace(parts=frozenset({at}), of=2)) for p in (one, two) for at in (0, 1)]
+    assert total_of(halves, "+") == total_of([one, two], "+")
+    with pytest.raises(PuzzleError, match=r"slice \{0\} of 2 of micro-batch 0 would be counted more than once"):
+        total_of([*halves[:2], halves[0]], "+")
+
+
 def test_tied_weights_take_two_layers() -> None:
     with pytest.raises(PuzzleError, match="a layer alone is tied to no other"):
-        run(product("grad"), 1, 1, 1, quiet=True, tied=True)
+        run(product("grad"), 1, 1, 1, tied=True)
 
 
 def test_labels_and_fingerprints_keep_what_each_micro_batch_counts_by() -> None:

@@ -82,7 +82,7 @@ def test_it_is_shown_as_it_is_written(text: str) -> None:
         (lambda: Cost(uneven=1.1), "uneven is no Uneven"),  # type: ignore[arg-type]
         (
             lambda: run(ddp, 4, 2, 4, cost=Cost(uneven=Uneven(slow={1: 2})), represent=True),
-            "ranks of an uneven machine do not all do the same",
+            "ranks do not all do the same",
         ),
     ],
 )

@@ -159,7 +159,7 @@ def waits_for(gap: Gap, row: Row, trace: Trace) -> str:
 def gap_labels(gap: Gap, row: Row, trace: Trace) -> list[str]:
     """Return the possible labels of a gap, from the longest to the shortest."""
     unit = trace.unit
-    long = unit.brief(gap.length) if unit is TICKS else unit.lasting(gap.length)
+    long = unit.brief(round(gap.length, 2)) if unit is TICKS else unit.lasting(gap.length)
     if gap.over:
         text = f"done {long} early" if any(event.end for event in row.operations) else "nothing to do"
         return [text, "done"]

@@ -111,17 +111,13 @@ def own_layers(outcome: Outcome) -> Iterator[Broken]:
             yield Broken(f"it runs layer {event.layer}, whose weight it has not loaded", event)
 
 
-STAGES = 4
-"""How many stages the pipelines of puzzle 7 have, at every size."""
-
-
 @idea("Every rank is one of four stages: it runs a quarter of the layers, on one micro-batch.")
 def four_stages(outcome: Outcome) -> Iterator[Broken]:
     run, own = defaultdict[int, set[int | None]](set), defaultdict[int, set[int]](set)
     for event in _training(outcome):
         run[event.rank].add(event.layer)
         own[event.rank] |= event.batches
-        if len(run[event.rank]) > outcome.layers // STAGES:
+        if len(run[event.rank]) > outcome.layers // 4:
             yield Broken(f"it runs {len(run[event.rank])} of {outcome.layers} layers", event)
         if len(own[event.rank]) > 1:
             yield Broken(f"it works on {numbered('micro-batch', own[event.rank])}", event)

@@ -94,16 +94,18 @@ def _everywhere(pieces: Callable[[Size, int], Parts]) -> Layout:
     return lambda size, states: [dict.fromkeys(range(size["layers"]), pieces(size, state.rank)) for state in states]
 
 
-def _of_experts(size: Size, state: FinalState, layer: int) -> tuple[int, int]:
-    """Return which of how many pieces of a layer a rank has: all of a dense one, its own experts of another."""
-    ranks = size["mesh"]["expert"] if size.get("mesh") else size["ranks"]  # where there are copies, those of one
-    return (state.rank % ranks, ranks) if experts_of(layer, size["experts"]) else (0, 1)
-
-
 def _experts_sharded(size: Size, states: Sequence[FinalState]) -> list[Wanted]:
     """Give a rank all of every dense layer, and of a layer with experts its piece."""
-    pieces = [[_piece(*_of_experts(size, state, layer)) for layer in range(size["layers"])] for state in states]
-    return [{layer: (own, own) for layer, own in enumerate(each)} for each in pieces]
+    ranks = size["mesh"]["expert"] if size.get("mesh") else size["ranks"]  # where there are copies, those of one
+    cut = [ranks if experts_of(layer, size["experts"]) else 1 for layer in range(size["layers"])]
+    return [{layer: (_piece(state.rank, many),) * 2 for layer, many in enumerate(cut)} for state in states]
+
+
+def _tied_stages(size: Size, states: Sequence[FinalState]) -> list[Wanted]:
+    """Give each rank as many layers that follow each other, and the last one layer 0 in the place of the last layer."""
+    share, last = size["layers"] // size["ranks"], size["layers"] - 1
+    stages = [range(state.rank * share, (state.rank + 1) * share) for state in states]
+    return [{layer if layer < last else 0: (_piece(0, 1),) * 2 for layer in stage} for stage in stages]
 
 
 def _both_ends(size: Size, states: Sequence[FinalState]) -> list[Wanted]:
@@ -117,13 +119,9 @@ def _both_ends(size: Size, states: Sequence[FinalState]) -> list[Wanted]:
     return wanted
 
 
-HALVES = 2
-"""In how many pieces the generators of puzzle 35 have a weight, at every size."""
-
-
 def _trainers_and_generators(size: Size, rank: int) -> Parts:
     generates, place = divmod(rank, size["mesh"]["place"])
-    return (_piece(place, HALVES), None) if generates else (_piece(place, size["mesh"]["place"]),) * 2
+    return (_piece(place, size["tensor"]), None) if generates else (_piece(place, size["mesh"]["place"]),) * 2
 
 
 def _states_over_both_axes(size: Size, rank: int) -> Parts:
@@ -141,6 +139,8 @@ LAYOUTS: Mapping[str, Layout] = {
     "states_sharded": _everywhere(lambda size, rank: (_piece(0, 1), _piece(rank, size["ranks"]))),
     # each layer is on the rank that loads it
     "stages": lambda size, states: _by_stage(size, states, 1, "rank"),
+    # the layers in order; the last rank has that of layer 0 in the place of the last
+    "tied_stages": _tied_stages,
     # each layer is on the stage that loads it, cut into pieces over ``shard``
     "sharded_stages": lambda size, states: _by_stage(size, states, size["mesh"]["shard"], "stage"),
     # weights and states are cut into pieces over ``shard``, the same on every replica
@@ -153,7 +153,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "both_ends": _both_ends,
     # the same with weights, and states are cut into pieces over both axes
     "replica_sharded": _everywhere(_states_over_both_axes),
-    # rank r of the trainers has piece r of every layer; the generators begin with nothing, and end with halves in turn
+    # rank r of the trainers has piece r of every layer; generator i begins with nothing, and ends with piece i % tensor
     "trainers_and_generators": _everywhere(_trainers_and_generators),
     "anywhere": anywhere,
 }

@@ -51,6 +51,7 @@ class Puzzle(NamedTuple):
     star_hint: str = ""  # a question for whoever has passed and has no star
     words: tuple[str, ...] = ()  # the features (operations and options) that it grants, and most puzzles do not
     teaches: tuple[str, ...] = ()  # the methods of models and tensors that its notebook is the first to write
+    tensor: int = 1  # of a layout with generators: in how many pieces these have a weight
     begins_with: str = ""  # the puzzle whose answer is a good beginning, if it is not the one before
     idea: str = ""  # what it is about, in a sentence of the overview
     comes_after: int | None = None  # of a program to be repaired the number of the puzzle that it is taken after

@@ -373,7 +373,8 @@ def difference(own: Tensor, right: Tensor, seen: set[Any] | None = None, depth: 
     if len(parts) == len(others) == 1 or here == there:
         pairs = zip(sorted(parts, key=_order), sorted(others, key=_order), strict=True)
         return next(filter(None, (_pair(one, other, seen, depth) for one, other in pairs)), None)
-    if (own.labels.kind, own.labels.layer) != (right.labels.kind, right.labels.layer):
+    of = [(one.labels.kind, one.labels.layer, len(others) > 1 or one.labels.piece()) for one in (own, right)]
+    if of[0] != of[1]:
         return Found("other", own, right)
     return _behind(own, right, parts, others) or Found("sum", own, right)
 
@@ -395,7 +396,8 @@ def _pair(own: Tensor, right: Tensor, seen: set[Any], depth: int) -> Found | Non
 def _behind(own: Tensor, right: Tensor, parts: Sequence[Tensor], others: Sequence[Tensor]) -> Found | None:
     """Return that a tensor is what the one of the right run comes from, a few steps back."""
     for behind in ancestors(others[0], CLOSE) if len(others) == 1 else ():
-        if Counter(map(signature, parts)) == Counter(map(signature, leaves(behind))):
+        same = Counter(map(signature, parts)) == Counter(map(signature, leaves(behind)))
+        if same and len(own.labels.batches) == len(behind.labels.batches):
             return Found("through", own, others[0], behind)
     return None
 

@@ -28,7 +28,7 @@ from .statement import LOOK_AT, Explanation, Statement, fact, say
 PLACES = {LOOK_AT, "other_peer", "other_call", "goes_elsewhere", "lacks_operand", "departs", "again"}
 PLACES |= {"stored_over", "takes_again", "calls_differ"}
 """The statements on operands that name a line to look at."""
-VALUES = {"no_final_weight", "not_updated", "wrong_value", "frozen_changed", "wrong_part"}
+VALUES = {"no_final_weight", "incomplete", "not_updated", "wrong_value", "frozen_changed", "wrong_part"}
 """The rules of what a run ends with, which are broken where the values of its final weights come from."""
 MOST = 4  # statements on operands, and on what a call needs
 
@@ -107,9 +107,7 @@ class Explaining:
 
     def __init__(self, notes: Notes, wrong: Wrong, name: str, comparison: Comparison | None) -> None:
         self.notes, self.wrong, self.name, self.comparison = notes, wrong, name, comparison
-        self.given: list[Statement] = []
-        self.looks: list[Statement] = []
-        self.differences: list[Statement] = []
+        self.given, self.looks, self.differences = list[Statement](), list[Statement](), list[Statement]()
 
     def explanation(self) -> Explanation:
         """Return the explanation."""

@@ -105,7 +105,7 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) ->
     check_features(outcome, puzzle)
     if not proved:
         outcome.verify()
-    check_layout(puzzle.layout, size, outcome.final_states)
+    check_layout(puzzle.layout, {**size, "tensor": puzzle.tensor}, outcome.final_states)
     for name in puzzle.ideas:
         IDEAS[name].check(outcome)
 

@@ -280,7 +280,14 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
 
     @overload
     def forward(
-        self, layer: int, inp: Activation, weight: Weight, *, partial: bool = False, adapter: Weight | None = None
+        self,
+        layer: int,
+        inp: Activation,
+        weight: Weight,
+        *,
+        partial: bool = False,
+        sliced: bool = False,
+        adapter: Weight | None = None,
     ) -> Activation: ...
     @overload
     def forward(
@@ -290,6 +297,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         weight: Weight,
         *,
         partial: bool = False,
+        sliced: bool = False,
         keep: str,
         adapter: Weight | None = None,
     ) -> tuple[Activation, Saved]: ...
@@ -301,18 +309,20 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         weight: Weight,
         *,
         partial: bool = False,
+        sliced: bool = False,
         keep: str | None = None,
         adapter: Weight | None = None,
     ) -> Any:
         """The layer's output, which is the input of the next layer. Takes {price}.
 
         Needs the layer's complete weight, not yet updated, and its input. With ``partial=True`` the weight may be a
-        piece: it takes that share of the time, and gives a partial sum of the output. With ``keep="all"``, or
-        ``"selective"`` for less, it gives the output and what it leaves behind for backward, a ``Saved``. ``adapter``:
-        the layer's complete adapter, if it has one. Only some puzzles allow these three.
+        piece: it takes that share of the time, and gives a partial sum of the output. With ``sliced=True`` alone the
+        input may be a slice of the sequence, and so is the output: the layer looks at each token by itself. With
+        ``keep="all"``, or ``"selective"`` for less, it gives the output and what it leaves behind for backward, a
+        ``Saved``. ``adapter``: the layer's complete adapter, if it has one. Only some puzzles allow these four.
         """
-        if partial is not False or keep is not None or adapter is not None:
-            results = self._compute(FORWARD, layer, inp, weight, adapter, partial=partial, keep=keep)
+        if partial is not False or sliced is not False or keep is not None or adapter is not None:
+            results = self._compute(FORWARD, layer, inp, weight, adapter, partial=partial, sliced=sliced, keep=keep)
             return results[0] if keep is None else tuple(results)
         if type(inp) is not Activation or type(weight) is not Weight:
             self._refuse(FORWARD, layer, inp, weight)
@@ -343,6 +353,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         saved: Saved | None = None,
         *,
         partial: bool = False,
+        sliced: bool = False,
         overlapped: bool = False,
         adapter: Weight | None = None,
     ) -> tuple[WeightGrad, ActivationGrad]:
@@ -350,15 +361,16 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
 
         Needs what forward needed, and the gradient of the layer's output for the same micro-batches. ``saved``: what
         forward left behind; what it lacks is computed again. With ``partial=True`` the weight may be a piece: then the
-        first gradient is that of the piece, and the second a partial sum. With ``adapter``, the layer's adapter, the
-        first gradient is that of the adapter: the weight is frozen, and it takes as long as backward_input. With
-        ``overlapped=True`` it runs beside the forwards of other micro-batches right before it, since which the rank has
-        awaited nothing: together they save ``Cost.overlapped`` times the shorter one. Only some puzzles allow that.
+        first gradient is that of the piece, and the second a partial sum. With ``sliced=True`` alone input and gradient
+        may be a slice of the sequence: then the first is what this slice gives, to be summed over all slices, and the
+        second is a slice. With ``adapter``, the layer's adapter, the first gradient is that of
+        the adapter: the weight is frozen, and it takes as long as backward_input. With ``overlapped=True`` it runs
+        beside the forwards of other micro-batches right before it, since which the rank has awaited nothing: together
+        they save ``Cost.overlapped`` times the shorter one. Only some puzzles allow that.
         """
-        if saved is not None or partial is not False or adapter is not None or overlapped is not False:
-            of_weight, of_input = self._compute(
-                BACKWARD, layer, inp, grad, weight, saved, adapter, partial=partial, overlapped=overlapped
-            )
+        if not partial is sliced is overlapped is False or saved is not None or adapter is not None:
+            options = {"partial": partial, "sliced": sliced, "overlapped": overlapped}
+            of_weight, of_input = self._compute(BACKWARD, layer, inp, grad, weight, saved, adapter, **options)
             return of_weight, of_input
         if type(inp) is not Activation or type(grad) is not ActivationGrad or type(weight) is not Weight:
             self._refuse(BACKWARD, layer, inp, grad, weight)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import partialmethod
 from inspect import isawaitable
 from math import isfinite
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from ..basics.arguments import describe, one_of, one_of_names, set_of, whole_number
 from ..basics.errors import Place, PuzzleError, told, with_article
@@ -82,11 +83,13 @@ class Tensor:
 
     __radd__ = __add__
 
-    def __truediv__(self, other: object) -> Any:
-        done = "divided, multiplied or subtracted: a gradient here is the sum over its micro-batches, and not the mean"
+    def _cannot(self, done: str, other: object) -> NoReturn:
         raise unfit("frozen", other, type(self).__name__, what=_a(self._token.labels.kind), done=done)
 
-    __rtruediv__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __truediv__
+    __truediv__ = partialmethod(_cannot, "divided")
+    __rtruediv__ = partialmethod(_cannot, "a divisor")
+    __mul__ = __rmul__ = partialmethod(_cannot, "multiplied")
+    __sub__ = __rsub__ = partialmethod(_cannot, "subtracted")
 
 
 CLASSES: dict[str, type[Tensor]] = {}  # the class of each kind of tensor
@@ -210,7 +213,10 @@ class WeightGrad(Summed):
             raise unfit("not_brought", number, "", verb="a product" if power > 0 else "a quotient", kind=kind)
         factor = Fraction(number)
         made = self._token.scale((factor.limit_denominator(10**6) if type(number) is float else factor) ** power)
-        return super().__truediv__(number) if made is None else of_token(made)
+        if made is None:
+            done = f"{'multiplied' if power > 0 else 'divided'}: it is the sum over its micro-batches, and not the mean"
+            self._cannot(done, number)
+        return of_token(made)
 
 
 class Batched(Sharded):

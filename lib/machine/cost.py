@@ -234,7 +234,7 @@ class Cost:
         if not row.trains:
             return price * batches
         # The last one is the weight, or what a forward has left behind, which is of the same piece.
-        return divided(price * batches * len(last.shards), last.total)
+        return divided(price * batches * len(last.shards) * len(labels[0].shards), last.total * labels[0].total)
 
     def compute_on_host(self, kind: str, *labels: Labels) -> TimeUnits:
         """Return how long an operation of the compute stream takes on a host, in time units. Raises PuzzleError for an
@@ -270,7 +270,8 @@ class Cost:
         inp, _, weight, *more = labels
         saved = [one for one in more if one.kind == SAVED]
         again = Labels(SAVED, inp.layer, inp.layers, batches=inp.batches, shards=weight.shards, total=weight.total)
-        return self.elements(again.changed(extra=ExtraLabels(keep="all"))) - sum(map(self.elements, saved))
+        all_of_it = self.elements(again.changed(extra=ExtraLabels(keep="all"))) * len(inp.shards)
+        return divided(all_of_it, inp.total) - sum(map(self.elements, saved))
 
     def saved_beside(self, length: TimeUnits) -> TimeUnits:
         """Return what two pieces of work save that run beside each other for so long, in time units."""

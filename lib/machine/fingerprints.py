@@ -130,8 +130,10 @@ class Fingerprints:
         known = whole if piece == ALL else _complete(weight)
         if len(inp) == 1:  # a comprehension is a call
             ((batch, value),) = inp.items()
-            return {batch: hash((FORWARD, value, known))}
-        return {batch: hash((FORWARD, value, known)) for batch, value in inp.items()}
+            if value.__class__ is int:
+                return {batch: hash((FORWARD, value, known))}
+        slices = {batch: _whole_of(value) for batch, value in inp.items()}
+        return {batch: _as_slice(hash((FORWARD, of, known)), own) for batch, (of, own) in slices.items()}
 
     def keeping(self, inp: ByBatch, weight: Fingerprint, keep: str, partial: bool = False) -> tuple[ByBatch, ByBatch]:
         """Return what ``forward`` does, and what it leaves behind."""
@@ -171,14 +173,17 @@ class Fingerprints:
     def backward_project(
         self, inp: ByBatch, grad: ByBatch, weight: Fingerprint, att_grad: ByBatch, kv_grad: ByBatch
     ) -> tuple[Fingerprint, ByBatch]:
-        """Return the part of the gradient of the weight that these slices give, and a slice of that of the input."""
-        known, of_weight, back = _complete(weight), 0, {}
+        return self._back(inp, grad, _complete(weight), att_grad, kv_grad)
+
+    def _back(self, inp: ByBatch, grad: ByBatch, known: int, *attention: ByBatch) -> tuple[Fingerprint, ByBatch]:
+        """Return the part of the gradient of the weight that these slices give, and a slice of that of the input.
+        ``attention``: the gradients of queries and keys, where the layer has gone through it."""
+        of_weight, back = 0, {}
         for batch, value in inp.items():
             (whole, own), (change, of) = _whole_of(value), _whole_of(grad.get(batch, 0))
-            mixed, projected = hash((BACKWARD, change, whole, known)), hash((PROJECT, whole, known))
-            sides = [_whole_of(one.get(batch, 0)) for one in (att_grad, kv_grad)]
-            right = of == own and _gone_back(sides[0], sides[1], own, (mixed, projected))
-            mixed = mixed if right else hash((MIXED, mixed, *sides))
+            mixed, sides = hash((BACKWARD, change, whole, known)), [_whole_of(one.get(batch, 0)) for one in attention]
+            right = not sides or _gone_back(sides[0], sides[1], own, (mixed, hash((PROJECT, whole, known))))
+            mixed = mixed if right and of == own else hash((MIXED, mixed, of, *sides))
             of_weight += _partial_sum(hash((GRADIENT, mixed)), own) * POWERS[batch]
             back[batch] = _as_slice(mixed, own)
         return (of_weight % PRIME, ALL), back
@@ -201,13 +206,14 @@ class Fingerprints:
             known = hash((MIXED, known, *saved.values()))
         if len(inp) == 1 and not partial:
             ((batch, value),) = inp.items()
-            mixed = hash((BACKWARD, grad.get(batch, 0), value, known))
-            return (hash((GRADIENT, mixed)) * POWERS[batch] % PRIME, ALL), {batch: mixed}
+            if value.__class__ is int is (change := grad.get(batch, 0)).__class__:
+                mixed = hash((BACKWARD, change, value, known))
+                return (hash((GRADIENT, mixed)) * POWERS[batch] % PRIME, ALL), {batch: mixed}
+        if not partial:
+            return self._back(inp, grad, known)
         back = {batch: hash((BACKWARD, grad.get(batch, 0), value, known)) for batch, value in inp.items()}
         of_weight = sum([hash((GRADIENT, value)) * POWERS[batch] for batch, value in back.items()]) % PRIME
-        if partial:
-            return (of_weight, weight[1]), {batch: _partial_sum(value, weight[1]) for batch, value in back.items()}
-        return (of_weight, ALL), back
+        return (of_weight, weight[1]), {batch: _partial_sum(value, weight[1]) for batch, value in back.items()}
 
     def adapted(self, weight: Fingerprint, adapter: Fingerprint) -> Fingerprint:
         return hash((ADAPTED, _complete(weight), _complete(adapter))), ALL
@@ -218,7 +224,7 @@ class Fingerprints:
         made: ByBatch = {}
         for batch, one in tokens.items():
             value, piece = _whole_of(one)
-            made[batch] = _as_piece(hash((FORWARD, value, _of_experts(weight, piece))), piece)
+            made[batch] = _as_slice(hash((FORWARD, value, _of_experts(weight, piece))), piece)
         return made
 
     def backward_expert(self, tokens: ByBatch, grad: ByBatch, weight: Fingerprint) -> tuple[Fingerprint, ByBatch]:
@@ -229,7 +235,7 @@ class Fingerprints:
             known = _of_experts(weight, piece)
             mixed = hash((BACKWARD, change, value, known if own == piece else hash((MIXED, known))))
             of_weight += hash((GRADIENT, mixed)) * POWERS[batch]
-            back[batch] = _as_piece(mixed, piece)
+            back[batch] = _as_slice(mixed, piece)
         return (of_weight % PRIME, weight[1]), back
 
     def update(self, weight: Fingerprint, opt_state: Fingerprint, grad: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
@@ -249,7 +255,7 @@ class Fingerprints:
             return self.zero
         piece = pieces.pop()
         if pieces:
-            return _nonsense(values), piece
+            return _spoiled(*values), piece
         return sum([whole for whole, _ in values]) % PRIME, piece
 
     def scale(self, value: Fingerprint, factor: Fraction) -> Fingerprint:
@@ -281,10 +287,10 @@ class Fingerprints:
             return {batch: whole if piece == ALL else (whole, piece) for batch, (whole, piece) in joined.items()}
         wholes, pieces = zip(*values, strict=True)
         if ANY in pieces:
-            return values[0] if set(pieces) == {ANY} else (_nonsense(values), ALL)
+            return values[0] if set(pieces) == {ANY} else (_spoiled(*values), ALL)
         piece, disjoint = union(pieces)
         same = wholes.count(wholes[0]) == len(wholes)
-        return wholes[0] if same and disjoint else _nonsense(values), piece
+        return wholes[0] if same and disjoint else _spoiled(*values), piece
 
     def made_up(self, labels: Labels) -> Fingerprint | ByBatch:
         if KINDS[labels.kind].size != "weight":
@@ -313,11 +319,6 @@ def _of_experts(weight: Fingerprint, piece: Piece) -> int:
     return weight[0] if weight[1] == piece else hash((MIXED, _complete(weight)))
 
 
-def _as_piece(whole: int, piece: Piece) -> Activation:
-    """Return a piece of an activation whose fingerprint is ``whole``."""
-    return whole if piece == ALL else (whole, piece)
-
-
 def _left_behind(inp: ByBatch, weight: Fingerprint) -> ByBatch:
     """Return the fingerprints of the inner activations of a layer, which follow from what its forward reads."""
     return {batch: hash((SAVED, value, _complete(weight))) for batch, value in inp.items()}
@@ -341,7 +342,7 @@ def _total(partial_sums: Sequence[Activation]) -> Activation:
     wholes, pieces = zip(*map(_whole_of, partial_sums), strict=True)
     if any(isinstance(whole, (Met, Heads)) for whole in wholes):
         return _added(wholes, pieces)
-    return sum(wholes) if len(set(pieces)) == 1 else _nonsense(partial_sums), pieces[0]  # type: ignore[arg-type]
+    return sum(wholes) if len(set(pieces)) == 1 else _spoiled(*partial_sums), pieces[0]
 
 
 def _spoiled(*values: object) -> int:
@@ -451,13 +452,8 @@ def _whole_of(value: Activation) -> Fingerprint:
 
 
 def _as_slice(whole: int, own: Piece) -> Activation:
-    """Return what a slice of an activation carries."""
+    """Return what a slice, or another piece, of an activation carries."""
     return whole if own == ALL else (whole, own)
-
-
-def _nonsense(values: Sequence[Fingerprint]) -> int:
-    """Return what comes of things that do not go together."""
-    return hash((MIXED, *[whole for whole, _ in values]))
 
 
 @lru_cache(maxsize=64)

@@ -108,6 +108,7 @@ class Terms:
     experts: int = 0  # of every other layer, from layer 1 on
     tokens: tuple[int, ...] = ()  # of each micro-batch, if they matter
     muon: bool = False  # whether an update takes an orthogonalized gradient
+    tied: bool = False  # whether the last layer uses the weight of layer 0
     cuts: Cuts = field(default_factory=Cuts)
     samples: dict[tuple[Elements, ...], tuple[Elements, ...]] = field(default_factory=dict)
     """Each sample of whole numbers once: ranks that do the same hold the same. A sixth of the memory of a run. (A
@@ -310,14 +311,14 @@ class RankState:
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "lists", "late", "kept_loose", "received", "carried", "pieces", "experts",
-        "overlap", "tokens", "muon", "__weakref__",
+        "overlap", "tokens", "muon", "tied", "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
 
     def __init__(self, rank: int, layers: int, batches: int, terms: Terms, is_host: bool = False) -> None:
         self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
         self.graded, self.strict = terms.graded, terms.strict
-        self.experts, self.tokens, self.muon = terms.experts, terms.tokens, terms.muon
+        self.experts, self.tokens, self.muon, self.tied = terms.experts, terms.tokens, terms.muon, terms.tied
         self.overlap: tuple[int, TimeUnits] = 0, 0
         """How long the log was after the last backward that overlapped, and what it left of forwards."""
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts

@@ -62,7 +62,7 @@ class LocalSimulator:
     ) -> None:
         self.shape, self.mesh = shape, shape.mesh
         values, strict = Fingerprints() if values is None else values, strict and not shape.quiet
-        self.terms = Terms(shape.cost, values, graded, strict, shape.experts, shape.tokens, shape.muon)
+        self.terms = Terms(shape.cost, values, graded, strict, shape.experts, shape.tokens, shape.muon, shape.tied)
         if network is None:
             network = Network if shape.links == LINKS[0] else partial(WaitingNetwork, shape.links == LINKS[-1])
         self.network = network(shape.mesh, self.terms, watcher)
@@ -191,7 +191,7 @@ class LocalSimulator:
         if cost.uneven is not None and not rank.is_host:
             length = cost.times(length, cost.uneven.of_computing(rank.rank, len(rank.log)))
         rank.record(kind, layer, labels[0].batches, words, operands, length, workspace)
-        if row.share is not None:
+        if row.share is not None or (labels[0].total != 1 and labels[0].kind == "Activation"):
             rank.note_slices(labels)
         if not cost.leaves_nothing and row.trains:
             rank.leave_behind(row, layer, labels)
@@ -300,9 +300,10 @@ class LocalSimulator:
     # -- arguments ------------------------------------------------------------------------------
 
     def _layer(self, rank: RankState, layer: int, operation: str) -> int:
-        if type(layer) is int and 0 <= layer < rank.layers:
+        layers = rank.layers - rank.tied  # that have a weight
+        if type(layer) is int and 0 <= layer < layers:
             return layer  # the text below costs more than the check
-        return one_of("layer", layer, rank.layers, rank.place(operation))
+        return one_of("layer", layer, layers, rank.place(operation))
 
     def _other_rank(self, name: str, other: int, rank: RankState, operation: str) -> int:
         """Return the number of the rank that a message goes to, or comes from. Raise PuzzleError where there is no way:

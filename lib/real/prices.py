@@ -281,7 +281,7 @@ class RealCost(Cost):
             once = self._forward(share)
             if row.backward:
                 once = self._backward(kind, share) + self._again(self._not_kept(last.extra.keep), share)
-            return once * many * self.together(first)
+            return once * many * self.together(first) * len(first.shards) / first.total
         if row.by_batch:
             assert row.share is not None
             return self.loss_takes * many * float(row.share(labels))
@@ -506,7 +506,7 @@ class RealCost(Cost):
             each = max(0.0, self._inner(self.recomputed) - stored) * together + self._boundary() * (together - 1)
             return round(each * many * slices)
         each = (1 - self.offload) * self._inner(self.recomputed, share) * together
-        return round((each + self._boundary(share) * (together - 1)) * many)
+        return round((each + self._boundary(share) * (together - 1)) * many * len(first.shards) / first.total)
 
     def _inside(self, many: int) -> float:
         """Return the bytes that the experts of a layer keep of so many micro-batches, between what goes to them and

@@ -13,7 +13,7 @@ from ..basics.errors import Place, PuzzleError, show_set
 from ..basics.units import divided
 from .causal import NOTHING, both, in_both, seeing, seen, share, show_heads, show_slices
 from .kinds import KINDS
-from .labels import NO_EXTRA, ExtraLabels, Labels, of_batches
+from .labels import NO_EXTRA, ExtraLabels, Labels
 from .operations import Computation, More, Rank, Value, Values
 from .rules.operands import batches_mismatch, layer_mismatch, named_right, weight_fits
 from .training import BACKWARD, FORWARD
@@ -39,10 +39,10 @@ def _check(rank: Rank, verb: str, layer: int, labels: dict[str, Labels]) -> Plac
     where: Place = rank.place(verb, layer, first.batches)
     named_right(rank, where, layer, {name: one.layer for name, one in labels.items()})
     for name, one in labels.items():
-        if one.layer != layer:
-            raise layer_mismatch(name, where, layer, one)
         if one.kind == "Weight":
             weight_fits(rank, where, layer, one, False)
+        elif one.layer != layer:
+            raise layer_mismatch(name, where, layer, one)
         elif one.batches != first.batches:
             expected = f"micro-batches {show_set(first.batches)}"
             raise batches_mismatch(f"{next(iter(labels))} and {name}", where, expected, one)
@@ -59,14 +59,6 @@ def _all_heads(where: Place, labels: dict[str, Labels]) -> None:
             expected = f"all heads, of {show_slices(next(iter(labels.values())).piece())}"
             got, part = str(one), "of some heads only"
             raise PuzzleError("incomplete", where=where, expected=expected, got=got, what=name, part=part)
-
-
-def _same_heads(where: Place, queries: Labels, keys: Labels) -> None:
-    """Raise PuzzleError unless queries and keys are of the same heads."""
-    if queries.extra.heads != keys.extra.heads:
-        own, others = show_heads(queries.extra.heads), show_heads(keys.extra.heads)
-        expected, name = f"keys and values of {own}", NAMES[queries.kind]
-        raise PuzzleError("mismatch", where=where, expected=expected, got=others, what=f"{name} and kv", labels="heads")
 
 
 def _same_slices(where: Place, labels: dict[str, Labels]) -> None:
@@ -93,14 +85,6 @@ def _complete(where: Place, one: Labels) -> None:
         )
 
 
-def _once(where: Place, queries: Labels, keys: Labels) -> None:
-    """Raise PuzzleError where queries have met some of these keys before."""
-    twice = in_both(queries.done(), seen(queries.piece(), keys.piece()))
-    if twice[0]:
-        what = f"{show_slices(twice)} of the keys"
-        raise PuzzleError("counted_twice", where=where, expected="keys not attended to", got=str(keys), what=what)
-
-
 def slices_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
     """Raise PuzzleError unless all operands are of this layer, the same slices and the same micro-batches, the weight
     is whole and of step 0, and queries and keys have met all that they have to meet."""
@@ -114,12 +98,18 @@ def slices_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
 
 
 def block_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
-    """Raise PuzzleError unless queries and keys are of this layer and the same micro-batches, and these keys are new to
-    these queries."""
+    """Raise PuzzleError unless queries and keys are of this layer, the same micro-batches and the same heads, and these
+    keys are new to these queries."""
     queries, keys = labels
     where = _check(rank, ATTEND.kind, layer, {NAMES[one.kind]: one for one in labels})
-    _same_heads(where, queries, keys)
-    _once(where, queries, keys)
+    if queries.extra.heads != keys.extra.heads:
+        own, others = show_heads(queries.extra.heads), show_heads(keys.extra.heads)
+        facts = {"what": f"{NAMES[queries.kind]} and kv", "labels": "heads"}
+        raise PuzzleError("mismatch", where=where, expected=f"keys and values of {own}", got=others, **facts)
+    twice = in_both(queries.done(), seen(queries.piece(), keys.piece()))
+    if twice[0]:
+        what = f"{show_slices(twice)} of the keys"
+        raise PuzzleError("counted_twice", where=where, expected="keys not attended to", got=str(keys), what=what)
 
 
 def _slice(labels: Sequence[Labels]) -> int | Fraction:
@@ -150,22 +140,11 @@ def _projected(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> 
     return [_nothing_met(inp, "Attended"), inp.changed(kind="KeysValues", extra=NO_EXTRA)]
 
 
-def _output(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
-    return [labels[0].coarse().changed(layer=layer + 1, extra=NO_EXTRA)]
-
-
 def _attended_back(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     queries, keys = labels
     parts, of = seeing(keys.piece(), queries.piece())
     of_keys = keys.changed(kind="KeysValuesGrad", extra=keys.extra._replace(parts=parts, of=of))
     return [_after(labels), of_keys]
-
-
-def _both_gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
-    grad = labels[1].coarse()
-    of_weight = of_batches("WeightGrad", layer, rank.layers, grad.batches, rank.batches)
-    of_slices = of_weight.changed(extra=ExtraLabels(grad.shards, grad.total))
-    return [of_slices, grad.changed(layer=layer - 1, extra=NO_EXTRA)]
 
 
 def _of(verb: str) -> Callable[[Values, Sequence[Value], More], Sequence[Value]]:
@@ -220,7 +199,7 @@ REST = replace(
     word="rest of a layer",
     takes=_operands("Activation", "Weight", "Attended"),
     unless_given=(FORWARD.kind, Fraction(8, 5)),
-    makes=_output,
+    makes=FORWARD.makes,
     value=_of("rest"),
 )
 
@@ -257,7 +236,7 @@ BACKWARD_PROJECT = replace(
     word="backward of the projection",
     takes=_operands("Activation", "ActivationGrad", "Weight", "AttendedGrad", "KeysValuesGrad"),
     unless_given=(BACKWARD.kind, 2),
-    makes=_both_gradients,
+    makes=BACKWARD.makes,
     value=_of("backward_project"),
     weight_grads=True,
 )

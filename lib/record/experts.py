@@ -30,7 +30,7 @@ from .labels import (
 )
 from .operations import Carrier, Collective, Computation, More, Part, Rank, Value, Values
 from .rules.operands import batches_mismatch, layer_mismatch, named_right, weight_fits
-from .shards import NONE, coarsest, refined, show_part
+from .shards import NONE, refined, show_part
 from .training import BACKWARD, FORWARD
 
 OUTWARD = {"Activation": "Tokens", "ActivationGrad": "TokensGrad"}
@@ -246,9 +246,8 @@ def expert_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
 def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     """Return the labels of the gradients of the weight of some experts, and of their tokens."""
     tokens, grad, weight = labels
-    shards, total = coarsest(weight.shards, weight.total)
     of_weight = of_batches("WeightGrad", layer, rank.layers, tokens.batches, rank.batches)
-    return [of_weight.changed(shards=shards, total=total), grad.changed(layer=layer - 1)]
+    return [another_part(of_weight, *weight.piece()), grad.changed(layer=layer - 1)]
 
 
 EXPERT_FORWARD = Computation(

@@ -45,6 +45,7 @@ class ExtraLabels(NamedTuple):
     trips: tuple[tuple[Any, ...], ...] = ()
     heads: Slices = ALL
     factors: tuple[tuple[int, Fraction], ...] = ()  # of a weight's gradient the micro-batches that do not count once
+    uses: frozenset[tuple[int, int]] = frozenset()  # of one of a tied weight: of which micro-batches in which layer
     direction: bool = False  # whether such a gradient has been orthogonalized
 
 
@@ -106,6 +107,7 @@ class Labels(NamedTuple):
         unsaid |= {"heads", "of_heads"} if self.of_heads == 1 else set()
         fields = [(name, getattr(self, name)) for name in row.fields if name not in row.brief or name not in unsaid]
         named = [f"{name}={show_set(label) if isinstance(label, frozenset) else repr(label)}" for name, label in fields]
+        named += [f"use in {numbered('layer', {layer for _, layer in self.extra.uses})}"] * bool(self.extra.uses)
         named += [f"{count} x {batch}" for batch, count in self.extra.factors] + ["direction"] * self.extra.direction
         return f"{self.kind}({', '.join(named)})"
 
@@ -291,7 +293,7 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
     first = real[0]
     layer, shards, total, extra, count = first.layer, first.shards, first.total, first.extra, 0
     for part in real:
-        count += len(part.batches)
+        count += len(part.extra.uses or part.batches)
         same_pieces_there = (part.shards is shards or part.shards == shards) and part.total == total
         if strict and not same_pieces_there and not same_pieces(part, first):
             raise not_addable("gradients of different shards", where, first, part)
@@ -300,7 +302,8 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
                 return _sum_over_slices(real, where, strict)
             if strict and part.adapter != first.adapter:
                 raise not_addable("the gradient of an adapter and that of a weight", where, first, part)
-            extra = extra._replace(factors=tuple(sorted({*extra.factors, *part.extra.factors})))
+            factors = tuple(sorted({*extra.factors, *part.extra.factors}))
+            extra = extra._replace(factors=factors, uses=extra.uses | part.extra.uses)
     if strict:
         for part in parts:
             if part.layer != layer:
@@ -310,13 +313,19 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
     if strict and extra.direction:
         raise not_addable("orthogonalized gradients", where, "gradients, whose sum is orthogonalized", first)
     batches = NONE.union(*[part.batches for part in real])
-    if strict and len(batches) != count:
-        twice = numbered("micro-batch", [b for b in batches if sum(b in part.batches for part in real) > 1])
+    if strict and len(extra.uses or batches) != count:
+        terms = Counter(term for part in real for term in part.extra.uses or part.batches)
+        twice = numbered("micro-batch", {_batch(term) for term, often in terms.items() if often > 1})
         got = ", ".join(show_set(part.batches) for part in real[:8]) + " ..." * (len(real) > 8)
         raise PuzzleError(
             "counted_twice", where=where, expected="each micro-batch in one gradient", got=got, what=twice
         )
     return first.changed(batches=batches, extra=extra)
+
+
+def _batch(term: int | tuple[int, int]) -> int:
+    """Return the micro-batch of a part of a gradient, which is a use of a weight where that has two."""
+    return term if isinstance(term, int) else term[0]
 
 
 def scaled(labels: Labels, factor: Fraction) -> Labels:
@@ -330,22 +339,22 @@ def scaled(labels: Labels, factor: Fraction) -> Labels:
 def _sum_over_slices(parts: Sequence[Labels], where: str, strict: bool) -> Labels:
     """Return the labels of a sum of gradients over micro-batches and slices of the sequence, with each slice of each
     micro-batch once, and the same slices of all of them. Raise PuzzleError for what does not add up."""
-    first, slices = parts[0], dict[int, Slices]()
+    first, slices = parts[0], dict[Any, Slices]()
     for part in parts:
         own = part.done()
-        for batch in part.batches:
-            twice = in_both(slices.get(batch, NOTHING), own)
+        for term in part.extra.uses or part.batches:
+            twice = in_both(slices.get(term, NOTHING), own)
             if strict and twice[0]:
-                what, expected = f"{show_slices(twice)} of micro-batch {batch}", "each slice in one gradient"
+                what, expected = f"{show_slices(twice)} of micro-batch {_batch(term)}", "each slice in one gradient"
                 raise PuzzleError("counted_twice", where=where, expected=expected, got=str(part), what=what)
-            slices[batch] = both(slices.get(batch, NOTHING), own)
+            slices[term] = both(slices.get(term, NOTHING), own)
     if strict and len({*slices.values()}) > 1:
-        got = ", ".join(f"micro-batch {batch}: {show_slices(part)}" for batch, part in sorted(slices.items())[:4])
+        got = ", ".join(f"micro-batch {_batch(term)}: {show_slices(part)}" for term, part in sorted(slices.items())[:4])
         raise not_addable("gradients of different slices of the sequence", where, "the same slices of each", got)
     summed, of = next(iter(slices.values()))
     factors = tuple(sorted({pair for part in parts for pair in part.extra.factors}))
-    extra = first.extra._replace(parts=summed, of=of, factors=factors)
-    return first.changed(batches=frozenset(slices), extra=extra)
+    extra = first.extra._replace(parts=summed, of=of, factors=factors, uses=first.extra.uses and frozenset(slices))
+    return first.changed(batches=frozenset(map(_batch, slices)), extra=extra)
 
 
 def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:

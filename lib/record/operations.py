@@ -117,6 +117,7 @@ class Rank(Protocol):
     is_host: bool
     tokens: tuple[int, ...]
     muon: bool
+    tied: bool
 
     def place(self, operation: str, layer: int | None, batches: frozenset[int] | None = None) -> Any:
         """Return where this is, for an error."""

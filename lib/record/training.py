@@ -8,25 +8,26 @@ from dataclasses import replace
 from fractions import Fraction
 
 from .kinds import SAVED
-from .labels import OF_ADAPTER, ExtraLabels, Labels, of_batches, of_weight
+from .labels import OF_ADAPTER, ExtraLabels, Labels, another_part, of_batches, of_weight
 from .operations import Computation, More, Rank, Value, Values
+from .rules.operands import weight_of
 from .rules.passes import backward_rule, forward_rule, left_behind, loss_rule
 from .rules.updates import ORTHOGONAL, orthogonalize_rule, update_rule
-from .shards import coarsest
 
 # -- forward and backward -------------------------------------------------------------------------
 
 
 def _partial(labels: Labels, weight: Labels) -> Labels:
     """Return the labels of what a piece of a weight gives: a partial sum."""
-    parts, of = coarsest(weight.shards, weight.total)
-    return labels.changed(extra=ExtraLabels(parts, of))
+    return labels.changed(extra=ExtraLabels(*weight.piece()))
 
 
 def _output(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     """Return the labels of a layer's output, and those of its inner activations where some are kept."""
-    inp, weight = labels
+    inp, weight = labels[:2]
     out = of_batches("Activation", layer + 1, rank.layers, inp.batches, rank.batches)
+    if inp.total != 1:
+        out = another_part(out, *inp.piece())
     if not more:
         return [out]
     if "partial" in more:
@@ -39,27 +40,27 @@ def _outputs(values: Values, given: Sequence[Value], more: More) -> Sequence[Val
     inp, weight = given
     if not more:
         return [values.forward(inp, weight)]
-    weight, partial = _trained(values, weight, more), "partial" in more
+    if "adapter" in more:
+        weight = values.adapted(weight, more["adapter"])
     if "keep" in more:
-        return values.keeping(inp, weight, more["keep"], partial)
-    return [values.forward(inp, weight, partial)]
-
-
-def _trained(values: Values, weight: Value, more: More) -> Value:
-    """Return the value of a weight, or what stands in its place where it is frozen and has an adapter."""
-    return values.adapted(weight, more["adapter"]) if "adapter" in more else weight
+        return values.keeping(inp, weight, more["keep"], "partial" in more)
+    return [values.forward(inp, weight, "partial" in more)]
 
 
 def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     """Return the labels of the gradients of a layer's weight, or of its adapter, and of its input."""
-    batches, weight = labels[0].batches, labels[2]
-    of_weight = of_batches("WeightGrad", layer, rank.layers, batches, rank.batches)
+    batches, grad, weight, own = labels[0].batches, labels[1], labels[2], weight_of(rank, layer)
+    of_weight = of_batches("WeightGrad", own, rank.layers, batches, rank.batches)
     of_input = of_batches("ActivationGrad", layer - 1, rank.layers, batches, rank.batches)
+    if rank.tied and not own:
+        of_weight = of_weight.changed(extra=ExtraLabels(uses=frozenset([(batch, layer) for batch in batches])))
+    if grad.total != 1:
+        of_input, (parts, of) = another_part(of_input, *grad.piece()), grad.piece()
+        of_weight = of_weight.changed(extra=of_weight.extra._replace(parts=parts, of=of))
     if not more:
         return [of_weight, of_input]
     if "partial" in more:
-        shards, total = coarsest(weight.shards, weight.total)
-        of_weight, of_input = of_weight.changed(shards=shards, total=total), _partial(of_input, weight)
+        of_weight, of_input = another_part(of_weight, *weight.piece()), _partial(of_input, weight)
     if "adapter" in more:
         of_weight = of_weight.changed(extra=OF_ADAPTER)
     return [of_weight, of_input]
@@ -67,9 +68,8 @@ def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> 
 
 def _of_the_loss(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     """Return the labels of the gradient of the loss: of a slice of the last activation, the same slice."""
-    (inp,) = labels
-    grad = of_batches("ActivationGrad", rank.layers - 1, rank.layers, inp.batches, rank.batches)
-    return [grad.changed(shards=inp.shards, total=inp.total) if more else grad]
+    grad = of_batches("ActivationGrad", rank.layers - 1, rank.layers, labels[0].batches, rank.batches)
+    return [another_part(grad, *labels[0].piece())]
 
 
 def _both_gradients(values: Values, given: Sequence[Value], more: More) -> tuple[Value, Value]:
@@ -77,7 +77,8 @@ def _both_gradients(values: Values, given: Sequence[Value], more: More) -> tuple
     inp, grad, weight = given
     if not more:
         return values.backward(inp, grad, weight)
-    return values.backward(inp, grad, _trained(values, weight, more), more.get("saved"), partial="partial" in more)
+    weight = values.adapted(weight, more["adapter"]) if "adapter" in more else weight
+    return values.backward(inp, grad, weight, more.get("saved"), partial="partial" in more)
 
 
 OVERLAPPED = "overlapped"
@@ -94,7 +95,7 @@ FORWARD = Computation(
     trains=True,
     takes={"inp": "Activation", "weight": "Weight"},
     may_take={"adapter": "Weight"},
-    options={"partial": (True,), "keep": KEEP},
+    options={"partial": (True,), "sliced": (True,), "keep": KEEP},
     rule=forward_rule,
     makes=_output,
     value=_outputs,
@@ -121,7 +122,7 @@ BACKWARD = Computation(
     backward=True,
     takes={"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight"},
     may_take={"saved": SAVED, "adapter": "Weight"},
-    options={"partial": (True,), OVERLAPPED: (True,)},
+    options={"partial": (True,), "sliced": (True,), OVERLAPPED: (True,)},
     with_adapter="backward_input",
     rule=backward_rule,
     makes=_gradients,

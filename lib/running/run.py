@@ -89,8 +89,8 @@ def run(
     so many, the loss of each is a mean over its own, and a step follows the mean over all. With ``experts=8`` every
     other layer, from layer 1 on, has 8 experts. With ``links="rendezvous"`` a send waits for its receive, as it may on
     real machines, and with ``"ordered"`` receives stand in their rank's queue, too. With ``quiet=True``
-    no rule about sums stops a run: only its final weights tell whether it is right.
-    With ``tied=True`` as well, the last layer has no weight, and uses that of layer 0.
+    no rule about sums stops a run: only its final weights tell whether it is right. With ``tied=True`` the last layer
+    has no weight, and uses that of layer 0.
 
     ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
     never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in
@@ -154,8 +154,8 @@ def _check_represent(represent: object, engine: str, shape: Shape) -> None:
     if engine != "simulated":
         problem, expected = "real tensors are computed by every rank", 'engine="simulated" with represent=...'
         raise PuzzleError(problem, where="run", expected=expected, got=f"engine={engine!r}")
-    if shape.cost.uneven is not None or shape.tokens:
-        problem = f"ranks {'with other tokens' if shape.tokens else 'of an uneven machine'} do not all do the same"
+    if shape.cost.uneven is not None or shape.tokens or shape.tied:
+        problem = "with tied weights, with tokens or on an uneven machine, ranks do not all do the same"
         raise PuzzleError(problem, where="run", got=f"represent={represent!r}")
 
 

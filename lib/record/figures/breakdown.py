@@ -12,6 +12,7 @@ A simulated and a measured run are divided in the same way: in both, a collectiv
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from math import floor
 
 from ..events import Event
 from ..table import OPERATIONS, TRACED, in_stream, row_of
@@ -98,14 +99,14 @@ def percents(parts: Mapping[str, Fraction]) -> dict[str, str]:
     works = {part: share for part, share in parts.items() if part not in waits}
     waiting, everything = round(100 * sum(waits.values())), sum(parts.values())
     working = 100 - waiting if everything == 1 else round(100 * sum(works.values()))
-    whole = _rounded(works, working) | _rounded(waits, waiting)
+    whole = in_whole(works, working) | in_whole(waits, waiting)
     return {part: f"{whole[part]}%" if whole[part] else "<1%" for part in parts}
 
 
-def _rounded(parts: Mapping[str, Fraction], total: int) -> dict[str, int]:
-    """Return parts in whole percent that add up to a total."""
-    whole = {part: int(100 * share) for part, share in parts.items()}
-    by_rest = sorted(parts, key=lambda part: whole[part] - 100 * parts[part])
+def in_whole(parts: Mapping[str, Fraction], total: int, scale: int = 100) -> dict[str, int]:
+    """Return parts in whole percent, or in another part of 1, that add up to a total."""
+    whole = {part: floor(scale * share) for part, share in parts.items()}
+    by_rest = sorted(parts, key=lambda part: whole[part] - scale * parts[part])
     for part in by_rest[: total - sum(whole.values())]:
         whole[part] += 1
     return whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -10,7 +9,7 @@ from fractions import Fraction
 from ..events import Event
 from ..table import OPERATIONS, RECEIVE
 from ..training import BACKWARD
-from .breakdown import WAITS, name_of
+from .breakdown import WAITS, in_whole, name_of
 
 
 def parts_of(time: float, shares: Mapping[str, Fraction]) -> dict[str, Fraction]:
@@ -37,12 +36,8 @@ def rounded(parts: Mapping[str, Fraction], places: int) -> dict[str, Fraction]:
     >>> [float(part) for part in rounded(thirds, 1).values()]
     [0.4, 0.3, 0.3]
     """
-    scale = 10**places
-    down = {part: math.floor(value * scale) for part, value in parts.items()}
-    missing = round(sum(parts.values()) * scale) - sum(down.values())
-    most = sorted(parts, key=lambda part: down[part] - parts[part] * scale)
-    up = set(most[:missing])
-    return {part: Fraction(down[part] + (part in up), scale) for part in parts}
+    scale, whole = 10**places, sum(parts.values())
+    return {part: Fraction(some, scale) for part, some in in_whole(parts, round(whole * scale), scale).items()}
 
 
 def calls_of(logs: Iterable[Sequence[Event]]) -> Counter[str]:

@@ -1,6 +1,6 @@
 """What a weight, an input and a gradient have to be, whatever reads them: whole, of their layer, not yet updated."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...basics.arguments import one_of
@@ -24,16 +24,17 @@ def named_right(rank: Rank, where: Place, layer: int, layers: Mapping[str, int])
         raise PuzzleError("layer_mismatch", where=where, expected=expected, got=got, what=what, layer=own)
 
 
-def is_whole(name: str, where: Place, labels: Labels) -> None:
-    """Raise PuzzleError for a sum that lacks partial sums, and for slices of a sequence."""
+def is_whole(name: str, where: Place, labels: Labels, more: Collection[str]) -> None:
+    """Raise PuzzleError for a sum that lacks partial sums, and for slices of a sequence, unless a call says that it
+    takes them, and nothing else."""
     if labels.of != 1:
-        expected, got = "all partial sums, added up", f"partial sum {show_set(labels.parts)} of {labels.of}"
-        what, part = f"the {name}", "not the whole sum"
-        raise PuzzleError("incomplete", where=where, expected=expected, got=got, what=what, part=part)
-    if labels.total != 1:
-        got = f"slice {show_set(labels.shards)} of {labels.total}"
-        what, part = f"the {name}", "a slice of the sequence"
-        raise PuzzleError("incomplete", where=where, expected="the whole sequence", got=got, what=what, part=part)
+        got, expected = f"partial sum {show_set(labels.parts)} of {labels.of}", "all partial sums, added up"
+    elif labels.total != 1 and [*more] != ["sliced"]:
+        got, expected = f"slice {show_set(labels.shards)} of {labels.total}", "the whole sequence"
+    else:
+        return
+    part = "a slice of the sequence" if labels.of == 1 else "not the whole sum"
+    raise PuzzleError("incomplete", where=where, expected=expected, got=got, what=f"the {name}", part=part)
 
 
 def adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial: bool) -> None:
@@ -55,9 +56,14 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
     if weight.adapter:
         expected = f"the weight of layer {layer}, and beside it its adapter"
         raise PuzzleError("adapter_or_weight", where=where, expected=expected, got=str(weight), **AN_ADAPTER)
-    if weight.layer != layer:
-        raise layer_mismatch("the weight", where, layer, weight)
+    if weight.layer != (own := weight_of(rank, layer)):
+        raise layer_mismatch("the weight", where, own, weight)
     _is_ready(rank, "the weight", where, weight, complete=not partial)
+
+
+def weight_of(rank: Rank, layer: int) -> int:
+    """Return whose weight a layer uses: its own, or the last one that of layer 0, where they are tied."""
+    return 0 if rank.tied and layer == rank.layers - 1 else layer
 
 
 def _is_ready(rank: Rank, what: str, where: Place, weight: Labels, complete: bool) -> None:

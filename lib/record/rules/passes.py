@@ -6,6 +6,7 @@ Each looks at all labels at once first, since nearly every operation is right, a
 from collections.abc import Sequence
 
 from ...basics.errors import Place, PuzzleError, show_set
+from ..causal import show_slices
 from ..kinds import SAVED
 from ..labels import NO_EXTRA, ExtraLabels, Labels
 from ..operations import More, Rank
@@ -28,7 +29,7 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
     where = rank.place("forward", layer, inp.batches)
     named_right(rank, where, layer, {"input": inp.layer, "weight": weight.layer})
     weight_fits(rank, where, layer, weight, partial)
-    is_whole("input", where, inp)
+    is_whole("input", where, inp, more)
     if inp.layer != layer:
         given = f"what forward({layer - 1}, ...) gives" if layer else "what get_activation gives"
         raise layer_mismatch("the input", where, layer, inp, f"an Activation with layer={layer}: {given}")
@@ -55,8 +56,8 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
     if "adapter" in more:
         adapter_fits(rank, where, layer, more["adapter"], partial)
     weight_fits(rank, where, layer, weight, partial)
-    is_whole("input", where, inp)
-    is_whole("gradient", where, grad)
+    is_whole("input", where, inp, more)
+    is_whole("gradient", where, grad, more)
     if inp.layer != layer:
         raise layer_mismatch(
             "the input", where, layer, inp, f"the Activation that forward({layer}, ...) read (layer={layer})"
@@ -67,6 +68,9 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
     if inp.batches != grad.batches:
         expected = f"a gradient for micro-batches {show_set(inp.batches)}"
         raise batches_mismatch("input and gradient", where, expected, grad)
+    if inp.piece() != grad.piece():
+        facts = {"what": "input and gradient", "labels": "slices"}
+        raise PuzzleError("mismatch", where=where, expected=show_slices(inp.piece()), got=str(grad), **facts)
     if "saved" in more:
         saved = more["saved"]
         _saved_fits(where, saved, left_behind(layer, inp, weight, saved.keep))
@@ -74,8 +78,8 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
 
 def left_behind(layer: int, inp: Labels, weight: Labels, keep: str) -> Labels:
     """Return the labels of the inner activations that a forward leaves behind."""
-    labels = inp.changed(kind=SAVED, layer=layer, shards=weight.shards, total=weight.total)
-    return labels.changed(extra=ExtraLabels(keep=keep)).coarse()
+    extra = ExtraLabels(keep=keep)
+    return inp.changed(kind=SAVED, layer=layer, shards=weight.shards, total=weight.total, extra=extra).coarse()
 
 
 def _saved_fits(where: Place, saved: Labels, right: Labels) -> None:
@@ -95,6 +99,5 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
         where, expected = rank.place("loss", None, inp.batches), f"an Activation with layer={rank.layers}: "
         expected += f"what layer {rank.layers - 1} gives"
         raise PuzzleError("loss_too_early", where=where, expected=expected, got=str(inp))
-    sliced = bool(more) and "sliced" in more
-    if (inp.total != 1 and not sliced) or inp.extra.of != 1:
-        is_whole("input", rank.place("loss", None, inp.batches), inp)
+    if inp.total != 1 or inp.extra.of != 1:
+        is_whole("input", rank.place("loss", None, inp.batches), inp, more)

@@ -9,7 +9,7 @@ from ..operations import More, Rank
 from ..shards import show_part
 from .operands import layer_mismatch, named_right
 
-BOTH, ORTHOGONAL = "weight and optimizer state", "orthogonalize"
+ORTHOGONAL = "orthogonalize"
 
 
 def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
@@ -32,16 +32,15 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     if rank.muon and not grad.extra.direction:
         raise PuzzleError("not_brought", where=where, got=str(grad), verb="update", kind=f"what {ORTHOGONAL} gives")
     _sums_up(rank, where, grad)
-    if weight.step != opt_state.step:
-        expected, both = f"step {weight.step}", {"what": BOTH, "labels": "steps"}
-        raise PuzzleError("mismatch", where=where, expected=expected, got=str(opt_state), **both)
     part = show_part(weight.shards, weight.total)
-    if not same_pieces(weight, opt_state):
-        expected, both = f"{part}, as the weight", {"what": BOTH, "labels": "shards"}
-        raise PuzzleError("mismatch", where=where, expected=expected, got=str(opt_state), **both)
+    if weight.step != opt_state.step or not same_pieces(weight, opt_state):
+        differ, expected = "shards", f"{part}, as the weight"
+        if weight.step != opt_state.step:
+            differ, expected = "steps", f"step {weight.step}"
+        facts = {"what": "weight and optimizer state", "labels": differ}
+        raise PuzzleError("mismatch", where=where, expected=expected, got=str(opt_state), **facts)
     if not within(weight, grad):
-        facts = {"what": "the gradient", "part": "shards that the weight has"}
-        raise PuzzleError("missing_part", where=where, expected=f"at least {part}", got=str(grad), **facts)
+        raise _lacks(where, "shards that the weight has", str(grad), f"at least {part}")
 
 
 def orthogonalize_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
@@ -54,24 +53,30 @@ def orthogonalize_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: M
         raise PuzzleError("not_brought", where=where, got=str(grad), verb=ORTHOGONAL, kind=kind)
     _sums_up(rank, where, grad)
     if not grad.is_whole():
-        raise PuzzleError("missing_part", where=where, got=str(grad), what="the gradient", part="shards")
+        raise _lacks(where, "shards", str(grad))
 
 
 def _sums_up(rank: Rank, where: Place, grad: Labels) -> None:
     """Raise PuzzleError for a gradient that lacks micro-batches or slices, or in which one does not count by tokens."""
     if len(grad.batches) != rank.batches:
         missing = numbered("micro-batch", frozenset(range(rank.batches)) - grad.batches)
-        expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
-        raise PuzzleError("missing_part", where=where, expected=expected, got=got, what="the gradient", part=missing)
+        raise _lacks(where, missing, show_set(grad.batches), f"all of {show_set(range(rank.batches))}")
+    for use in (0, rank.layers - 1) if grad.extra.uses else ():
+        if lacks := frozenset(range(rank.batches)) - {batch for batch, layer in grad.extra.uses if layer == use}:
+            part = f"what layer {use} gives of {numbered('micro-batch', lacks)}"
+            raise _lacks(where, part, str(grad), f"both uses of the weight, in layers 0 and {rank.layers - 1}")
     if grad.extra.of != 1:
         part = causal.show_slices(causal.missing(causal.ALL, grad.done()))
-        what, expected = "the gradient", "all slices of each micro-batch"
-        raise PuzzleError("missing_part", where=where, expected=expected, got=str(grad), what=what, part=part)
+        raise _lacks(where, part, str(grad), "all slices of each micro-batch")
     counts, total = dict(grad.extra.factors), sum(rank.tokens)
     for batch, tokens in enumerate(() if grad.extra.direction else rank.tokens):
         if (count := counts.get(batch, 1)) * total != tokens:
             facts = {"batch": f"{batch}", "count": f"{count}", "tokens": f"{tokens}", "total": f"{total}"}
             raise PuzzleError("wrong_count", where=where, expected=f"{tokens}/{total}", **facts)
+
+
+def _lacks(where: Place, part: str, got: str, expected: str = "") -> PuzzleError:
+    return PuzzleError("missing_part", where=where, expected=expected, got=got, what="the gradient", part=part)
 
 
 def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:

@@ -49,12 +49,14 @@ OPTIONAL = {
     "hints_for": (dict,),
     "star_hint": (str,),
     "begins_with": (str,),
+    "tensor": (int,),
     "words": (list,),
 }
 """Keys that a spec cell may have: without ``cost``, the machine's is the default one; a repair has no ``star``;
 ``hints_for`` says with which hint (from 1) to begin for a program that is right but slow, or large; ``star_hint`` is
 a question for whoever has passed without the star, of each puzzle whose star is more than its target; ``begins_with``
-names the puzzle whose answer is a good beginning, where that is not the one before; ``words`` are the operations and
+names the puzzle whose answer is a good beginning, where that is not the one before; ``tensor`` is in how many pieces
+generators have a weight, in a layout with generators; ``words`` are the operations and
 options that it grants besides those that every puzzle has."""
 OVER = {"slow": (int,), "large": (int,)}
 WORDS = {
@@ -108,6 +110,8 @@ def _spec(path: Path, source: str) -> Json:
     _check_keys(path, 'PUZZLE["hints_for"]', found.get("hints_for", {}), {}, OVER)
     check_order(path, found)
     _check_words(path, found)
+    if (found["layout"] == "trainers_and_generators") != (found.get("tensor", 0) > 0):
+        raise BuildError(f'{path.name}: a layout with generators, and no other, names "tensor", from 1 up')
     _check_hints(path, found)
     return found
 
