@@ -69,11 +69,11 @@ def test_the_parts_of_the_peak_of_random_programs() -> None:
 
 
 MOMENTS = {
-    "gpipe": "backward of layer 6 on micro-batch 0 ends, and send to rank 2 begins",
-    "fsdp": "backward of layer 5 begins",
-    "ddp": "backward of layer 1 ends, and all-reduce of layer 1 begins",
-    "pipeline": "forward of layer 1 on micro-batches 0-3 ends, and send to rank 1 begins",
-    "basic": "loss of micro-batches 0-3 begins",
+    "gpipe": "backward layer 6, mb 0 ends, and send to rank 2 begins",
+    "fsdp": "backward layer 5 begins",
+    "ddp": "backward layer 1 ends, and all-reduce layer 1 begins",
+    "pipeline": "forward layer 1, mb 0-3 ends, and send to rank 1 begins",
+    "basic": "loss, mb 0-3 begins",
 }
 PARTS = {
     "gpipe": [("9 activations", 1179648), ("2 weights", 524288), ("2 optimizer states", 524288),
@@ -90,7 +90,7 @@ def test_the_label_names_what_happens_at_the_peak(name: str) -> None:
     said = [text for text in texts(figure) if text.startswith("peak ") and ": " in text]
     assert [text.partition(": ")[2] for text in said] == [MOMENTS[name]]
     assert made.peak is not None
-    alone = moment(made.peak, made, several=False)
+    alone = moment(made.peak, made)
     assert f"Memory of rank {made.peak.rank} is highest as {alone}: " in figure.summary
     hover = next(title for title in titles(figure) if title.startswith("peak: "))
     assert hover.splitlines()[1] == alone
@@ -104,16 +104,16 @@ def test_moments_that_are_no_operations_are_named() -> None:
     begins = event(0, "forward", 0, 2, held=low)
     for last, said in (
         (event(0, "end", 2, 2, None, (), high), "the end of the program"),
-        (event(0, "load_weights", 2, 2, 3, (), high), "load_weights of layer 3"),
-        (event(0, "get_activation", 2, 2, None, (1,), high), "get_activation of micro-batch 1"),
-        (event(0, "backward", 2, 3, 1, (1,), high), "backward of layer 1 on micro-batch 1 begins"),
+        (event(0, "load_weights", 2, 2, 3, (), high), "load_weights layer 3"),
+        (event(0, "get_activation", 2, 2, None, (1,), high), "get_activation"),
+        (event(0, "backward", 2, 3, 1, (1,), high), "backward layer 1, mb 1 begins"),
         (event(0, "pass_to", 2, 3, 1, (1,), high, op=(1,), group=(0, 5)),
-         "forward of layer 0 on micro-batch 0 ends, and send to rank 5 begins"),
+         "forward layer 0, mb 0 ends, and send to rank 5 begins"),
         (event(0, "receive", 2.5, 3, 1, (1,), high, op=(1,), group=(4, 0)), "receive from rank 4 begins"),
-        (event(0, "allgather", 2.5, 3, 1, (1,), high, op=(1,), group=(0, 1)), "all-gather of layer 1 begins"),
+        (event(0, "allgather", 2.5, 3, 1, (1,), high, op=(1,), group=(0, 1)), "all-gather layer 1 begins"),
     ):  # fmt: skip
         made = trace([begins, last])
-        assert made.peak is last and moment(last, made, several=False) == said
+        assert made.peak is last and moment(last, made) == said
 
 
 def test_tensors_are_counted_only_where_all_have_one_size() -> None:

@@ -106,7 +106,7 @@ def _chain(trace: Trace, rows: Sequence[Row], words: Table) -> list[list[float]]
     for event, _ in links:
         if event.length:
             at = places.get(event.rank, -1)
-            what = words_of(event, rows[at]) if at >= 0 else theme.name_of(event.kind)
+            what = words_of(event, rows[at].one, rows[at].same_batches) if at >= 0 else theme.name_of(event.kind)
             found.append([at, round(event.start, 6), round(event.length, 6), words[f"rank {event.rank}'s {what}"]])
     return found
 
@@ -123,7 +123,7 @@ def _row(
     for event, line in zip(row.events, trace.lines[row.ranks[0]], strict=True):
         if event.kind not in MARKS and event.length:
             when = [round(time, 6) for time in (event.start - event.issued, event.start, event.length)]
-            what = [looks[color_of(event, trace)], words[words_of(event, row)], code.place(line)]
+            what = [looks[color_of(event, trace)], words[words_of(event, row.one, row.same_batches)], code.place(line)]
             ops.append([*when, *what, int(event.stream != "compute")])
     ops.sort(key=lambda op: op[1])
     fullest = max(row.ranks, key=lambda rank: max((e.memory for e in trace.by_rank[rank]), default=0))

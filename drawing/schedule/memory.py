@@ -221,7 +221,7 @@ class PeakNote:
         """Return the longest label that there is room for, and its place beside or above the mark."""
         layout, trace = self.layout, self.layout.trace
         size = f"peak {brief_size(trace.size_unit, self.peak.memory)}"
-        happens = moment(self.peak, trace, len(self.strip.profile.ranks) > 1)
+        happens = moment(self.peak, trace, self.strip.profile.one)
         for text in (f"{size}: {happens}", f"{size}: {happens.partition(', and ')[0]}", size):
             width = text_width(text, 10.5, bold=True) + 6
             if self.x + 7 + width <= layout.x1:
@@ -238,7 +238,7 @@ class PeakNote:
         when = unit.at(unit.brief(peak.issued))
         head = f"peak: {size.describe(peak.memory)} on rank {peak.rank} at {when}"
         held = [f"{part.text}: {size.show(part.elements)}" for part in self.held]
-        return "\n".join([head, moment(peak, self.layout.trace, False), *held])
+        return "\n".join([head, moment(peak, self.layout.trace), *held])
 
     def _sum(self) -> list[str]:
         """Return the peak as a sum, in lines that fit the width."""

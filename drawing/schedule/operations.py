@@ -209,16 +209,17 @@ def layered(event: Event) -> bool:
     return row is None or row.layered or row.stream == "message"
 
 
-def words_of(event: Event, row: Row, batches: bool = True) -> str:
-    """Return an operation in few words: ``forward layer 2, mb 0``, or without its micro-batches."""
+def words_of(event: Event, one: bool = True, batches: bool = True) -> str:
+    """Return an operation in few words: ``forward layer 2, mb 0``, or without its ``batches``; ``send to rank 1``,
+    or of more than ``one`` rank ``send``."""
     text = theme.name_of(event.kind)
     if event.stream == "message":
         sender, receiver = event.group
         other = f" to rank {receiver}" if event.rank == sender else f" from rank {sender}"
-        return text + other * row.one
+        return text + other * one
     code = code_of(event)
     if code.layer is not None:
         text += f" {show_layers(code.layers or code.layer)}"
-    if code.numbers and row.same_batches and batches:
+    if code.numbers and batches:
         text += f", mb {ranges(event.batches)}"
     return text

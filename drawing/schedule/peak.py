@@ -6,7 +6,6 @@ from fractions import Fraction
 from itertools import takewhile
 from typing import NamedTuple
 
-from lib.basics.errors import show_layers
 from lib.basics.units import Elements
 from lib.machine.cost import Cost
 from lib.record.events import END, MARKS, Event
@@ -15,9 +14,8 @@ from lib.record.kinds import KINDS, SAVED
 from lib.record.labels import ADAPTER
 
 from ..ink import theme
-from ..ink.texts import plural, ranges
 from ..ink.trace import Trace
-from .operations import layered
+from .operations import words_of
 
 
 class Held(NamedTuple):
@@ -66,22 +64,21 @@ def why_highest(trace: Trace) -> str:
     if peak is None:
         return ""
     held = ", ".join(f"{part.text} ({trace.size_unit.show(part.elements)})" for part in held_at(peak, trace))
-    return f"Memory of rank {peak.rank} is highest as {moment(peak, trace, False)}: it holds {held}."
+    return f"Memory of rank {peak.rank} is highest as {moment(peak, trace)}: it holds {held}."
 
 
-def moment(peak: Event, trace: Trace, several: bool) -> str:
-    """Return what happens when a memory sample is taken. ``several``: for several ranks with different micro-batches.
+def moment(peak: Event, trace: Trace, one: bool = True) -> str:
+    """Return what happens when a memory sample is taken, of ``one`` rank or of several with different micro-batches.
 
     Memory is sampled when an operation is issued, so the result of a compute is first in the sample of the operation
     after it. If that is communication at the same moment, both are named.
     """
     if peak.kind == END:
         return "the end of the program"
+    text, before = words_of(peak, one, one), _just_ended(peak, trace)
     if peak.kind in MARKS:
-        return f"{peak.kind} of {_place(peak, several)}".removesuffix(" of ")
-    text = f"{_named(peak, several)} begins"
-    before = _just_ended(peak, trace)
-    return text if before is None else f"{_named(before, several)} ends, and {text}"
+        return text
+    return f"{text} begins" if before is None else f"{words_of(before, one, one)} ends, and {text} begins"
 
 
 def _just_ended(peak: Event, trace: Trace) -> Event | None:
@@ -91,20 +88,3 @@ def _just_ended(peak: Event, trace: Trace) -> Event | None:
     before = takewhile(lambda event: event is not peak, trace.by_rank[peak.rank])
     computes = [event for event in before if event.stream == "compute" and event.length]
     return computes[-1] if computes and computes[-1].end == peak.issued else None
-
-
-def _named(event: Event, several: bool) -> str:
-    name, place = theme.name_of(event.kind), _place(event, several)
-    if event.stream == "message" and len(event.group) == 2:
-        sender, receiver = event.group
-        way = f"to rank {receiver}" if event.rank == sender else f"from rank {sender}"
-        return name if several else f"{name} {way}"
-    return f"{name} of {place}" if place else name
-
-
-def _place(event: Event, several: bool) -> str:
-    """Return the layer and the micro-batches of an operation, of a collective the layer alone."""
-    lines = [show_layers(event.layers or event.layer)] if event.layer is not None and layered(event) else []
-    if event.batches and event.stream != "collective" and not several:
-        lines.append(f"micro-batch{plural(event.batches, 'es')} {ranges(event.batches)}")
-    return " on ".join(lines)

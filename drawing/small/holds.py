@@ -220,7 +220,7 @@ def framed(
 def _card(contents: Contents, rank: int, tick: float) -> Diagram:
     """Return what a rank holds at a tick."""
     row, now = contents.rows[rank], contents.now(rank, tick)
-    texts = [" + ".join(words_of(one, row, batches) for one in now) for batches in (True, False)]
+    texts = [" + ".join(words_of(one, row.one, batches) for one in now) for batches in (True, False)]
     texts = texts if now else ["done" if tick >= row.events[-1].end else "waits"]
     does = first_fit(texts, (9.5, 8.5), WIDE - 58) or (fit(texts[-1], 8.5, WIDE - 58), 8.5)
     marks = [mark for event in now for way in ways_of(event) for mark in travel(contents, *way)]
@@ -303,7 +303,7 @@ def _in_words(contents: Contents, tick: float) -> str:
     """Return what the ranks hold at a tick in words: those that do and hold the same are said once."""
     trace, words = contents.trace, defaultdict[str, list[int]](list)
     for rank in contents.pieces:
-        now = [words_of(event, contents.rows[rank], batches=False) for event in contents.now(rank, tick)]
+        now = [words_of(event, batches=False) for event in contents.now(rank, tick)]
         sizes = defaultdict[str, Elements](int)
         for piece in contents.held(rank, tick):
             sizes[theme.MEMORY[piece.memory][0] + f" ({SAID[piece.how]})" * (piece.how != STORED)] += piece.elements
