@@ -132,17 +132,17 @@ def summary(trace: Trace) -> str:
         return f"{trace.title}: not attempted yet"
     sentences = trace.failure.sentences() if trace.failure else ()
     failed = [f"{capitalized(sentence)}." for _, sentence in sentences]
-    text = trace.chain.describe(trace.unit) if trace.chain else ""
-    chain = [f"The longest chain of operations that wait for each other: {text}."] if trace.chain else []
-    return " ".join([_figures(trace), *failed, *chain, _shape(trace)])
+    chain = "The longest chain of operations that wait for each other: "
+    chains = [f"{chain}{trace.chain.describe(trace.unit)}."] if trace.chain else []
+    return " ".join([_figures(trace), *failed, *chains, _shape(trace)])
 
 
 def _figures(trace: Trace) -> str:
     peak = trace.peak
     head = f"{trace.title}: {machine(trace).replace(' · ', ', ')}; {trace.fault and trace.fault + '; '}"
     shares = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
+    spent = "; ".join(filter(None, [shares, idle_and_hidden(trace)]))
     if peak is None:
-        spent = "; ".join(filter(None, [shares, idle_and_hidden(trace)]))
         return f"{head}time {trace.unit.lasting(trace.time)}; {spent}."
     return (
         f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time_target, trace.fast_enough, '{:,.10g}'.format)}; "
@@ -150,8 +150,7 @@ def _figures(trace: Trace) -> str:
         f"at {trace.unit.at(trace.unit.brief(peak.issued))}"
         f"{_met(trace.memory_target, trace.small_enough, trace.size_unit.show)}; "
         + (f"on a host {trace.size_unit.describe(trace.host_peak.memory)}; " if trace.host_peak else "")
-        + "; ".join(filter(None, [shares, idle_and_hidden(trace)]))
-        + "."
+        + f"{spent}."
     )
 
 

@@ -417,14 +417,12 @@ def in_one_unit(traces: Sequence[Trace]) -> Sequence[Trace]:
         raise PuzzleError(problem, where="compare", expected="runs with prices of one kind", line="")
     traces = [_in_ms(trace, 1e3) if trace.unit is SECONDS else trace for trace in traces]
     known = [trace.tick for trace in traces if trace.tick]
-    profiled = any(trace.profile is not None for trace in traces)
-    if profiled and not known and any(trace.unit is TICKS for trace in traces):
-        problem = "a profile is in ms, and nothing says how long a tick is"
-        expected = "a run at real prices, cost=cluster.cost(model); or labels in the profile: forward layer 3 mb 1"
-        raise PuzzleError(problem, where="compare", expected=expected, line="")
     if not known and any(trace.unit is TICKS for trace in traces):
-        problem = "one is in ticks, one in ms, and nothing was computed that would say how long a tick is"
-        raise PuzzleError(problem, where="compare", expected="run(..., pace=0.03): a tick lasts 30 ms")
+        expected = "run(..., pace=0.03): a tick lasts 30 ms"
+        if any(trace.profile is not None for trace in traces):
+            expected = "a run at real prices, cost=cluster.cost(model); or labels in the profile: forward layer 3 mb 1"
+        problem = "one is in ticks, one in ms, and nothing says how long a tick is"
+        raise PuzzleError(problem, where="compare", expected=expected, line="")
     return [_in_ms(trace, trace.tick or known[0]) if trace.unit is TICKS else trace for trace in traces]
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lib.machine.lives import Held, Peak
 from lib.record.events import Event
-from lib.record.figures.chain import slack_of
+from lib.record.figures.chain import Chain, slack_of
 from lib.record.figures.measured import MeasuredChain
 
 from ..ink import svg, theme
@@ -54,15 +54,6 @@ def stops(layout: Layout) -> list[tuple[Place, Place]]:
     return [(places[id(came)], places[id(went)]) for came, went in chain.links]
 
 
-def spans(layout: Layout) -> list[tuple[float, float]]:
-    """Return for each operation of the chain from when to when it is on it."""
-    chain = layout.trace.chain
-    if chain is None or not layout.fine:
-        return []
-    whole = [(entered.start, entered.end) for entered, _ in chain.links]
-    return [*chain.spans] if isinstance(chain, MeasuredChain) else whole
-
-
 class ChainRole(NamedTuple):
     """The role of an operation for the chain: its opacity, and a line of its hover text."""
 
@@ -97,9 +88,10 @@ def chain_roles(layout: Layout) -> dict[Place, ChainRole]:
 
 def draw_chain(layout: Layout) -> list[Diagram]:
     """Return the line of the chain, if one is shown: along the boxes, and to the row of the rank that goes on."""
-    corners, chain = _corners(layout), layout.trace.chain
-    if not corners or chain is None:
+    chain = layout.trace.chain
+    if chain is None or not layout.fine:
         return []
+    corners = _corners(layout, chain)
     both = [
         poly(corners, style(None, color, wide), closed=False)
         for color, wide in ((theme.CARD, THICK + 2 * CASING), (theme.CHAIN, THICK))
@@ -107,15 +99,17 @@ def draw_chain(layout: Layout) -> list[Diagram]:
     return [Titled(f"the longest chain: {chain.describe(layout.trace.unit)}", together(both))]
 
 
-def _corners(layout: Layout) -> list[Point]:
+def _corners(layout: Layout, chain: Chain) -> list[Point]:
     """Return the corners of the line. It runs along the lower edge of a box, where it hides no number."""
+    whole = [(entered.start, entered.end) for entered, _ in chain.links]
+    spans = chain.spans if isinstance(chain, MeasuredChain) else whole
 
     def level(place: Place) -> float:
         _, y, _, height = layout.area(place)  # of a message, too: the line keeps its level
         return y + height - THICK / 2 - 0.5
 
     corners: list[Point] = []
-    for (came, went), (start, end) in zip(stops(layout), spans(layout), strict=True):
+    for (came, went), (start, end) in zip(stops(layout), spans, strict=True):
         x, width = layout.x(start), (end - start) * layout.per_tick
         turn = [] if came.row == went.row else [(x + width / 2, level(came)), (x + width / 2, level(went))]
         corners += [(x, level(came)), *turn, (x + width, level(went))]
