@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from chalk.core import ApplyTransform, Compose, Empty, Primitive
-from chalk.shapes import Spacer
 from chalk.style import Style
 from chalk.types import Diagram
 from colour import Color
@@ -268,8 +267,6 @@ def _leaf(node: Primitive, known: Attributes) -> str:
         return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{radius}{how}/>'
     if isinstance(shape, Mark):
         return f'<path{how} d="{path_data(shape)}"/>'
-    if isinstance(shape, Spacer):  # which chalk's hcat and vcat put in between
-        return ""
     raise TypeError(f"not a mark of this package: {type(shape).__name__}")
 
 
