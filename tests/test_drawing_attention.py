@@ -11,13 +11,14 @@ from drawing import draw_attention
 from drawing.ink import theme
 from drawing.ink.letters import overlap, places_of_texts
 from drawing.ink.marks import Polys
-from drawing.small.attention import STRONG
+from drawing.small.attention import PALE, STRONG, color_of_rank
 from lib import Cost, PuzzleError, Run, run
 from lib.course.specs import COSTS
 from solutions.p25_context_parallel import context_parallel_in_36_335
 from tests import experts
 from tests.drawing_events import outside, texts, titles
 from tests.slices import gathering, heads, in_steps, ring
+from tests.test_drawing_layout import mixed
 
 LONG, HEADS = COSTS["long_context"], COSTS["all_heads"]
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 2, "batches": 1}
@@ -102,7 +103,7 @@ def test_in_zigzag_all_ranks_have_as_much() -> None:
     order, zigzag = draw_attention(done("ring")), draw_attention(done("ring, zigzag"))
     assert [said for said in texts(order) if said.endswith("%")] == ["6%", "19%", "31%", "44%"]
     assert [said for said in texts(zigzag) if said.endswith("%")] == ["25%"] * 4
-    assert "Rank 3 has 44% of the work. Rank 0 has 6%" in order.summary
+    assert "Rank 3 has 44% of the work, since its queries see the most keys. Rank 0 has 6%" in order.summary
     assert "each rank has 25% of the work" in zigzag.summary
     both = draw_attention(done("ring"), done("ring, zigzag"), titles=["in order", "zigzag"])
     assert "in order: it takes" in both.summary and "zigzag: it takes" in both.summary
@@ -136,15 +137,12 @@ def test_what_nobody_has_attended_to_is_crossed_out_and_named() -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_numbers_can_be_read_on_all_shades(dark: bool) -> None:
-    """WCAG asks for a contrast of 4.5."""
+    """WCAG asks for a contrast of 4.5. The palest shade differs from the card, too."""
     card, ink = (theme.ROLES[role][dark] for role in ("card", "ink"))
     for ranks in range(1, 17):
         for rank in range(ranks):
-            color, mixed = theme.layer_color(rank, ranks), "#"
-            for at in (1, 3, 5):
-                own, behind = int(color[at : at + 2], 16), int(card[at : at + 2], 16)
-                mixed += f"{round(own * STRONG + behind * (1 - STRONG)):02x}"
-            assert theme.contrast(mixed, ink) > 4.5, (rank, ranks)
+            strong, pale = (mixed(color_of_rank(rank, ranks), card, shade) for shade in (STRONG, PALE))
+            assert theme.contrast(strong, ink) > 4.5 and theme.contrast(pale, card) > 1.2, (rank, ranks)
 
 
 def test_what_has_no_attention_is_refused() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from drawing import Figure, race
 from drawing.beside.race import BETWEEN, CYCLE, LEFT, RIGHT, SECONDS
+from drawing.ink.svg import KEPT, USUAL
 from lib import Cost, PuzzleError, Run, run
 from lib.record.events import MARKS
 from solutions.build.pictures import race as built
@@ -82,6 +83,17 @@ def test_what_differs_is_said() -> None:
 def test_it_is_small_and_nothing_is_outside(make: Any) -> None:
     figure = make()
     assert outside(figure) == [] and len(figure.svg()) < MOST
+
+
+def test_on_a_phone_no_name_touches_the_rows_below_it() -> None:
+    figure = built.picture()
+    rows = sorted({y for _, y, _ in lengths(figure)})
+    names = [one for one in parse(figure).iter(SVG + "text") if one.get("font-weight") == "650"][1:]
+    for one in names:
+        base = float(one.get("y", 0)) + 0.35 * (KEPT - USUAL)  # where the letters are larger there
+        below = min(y for y in rows if y > base)
+        assert base + 0.22 * KEPT + 2 < below - (rows[1] - rows[0]) / 2
+    assert len(names) == 7 and "backward, also for the input" in texts(figure)
 
 
 def test_where_nothing_moves_it_is_the_finish() -> None:

@@ -1,7 +1,9 @@
 """No line goes through a text: told from rectangles, in the order in which things are painted."""
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,14 @@ from hypothesis import strategies as st
 from drawing import Figure, beside_target, compare, draw, draw_sketch
 from drawing.ink import theme
 from drawing.ink.letters import around, place_of
-from drawing.ink.marks import Boxes, Label, Lines, Mark, Rect, box, label, lines, style
+from drawing.ink.marks import Boxes, Label, Lines, Polys, Rect, box, label, lines, style
 from drawing.schedule.gaps import crosses
+from solutions.build.pictures.in_texts import PICTURE
 from tests.drawing_events import sharded_run, staged_run
 from tests.failures import CASES, failed
 from tests.programs import COURSE, solved
 
+FOLDER = Path(__file__).parent.parent / "solutions"
 FAINT = {theme.GRID, theme.CARD}
 """Colors of lines that a text may lie on: the grid, notches and casings."""
 LEAST = 0.85
@@ -36,9 +40,9 @@ def leaves(parts: Any) -> Iterator[Primitive]:
 def segments(shape: Any) -> Iterator[Rect]:
     if isinstance(shape, Lines):
         yield from shape.items
-    elif isinstance(shape, Mark) and not shape.closed:
+    elif isinstance(shape, Polys):
         for corners in shape.outlines():
-            yield from ((*a, *b) for a, b in pairwise(corners))
+            yield from ((*a, *b) for a, b in pairwise([*corners, *corners[: shape.closed]]))
 
 
 def struck(figure: Figure) -> list[str]:
@@ -58,7 +62,7 @@ def struck(figure: Figure) -> list[str]:
             and (how.fill_opacity_ is None or how.fill_opacity_ >= LEAST)
         ):
             grounds += [(at, place) for place in shape.items]
-        elif how.line_color_ is not None and how.line_color_.hex_l not in FAINT:
+        elif (color := how.line_color_ or how.fill_color_) is not None and color.hex_l not in FAINT:
             ways += [(at, way) for way in segments(shape)]
     return [text for at, text, place in texts if any(_seen(way, when, place, at, grounds) for when, way in ways)]
 
@@ -73,11 +77,24 @@ def _seen(way: Rect, when: int, place: Rect, at: int, grounds: list[tuple[int, R
     )
 
 
+def named_pictures() -> list[tuple[Path, str]]:
+    """The pictures of all pages that a function there draws."""
+    found = [
+        (path, name) for path in sorted(FOLDER.glob("p??_*.py")) for name in PICTURE.findall(path.read_text("utf-8"))
+    ]
+    return [(path, name) for path, name in found if f"def {name}(" in path.read_text("utf-8")]
+
+
+def drawn(path: Path, name: str) -> Any:
+    return getattr(import_module(f"solutions.{path.stem}"), name)()
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
     **{name: (lambda name=name: draw(solved(name, small=True))) for name in COURSE},
     **{f"{name}, chain": (lambda name=name: draw(solved(name), chain=True)) for name in ("gpipe", "fsdp")},
     **{f"{name}, all": (lambda name=name: draw(solved(name), links="all")) for name in ("gpipe", "pipeline_fsdp")},
     **{f"failed {at}": (lambda at=at: draw(failed(CASES[at]).run)) for at in range(len(CASES))},
+    **{f"{path.stem}, {name}": (lambda path=path, name=name: drawn(path, name)) for path, name in named_pictures()},
     "compared": lambda: compare(solved("pipeline"), solved("gpipe"), solved("pipeline_fsdp")),
     "compared with a failed one": lambda: compare(solved("ddp"), failed(CASES[-2]).run),
     "beside": lambda: beside_target(solved("gpipe")),

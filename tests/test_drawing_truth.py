@@ -14,6 +14,7 @@ from drawing import Figure, beside_target, draw
 from drawing.ink import theme
 from drawing.ink.texts import share_text
 from drawing.ink.trace import Trace, trace_of
+from drawing.schedule.gaps import ENDS
 from drawing.schedule.layout import CROWDED
 from drawing.schedule.operations import is_drawn
 from lib import run
@@ -181,6 +182,20 @@ def test_every_operation_is_where_the_log_has_it(name: str) -> None:
         assert {*drawn} == {*times}
         if len(list(page.titled("ranks? [^,:]*-.*: forward"))) == 0:
             assert drawn == times
+
+
+@each_run
+def test_a_message_that_ends_a_gap_is_received_there(name: str) -> None:
+    page, made = page_of(name), source_of(name)
+    rects = [one for one in page.root.iter(SVG + "rect") if one.get("fill") == theme.TALK]
+    ends = [float(one.get("x", 0)) + float(one.get("width", 0)) for one in rects]
+    sent = {event.op for event in made.events if event.kind == "pass_to" and event.length}
+    for rank, own in made.by_rank.items() if made.operations <= CROWDED else ():
+        gaps = {end: (end - start) * page.per_tick for start, end in idle_spans(own, made.time)}
+        for event in own:
+            if event.kind == "receive" and event.op in sent and not event.length and gaps.get(event.end, 0) >= ENDS:
+                assert min(abs(page.x(event.end) - end) for end in ends) < 1, rank
+                assert "receive" in [text for _, text in page.texts]
 
 
 def bars(page: Page, role: str) -> list[tuple[float, float, float, float]]:

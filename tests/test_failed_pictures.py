@@ -148,6 +148,8 @@ def test_the_picture_has_one_flag_and_a_hatched_box_for_each_row_that_waits(case
     assert trace.until > trace.time or not trace.time
     red = [element for element in parse(figure).iter(SVG + "path") if element.get("stroke") == theme.BAD]
     assert bool(red) == bool(waiting)
+    for shown in (said, texts(figure.narrow.below)):  # every sign has its meaning, on a phone, too
+        assert ("waits for ever" in shown) == bool(waiting) and "where it stopped" in shown
 
 
 def _ranks(row: str) -> list[int]:

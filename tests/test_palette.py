@@ -151,6 +151,10 @@ def test_only_communicating_and_waiting_have_one_color_each_in_bar_and_rows() ->
 
 
 @pytest.mark.parametrize("page", [0, 1])
-def test_waiting_is_seen_on_its_row_and_on_the_card(page: int) -> None:
+def test_every_fill_is_seen_on_its_ground(page: int) -> None:
     roles = {role: colors[page] for role, colors in theme.ROLES.items()}
+    shown = {colors[0]: colors[page] for colors in theme.ROLES.values()}
+    fills = {*map(theme.kind_color, OPERATIONS)}.union(*RAMPS.values())
+    assert {one for one in fills if theme.contrast(shown.get(one, one), roles["lane"]) < 1.7} == set()
+    assert {one for _, one in theme.MEMORY.values() if distance(one, roles["card"]) < LEAST} == set()
     assert distance(roles["gap"], roles["lane"]) >= LEAST and distance(roles["gap"], roles["card"]) >= LEAST

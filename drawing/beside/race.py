@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from zlib import crc32
@@ -25,7 +26,7 @@ from ..schedule.miniature import Span, draw_rows, fill, most_of, runs_of
 from ..schedule.operations import color_of, sample_color
 from ..schedule.picture import card
 
-WIDTH, NAME, TALL, GAP = 820.0, 25.0, 36.0, 7.0
+WIDTH, NAME, TALL, GAP = 820.0, 31.0, 36.0, 7.0
 """In pixels: the width of the picture, and of each schedule the height of its name, that of its rows, and the room
 below."""
 COLUMNS = (WIDTH - PAD - 192, WIDTH - PAD - 102, WIDTH - PAD)
@@ -37,6 +38,8 @@ MOST, ROWS, FINE, BETWEEN = 12, 16, 200, 0.6
 pixels between boxes."""
 SECONDS, CYCLE, TIMES = 4.8, 14.0, 3
 """How long the longest schedule runs, how long all is shown with the stillness after it, and how often."""
+NAMED = 17.0
+"""How far the middle of a name is above its rows, in pixels: on a phone names are larger."""
 LONG = 12
 """A word of the legend with more letters comes last, where it has room."""
 SIGNS = "*†‡§¶#"
@@ -116,7 +119,7 @@ def race(
         wide = (RIGHT - LEFT) * trace.time / (until or 1.0)
         under += draw_rows(_rows(trace, wide), LEFT, row, wide, TALL, theme.GAP)
         under.append(lines([(LEFT + wide + 1, row - 1, LEFT + wide + 1, row + TALL + 1)], style(None, theme.INK, 2)))
-        over += _name(" ".join([trace.title, *(signs[text] for text in marked[at])]), note or "", row - 11)
+        over += _name(" ".join([trace.title, *(signs[text] for text in marked[at])]), note or "", row - NAMED)
         over.append(Classed(f"{MOVED}{at}", _figures(trace, traces, row + TALL / 2)))
         y = row + TALL + GAP
     cover = Classed(f"{MOVED}c", [box(LEFT - 1, top, RIGHT - LEFT + 20, y - top, style(theme.CARD))], seen=False)
@@ -174,17 +177,27 @@ def _shade(kind: str) -> str:
 def _legend(traces: Sequence[Trace]) -> list[Entry]:
     """Return what the colors mean."""
     kinds = {event.kind for trace in traces for event in trace.events if event.kind not in MARKS and event.length}
-    colors: dict[str, str] = {}
+    names = defaultdict[str, list[str]](list)
     for kind in sorted(kinds, key=[*OPERATIONS].index):
         shade = _shade(kind)
-        colors.setdefault(shade or sample_color(kind, traces[0]), "communication" if shade else theme.name_of(kind))
-    colors[theme.GAP] = "bubble"
-    return [patch(color, name) for color, name in sorted(colors.items(), key=lambda one: len(one[1]) > LONG)]
+        names[shade or sample_color(kind, traces[0])].append("communication" if shade else theme.name_of(kind))
+    said = {color: shared([*dict.fromkeys(each)]) for color, each in names.items()} | {theme.GAP: "bubble"}
+    return [patch(color, name) for color, name in sorted(said.items(), key=lambda one: len(one[1]) > LONG)]
+
+
+def shared(names: Sequence[str]) -> str:
+    """Return what a color means that several operations have.
+
+    >>> shared(["backward", "backward for the input"])
+    'backward, also for the input'
+    """
+    first, *others = names
+    return ", also ".join([first, *(other.removeprefix(first).strip() for other in others)])
 
 
 def _heads(trace: Trace, y: float) -> Iterator[Diagram]:
     for x, name in zip(COLUMNS, (trace.unit.name, "bubble", "memory"), strict=True):
-        yield label(x, y + NAME - 11, name, 12, style(theme.MUTE), "end", most=PHONE)
+        yield label(x, y + NAME - NAMED, name, 12, style(theme.MUTE), "end", most=PHONE)
 
 
 def _name(name: str, note: str, y: float) -> Iterator[Diagram]:

@@ -17,16 +17,18 @@ ROLES = {
     "hatch": ("#c3c9d3", "#4a5261"),
     "bad": ("#c4273b", "#ff6b7a"),
     "good": ("#1a7f4b", "#4cc38a"),
-    "step": ("#2b3239", "#d3cfdc"),
+    "step": ("#2b3239", "#abb6c1"),
     "chain": ("#d8002b", "#ff5470"),
     "gap": ("#f3c4c9", "#52373f"),
     "waits": ("#8f2c16", "#f0a898"),
     "talk": ("#3e005d", "#8925c7"),
     "scatter": ("#4e3f64", "#9a19ff"),
+    "deep": ("#2b158f", "#b6c6ff"),
+    "deep-back": ("#3f1b00", "#f0ccb7"),
 }
 """The color of each role on a light and on a dark page. The light ones are unique: ``svg`` knows roles by them."""
 
-CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN, GAP, WAITS, TALK, SCATTER = (
+CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN, GAP, WAITS, TALK, SCATTER, DEEP, DEEP_BACK = (
     light for light, _ in ROLES.values()
 )
 GOLD = "#b07a00"
@@ -87,10 +89,13 @@ HUES = {
     **dict.fromkeys(("forward", "project", "rest"), ON),
     **dict.fromkeys(("backward", "backward_input", "backward_rest", "backward_project"), BACK),
     "backward_weight": HALF_LATER,
-    **dict.fromkeys(("attend", "expert"), (278.5, 0.181, 0.332, 0.332)),
-    **dict.fromkeys(("backward_attend", "backward_expert"), (55.0, 0.07, 0.27, 0.27)),
 }
-"""The color of each operation that carries micro-batches: attention and experts are dark blue, and dark brown."""
+"""The color of each operation that carries micro-batches."""
+DEEP_COLORS = {
+    **dict.fromkeys(("attend", "expert"), DEEP),
+    **dict.fromkeys(("backward_attend", "backward_expert"), DEEP_BACK),
+}
+"""Attention and experts are dark blue, and dark brown; on a dark page they are pale, or nobody would see them."""
 
 
 def name_of(kind: str) -> str:
@@ -136,6 +141,8 @@ def layer_color(layer: int, layers: int) -> str:
 def work_color(kind: str, batch: int, batches: int) -> str:
     """Return the color of a pass through layers: its hue tells forward from backward, its lightness the micro-batch,
     the first one dark and the last one light."""
+    if kind in DEEP_COLORS:
+        return DEEP_COLORS[kind]
     hue, chroma, first, last = HUES.get(kind, HALF_LATER)
     place = 0.4 if batches == 1 else batch / (batches - 1)
     return _oklch(first + (last - first) * place, chroma, hue)
@@ -171,8 +178,13 @@ def contrast(a: str, b: str) -> float:
 
 @cache
 def text_on(color: str) -> str:
-    """Return the better of white and black on a color."""
-    return max(("#fefefe", "#010102"), key=lambda text: contrast(text, color))
+    """Return the best of white, black and the card's color on a color, on light and dark pages."""
+    dark = dict(ROLES.values())
+
+    def least(text: str) -> float:
+        return min(contrast(page.get(text, text), page.get(color, color)) for page in ({}, dark))
+
+    return max(("#fefefe", "#010102", CARD), key=least)
 
 
 def _rules(prefix: str, used: str | None = None) -> str:

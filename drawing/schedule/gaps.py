@@ -9,14 +9,15 @@ from operator import itemgetter
 
 from lib.basics.units import TICKS
 from lib.record.figures.waiting import Gap
+from lib.record.table import RECEIVE, SEND
 
 from ..ink import theme
 from ..ink.letters import largest, text_width
 from ..ink.marks import Bars, Diagram, Rect, hovers, label, leaf, style
 from ..ink.texts import plural, ranges
 from ..ink.trace import Trace
-from .layout import Layout, Row
-from .operations import operation_in_words
+from .layout import MESSAGE, Layout, Row
+from .operations import operation, operation_in_words
 
 LOWEST, ROOM = 14.0, 4.0
 """The least height of a row with text, and the room beside a text, in pixels."""
@@ -26,6 +27,8 @@ THIN, THIN_TALKS = 4.0, style(theme.TALK, None, 0, 0.75)
 """The look of a row that is empty while its rank communicates; where that is narrower than so many pixels, stronger."""
 FOUND = 6.0
 """The least width in pixels of a gap with a hover text in a crowded picture."""
+ENDS, COMES = 16.0, 9.0
+"""In pixels: the least width of a gap at whose end the receive is shown that ends it, and how wide that is."""
 LONG = 0.1
 """Gaps of at least this part of a run are labeled with their length even where there is no room for more."""
 
@@ -91,12 +94,20 @@ def exposed(layout: Layout, row: Row) -> list[tuple[float, float]]:
     return found
 
 
+def arrivals_of(layout: Layout) -> set[int]:
+    """Return the ids of the receives that end a gap and take no time of their own, since what they get came in it."""
+    sent = {event.op for event in layout.trace.events if event.kind == SEND.kind and event.length}
+    calls = [gap.call for row in layout.rows if layout.fine for gap in gaps_of(layout.trace, row)]
+    return {id(one) for one in calls if one and one.kind == RECEIVE.kind and not one.length and one.op in sent}
+
+
 def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> Iterator[Diagram]:
     """Yield the labels of the gaps and their hover texts. ``notes``: whether a last gap is known to be the last;
     ``ways``: the arrows, which labels stay away from."""
     if not layout.fine:
         return
     texts = []
+    arrivals = arrivals_of(layout)
     for row in layout.rows:
         for gap in gaps_of(layout.trace, row):
             if gap.over and (layout.trace.failure is not None or not notes):
@@ -105,6 +116,10 @@ def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> 
             if not layout.crowded or width >= FOUND:
                 place = (x, row.y, width, layout.row_height)
                 texts.append((place, in_words(gap, row, layout.trace, brief=layout.crowded)))
+            if id(gap.call) in arrivals and width >= ENDS:
+                width -= COMES
+                place = x + width, row.y + layout.height * (1 - MESSAGE) / 2, COMES, layout.height * MESSAGE
+                yield operation(RECEIVE.kind, place, theme.TALK)
             lines = gap_labels(gap, row, layout.trace)
             if not gap.over and gap.length < LONG * layout.trace.time:
                 lines = lines[:1]

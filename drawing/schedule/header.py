@@ -64,7 +64,7 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     low = LOW + y
     place = (width - PAD - bar, 13.0, bar) if bar else (PAD, low + 8, min(inner, WIDEST_BAR))
     spent, end = _time_bar(trace, *place)
-    low = max(low, end)
+    low = max(low, end + 4)
     texts = [(theme.BAD, trace.fault)] if trace.fault else []
     texts += (
         [(theme.CHAIN, f"the longest chain: {trace.chain.describe(trace.unit)}")] if trace.chain is not None else []

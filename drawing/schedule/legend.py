@@ -6,25 +6,34 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from lib.basics.units import MS
+from lib.record.attention import ATTEND, BACKWARD_ATTEND
+from lib.record.experts import EXPERT_BACKWARD, EXPERT_FORWARD
 from lib.record.kinds import INBOX, MEMORY_KINDS
-from lib.record.table import OPERATIONS, stream_of
+from lib.record.table import OPERATIONS, RECEIVE, stream_of
 from lib.record.training import BACKWARD, FORWARD
 
 from ..ink import theme
 from ..ink.letters import text_width
 from ..ink.marks import Diagram, box, boxes, label, lines, style, together
-from ..ink.trace import of_stream
+from ..ink.trace import Trace, of_stream
 from .coarse import column_of
-from .gaps import ONLY_TALKS, exposed
+from .gaps import ONLY_TALKS, arrivals_of, exposed
 from .layout import HIDDEN, PAD, Layout
 from .links import TIE, arrows, links_of, ties_of
 from .memory import target_line
 from .numbering import NumberPlans, joined
 from .operations import ink_on, notches, operation, sample_color, stripes
-from .overlays import DOT, ROUND, THICK, draw_held
+from .overlays import DOT, ROUND, THICK, draw_held, flag, for_ever
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
+
+
+WHY_UNEQUAL = {
+    **dict.fromkeys((ATTEND.kind, BACKWARD_ATTEND.kind), "longer where queries see more keys"),
+    **dict.fromkeys((EXPERT_FORWARD.kind, EXPERT_BACKWARD.kind), "longer where more tokens go"),
+}
+"""Why an operation takes some ranks longer than others."""
 
 
 class Entry(NamedTuple):
@@ -78,6 +87,7 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
     trace = layouts[0].trace
     events = [event for layout in layouts for event in layout.trace.events]
     lasting = {event.kind for event in events if event.end > event.start}
+    lasting |= {RECEIVE.kind for layout in layouts if arrivals_of(layout)}
     moments = {event.kind for event in of_stream(events, "compute") if event.end == event.start}
     happened = lasting | moments
     known = list(OPERATIONS)
@@ -88,6 +98,8 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
         if kind == min(numbered, default="", key=known.index):
             told = {"layer" if layout.trace.by_layer else "micro-batch" for layout in layouts}
             text += f" (number: {' or '.join(sorted(told))})"
+        if kind in WHY_UNEQUAL and any(_unequal(layout.trace, kind) for layout in layouts):
+            text += f" ({WHY_UNEQUAL[kind]})"
         if kind in moments:
             yield Entry(operation(kind, (4, 4.5, 0, TALL), color), 8, text)
         else:
@@ -97,6 +109,13 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
             if kind in numbered:
                 sample.append(label(wide / 2, TALL / 2, "0", 9.5, style(ink_on(kind, color)), weight=600))
             yield Entry(together(sample), wide, text)
+
+
+def _unequal(trace: Trace, kind: str) -> bool:
+    """Return whether some ranks spend more time on as many operations of a kind as others."""
+    lengths = ([event.length for event in own if event.kind == kind] for own in trace.by_rank.values())
+    spent = {(len(own), round(sum(own), 6)) for own in lengths}
+    return len({count for count, _ in spent}) < len(spent)
 
 
 def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
@@ -124,6 +143,11 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         measured = any(layout.trace.unit is MS for layout in layouts)
         text = f"bubble: waits, or is {'between operations' if measured else 'done'}"
         yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, text)
+    failed = [layout.trace for layout in layouts if layout.trace.failure is not None]
+    if any(trace.waits for trace in failed):
+        yield Entry(together(for_ever([(0, 0, WIDE, TALL)], step=5)), WIDE, "waits for ever")
+    if failed:
+        yield Entry(flag(2, 1, TALL), WIDE, "where it stopped")
     if any(not layout.fine and column_of(layout, layout.rough) for layout in layouts):
         halves = [(0.0, theme.work_color(FORWARD.kind, 0, 1)), (TALL / 2, theme.work_color(BACKWARD.kind, 0, 1))]
         sample = together([box(0, y, WIDE, TALL / 2, style(color)) for y, color in halves])

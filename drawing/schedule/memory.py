@@ -15,7 +15,7 @@ from ..ink.marks import Diagram, Point, Rect, Titled, box, boxes, hovers, label,
 from ..ink.texts import brief_size
 from ..ink.trace import Trace
 from .layout import PAD, Layout, Row, in_order
-from .peak import held_at, moment
+from .peak import beyond, held_at, moment
 from .timeline import grid, row_name
 
 GAP, SHOWN = 6.0, 8
@@ -244,8 +244,9 @@ class PeakNote:
         """Return the peak as a sum, in lines that fit the width."""
         unit = self.layout.trace.size_unit
         lines = [f"{brief_size(unit, self.peak.memory)} ="]
-        for place, part in enumerate(self.held):
-            word = f"{'+ ' * (place > 0)}{part.text} {brief_size(unit, part.elements)}"
+        more = beyond(self.layout.trace) if self.peak is self.layout.trace.peak else ""
+        words = [f"{'+ ' * (at > 0)}{one.text} {brief_size(unit, one.elements)}" for at, one in enumerate(self.held)]
+        for word in [*words, *([f"({more})"] if more else [])]:
             if text_width(f"{lines[-1]} {word}", 10) > self.layout.x1 - self.layout.x0:
                 lines.append(f"    {word}")
             else:

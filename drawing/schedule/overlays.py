@@ -4,9 +4,10 @@ traffic within operations."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from lib.machine.failure import Failure
 from lib.machine.lives import Held, Peak
 from lib.record.events import Event
 from lib.record.figures.chain import Chain, slack_of
@@ -32,9 +33,8 @@ from ..ink.marks import (
     style,
     together,
 )
-from ..ink.trace import Trace
 from .coarse import strips
-from .layout import HIDDEN, PAD, Layout, Place, Row, hatching
+from .layout import HIDDEN, Layout, Place, Row, hatching
 
 # -- the longest chain of a run, as one line through the boxes of its operations --
 
@@ -158,8 +158,8 @@ def _text(layout: Layout, peak: Peak, held: Held) -> str:
 
 # -- a failed run: a flag at the error, and ranks that wait for ever, hatched, with what they wait for --
 
-TINT, LINE, MOST = 0.12, 18.0, 6
-"""The opacity of a row that waits, the height of a sentence in pixels, and the largest number of sentences."""
+TINT, MOST = 0.12, 6
+"""The opacity of a row that waits, and the largest number of sentences."""
 WRITTEN, HATCHED = 14.0, 6.0
 """The least height in pixels of rows with text, and of rows with hatching."""
 
@@ -170,28 +170,29 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
     if failure is None:
         return
     waiting = [(row, wait) for row in layout.rows if (wait := layout.trace.waits.get(row.ranks[0])) is not None]
-    end, tall = layout.x(layout.trace.until), layout.row_height
+    end, at, tall = layout.x(layout.trace.until), layout.x(failure.tick), layout.row_height
     places = [(x := layout.x(wait.since), row.y, end - x, tall) for row, wait in waiting]
     if places:
-        yield boxes(places, style(theme.BAD, None, 0, TINT))
-        hatch = [line for place in places if place[3] >= HATCHED for line in hatching(*place)]
-        if hatch:
-            yield lines(hatch, style(None, theme.BAD, 1 if layout.height >= WRITTEN else 0.5))
+        yield from for_ever(places, 1 if layout.height >= WRITTEN else 0.5)
+    flagged = [row for row in layout.rows if failure.place.rank in row.ranks]
     for (row, wait), place in zip(waiting, places, strict=True):
         verb = "wait" if len(row.ranks) > 1 else "waits"
         yield from hovers(
             [(place, f"{row.full_name}: {verb} {wait.what}\nsince {failure.at(wait.since)}, and for ever")]
         )
         text = f"{verb} {wait.what}"
-        texts = [f"{text}, since {failure.at(wait.since)}", text, text.partition(" in ")[0], verb]
-        x, y, width, height = place
-        if layout.height >= WRITTEN and (fit := first_fit(texts, [10], width - 24)):
-            middle = y + height / 2
+        texts = [
+            f"{text}, since {failure.at(wait.since)}",
+            text,
+            *(text.partition(cut)[0] for cut in (", which", " in ")),
+            verb,
+        ]
+        x = max(place[0], at if not flagged or row in flagged else 0.0)  # right of the flag
+        if layout.height >= WRITTEN and (fit := first_fit(texts, [10], end - x - 24)):
+            middle = row.y + tall / 2
             ground = box(x + 14, middle - 7, text_width(*fit) + 10, 14, style(theme.CARD, None, 0, 0.9), 3)
             yield Classed(svg.DETAIL, [ground])
             yield label(x + 19, middle, *fit, style(theme.BAD), "start", passive=True)
-    at = layout.x(failure.tick)
-    flagged = [row for row in layout.rows if failure.place.rank in row.ranks]
     top, bottom = layout.top - 4, layout.bottom + 3
     for row in flagged:
         top, bottom = row.y - 3, row.y + layout.row_height + 2
@@ -202,6 +203,14 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
         if waiting and row.ranks[0] in failure.ended and row not in flagged:
             yield from _note(layout, row, layout.x(layout.trace.time) + 8, "has returned", theme.MUTE)
     yield Titled(f"{failure.says}\n{failure.at(failure.tick)}", flag(at, top, bottom))
+
+
+def for_ever(places: Sequence[Rect], width: float = 1, step: float = 7.0) -> Iterator[Diagram]:
+    """Yield the look of places where ranks wait for ever: tinted and, if they are high enough, hatched."""
+    yield boxes(places, style(theme.BAD, None, 0, TINT))
+    hatch = [line for place in places if place[3] >= HATCHED for line in hatching(*place, step)]
+    if hatch:
+        yield lines(hatch, style(None, theme.BAD, width))
 
 
 def flag(x: float, top: float, bottom: float) -> Diagram:
@@ -215,26 +224,12 @@ def _note(layout: Layout, row: Row, x: float, text: str, color: str) -> Iterator
         yield label(x, row.y + layout.height / 2, text, 10, style(color), "start", 600)
 
 
-def draw_sentences(trace: Trace, y: float) -> tuple[list[Diagram], float]:
-    """Return sentences on the failure from ``y`` down, and the y where they end."""
-    failure = trace.failure
-    sentences = failure.sentences() if failure is not None else []
-    parts: list[Diagram] = []
-    if not sentences:
-        return parts, y
-    y -= LINE / 2
-    if len(sentences) > MOST:
-        sentences[MOST - 1 :] = [("", f"and {len(sentences) - MOST + 1} more ranks or groups of ranks wait")]
-    for mark, sentence in sentences:
-        y += LINE
-        if mark == "~":
-            tint, hatch = style(theme.BAD, None, 0, TINT), style(None, theme.BAD, 1)
-            shapes = [box(PAD, y - 6, 14, 12, tint), lines(hatching(PAD, y - 6, 14, 12, 5), hatch)]
-            parts.append(Classed(svg.DETAIL, shapes))
-        elif mark:
-            parts.append(Classed(svg.DETAIL, [flag(PAD + 2, y - 7, y + 6)]))
-        parts.append(label(PAD + 22, y, sentence, 11.5, style(theme.INK), "start"))
-    return parts, y + LINE
+def said_of(failure: Failure | None) -> list[str]:
+    """Return what is said of a failed run above its rows."""
+    said = [sentence for _, sentence in failure.sentences()] if failure is not None else []
+    if len(said) > MOST:
+        said[MOST - 1 :] = [f"and {len(said) - MOST + 1} more ranks or groups of ranks wait"]
+    return said
 
 
 # -- a lane of its own for traffic within operations, where tensor parallelism is asynchronous --

@@ -24,7 +24,7 @@ from .legend import Legend, draw_legend, legend_of
 from .links import LINKS
 from .memory import draw_memory
 from .numbering import plan_numbers
-from .overlays import MOST, draw_sentences
+from .overlays import said_of
 from .peak import why_highest
 from .timeline import axis, draw_timeline
 
@@ -146,7 +146,7 @@ def sentences(lines: Iterable[str], y: float, width: float = PHONE) -> tuple[lis
             y += 16
             parts.append(label(PAD, y - 6, line, 11.5, style(theme.INK), "start"))
         y += 5
-    return parts, y
+    return parts, y + 4 * bool(parts)
 
 
 def in_pieces(lines: Sequence[str], legend: Legend, part: tuple[float, float]) -> Narrow:
@@ -159,7 +159,7 @@ def _schedule(
     trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int, room: float = 0.0
 ) -> Figure:
     head, top = draw_header(trace, width)
-    text, top = draw_sentences(trace, top) if not room else ([], top)
+    text, top = sentences(said_of(trace.failure) if not room else [], top, width)
     layout = Layout(trace, width, top, rough=rough, fold=not room)  # a player has rows of its own
     if room and len(layout.rows) > CLOSER:
         layout = Layout(trace, width, top, rough=rough, fold=False, beside=[trace])
@@ -193,8 +193,7 @@ def _for_phone(trace: Trace, legend: Legend, memory: bool, part: tuple[float, fl
     """Return what is shown in a narrow place: the head, who waits in a failed run and the legend with letters of the
     usual size, and in between the rows and the memory (``part``)."""
     head, top = draw_header(trace, PHONE)
-    text = [sentence for _, sentence in trace.failure.sentences()][:MOST] if trace.failure else []
-    waits, top = sentences(text, top)
+    waits, top = sentences(said_of(trace.failure), top)
     texts, y = sentences([why_highest(trace)] if memory else [], 4)
     drawn, end = draw_legend(legend, PHONE, y + 6)
     return Narrow(part, beside_narrow([*head, *waits], top), beside_narrow([*texts, *drawn], end + 8))

@@ -31,7 +31,7 @@ TOP, LANE, APART = 84.0, 16.0, 3.0
 """In pixels: where a square begins, how high the row of a rank is below it, and the room between two rows."""
 LEGIBLE, SIZE = 11.0, 10.0
 """The least side of a block with a number, and the size of that, in pixels."""
-STRONG, PALE = 0.43, 0.15
+STRONG, PALE = 0.5, 0.28
 """How opaque the first block is, and the last one."""
 MOST_RUNS, MOST_RANKS, MOST_SLICES = 3, 16, 64
 """There is no room for more."""
@@ -118,7 +118,8 @@ def _sentences(triangle: Triangle, several: bool) -> list[str]:
         ]
         who = [f"{capitalized(own.full_name)} {has}" for own, has in shares]
         computes = f"compute{'s' * (len(least.ranks) == 1)} for {lasting(least.ticks)} of that time"
-        texts = [f"It takes {long}. {who[0]} of the work. {who[1]}, and {computes}."]
+        since = f"since {'its' if len(most.ranks) == 1 else 'their'} queries see the most keys"
+        texts = [f"It takes {long}. {who[0]} of the work, {since}. {who[1]}, and {computes}."]
     missing = triangle.missing()
     if missing:
         named = "; ".join(f"queries of slice {query} to keys of slice {key}" for query, key in missing[:FEW])
@@ -163,6 +164,12 @@ def _drawn(found: Sequence[Triangle], cut: int, abreast: int, static: bool) -> F
     below, y = sentences(texts, y + 6, width)
     words = " ".join(["Who attends to what.", *map(_in_words, found), *texts])
     return card([*parts, *below], width, y + 4, words, static, "Who attends to what")
+
+
+def color_of_rank(rank: int, ranks: int) -> str:
+    """Return the color of a rank: none of the darkest or the palest, which would be lost on a dark or a light page."""
+    edge = ranks // 3 + 1
+    return theme.layer_color(edge + rank, ranks + 2 * edge)
 
 
 def _has_room(number: str, side: float) -> bool:
@@ -222,7 +229,7 @@ class _Panel:
     def _shade(self, at: int, block: Block) -> tuple[str, float]:
         """Return the color of a rank's block, and how opaque it is."""
         late = (block.step - 1) / max(1, self.triangle.steps - 1)
-        return theme.layer_color(at, len(self.triangle.owns)), STRONG - (STRONG - PALE) * late
+        return color_of_rank(at, len(self.triangle.owns)), STRONG - (STRONG - PALE) * late
 
     def _block(self, at: int, own: Own, block: Block) -> Iterator[Diagram]:
         color, opacity = self._shade(at, block)
