@@ -22,7 +22,7 @@ from .operations import operation, operation_in_words
 LOWEST, ROOM = 14.0, 4.0
 """The least height of a row with text, and the room beside a text, in pixels."""
 SIZES = (10.5, 9.0)
-ONLY_TALKS = style(theme.TALK, None, 0, 0.3)
+ONLY_TALKS = style(theme.TALK, None, 0, 0.5)
 THIN, THIN_TALKS = 4.0, style(theme.TALK, None, 0, 0.75)
 """The look of a row that is empty while its rank communicates; where that is narrower than so many pixels, stronger."""
 FOUND = 6.0

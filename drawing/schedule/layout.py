@@ -38,7 +38,7 @@ LEGIBLE = 4.0
 """Rows lower than so many pixels are filled by pixel columns."""
 MESSAGE, THIN_MESSAGE = 0.4, 11.0
 """Height of a message between computes, as a part of its row, and the least height of a row in which it is thin."""
-HIDDEN = 0.4
+HIDDEN = 0.5
 """The opacity of communication that is hidden by compute."""
 NEXT_TO_NOTHING = 0.001
 """A share of the time that nobody sees."""

@@ -19,7 +19,7 @@ from .links import TIE, arrow_of, arrows, links_of, ties_of
 from .numbering import NumberPlans
 from .overlays import draw_chain, draw_failure, draw_held, draw_within
 
-LARGE = 0.85
+LARGE = 1.0
 """The least distance of two names, as a part of their size."""
 NOTE = 9.5
 """The height of the texts at the right of a row, in pixels."""
