@@ -11,7 +11,7 @@ from lib.record.figures.breakdown import TALK
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
 from ..ink.letters import around, fit, largest, places_of_texts, text_width, wrapped
-from ..ink.marks import Diagram, Titled, label, lines, style
+from ..ink.marks import Diagram, label, lines, style
 from ..ink.texts import COMPUTES, as_shown, machine, share_text, size_of
 from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
 from ..schedule.layout import PAD, Layout
@@ -23,15 +23,15 @@ from ..schedule.timeline import axis, draw_timeline
 from .difference import in_words as changes_in_words
 from .total_memory import draw_total, most_memory
 
-TITLES, NAME, CHANGE, GAP, LINE = 420.0, 22.0, 17.0, 16.0, 19.0
-"""In pixels: the largest width of a title, the height of a title and of a line on differences, the room between
-schedules, and the height of a line of the table."""
+TITLES, NAME, GAP, LINE = 420.0, 22.0, 16.0, 19.0
+"""In pixels: the largest width of a title, its height, the room between schedules, and the height of a line of the
+table."""
 MOST = 4
 """The largest number of schedules: the eye does not follow more."""
 MEMORY = "peak memory"
 """The name of the figure that is not known of a profile."""
-LEAST = 800.0
-"""The least width of a picture in pixels, which the table needs."""
+LEAST, FIGURES = 800.0, 112.0
+"""In pixels: the least width of a picture, which the table needs, and where it begins in a narrow place."""
 
 
 class Column(NamedTuple):
@@ -69,9 +69,9 @@ def compare(
     are runs, or profiles of real runs (``trace``): beside a profile, a run needs real prices (``lib.real``), or
     the profile labels that tell how long a tick is.
 
-    Above each but the first, it says how much shorter or longer it is than the one before and of what that is made: how
-    much more or less a rank, on average, computes, only communicates, or waits. These parts add up to
-    the difference. Below each is the memory of the rank whose peak is the highest, all on one scale, with the target if
+    Below the table, it says of each but the first how much shorter or longer it is than the one before and of what that
+    is made: how much more or less a rank, on average, computes, only communicates, or waits. These parts add up to the
+    difference. Below each is the memory of the rank whose peak is the highest, all on one scale, with the target if
     there is one. A dashed line goes through all schedules where a shorter one ends.
 
     ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time is in ticks; if
@@ -98,16 +98,13 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     plans: list[NumberPlans] = []
     bands: list[tuple[float, float]] = []  # from which y to which each schedule is
     machine_before = ""
-    for trace, before in _with_before(traces):
+    for trace in traces:
         text = machine(trace)  # once for schedules of the same machine
         title, end = heading(fit(trace.title, 13, TITLES), text if text != machine_before else "", y)
         parts += title
         if fault := trace.fault and fit(trace.fault, 11, width - PAD - end):
             parts.append(label(end, y + 9, fault, 11, style(theme.BAD), "start", 600))
         y, machine_before = y + NAME, text
-        if before is not None:
-            change, y = _change(before, trace, width, y)
-            parts += change
         if trace.attempted:
             layout = Layout(trace, width, y, until, rough, beside=traces)
             layouts.append(layout)
@@ -126,13 +123,14 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
             pieces = [piece for guide in guides for piece in around(guide, texts)]
             parts.append(lines(pieces, style(None, theme.INK, 1, dash=(1.5, 3.5))))
         table, y = _table(traces, width, y + 14)
+        changes, y = sentences(_changes(traces), y + 6, width)
         meaning = legend_of(layouts, plans, links=links)
         legend, y = draw_legend(meaning, width, y + 12)
-        parts += [*scale, *table, *legend]
+        parts += [*scale, *table, *changes, *legend]
         y += 12
     figure = card(parts, width, y, in_words(traces), static, " and ".join(trace.title for trace in traces))
     if layouts:
-        figures, y = _narrow_table(traces, 8)
+        figures, y = _table(traces, PHONE, 8)
         faults = [f"{trace.title}: {trace.fault}." for trace in traces if trace.attempted and trace.fault]
         changes, y = sentences([*faults, *_changes(traces)], y + 10)
         legend, y = draw_legend(meaning, PHONE, y + 8)
@@ -159,22 +157,6 @@ def _with_before(traces: Iterable[Trace]) -> Iterator[tuple[Trace, Trace | None]
 def _is_compared(trace: Trace) -> bool:
     """Return whether the differences of a run are shown: one that fails, or does nothing, is soon done."""
     return trace.attempted and trace.failure is None
-
-
-def _change(before: Trace, after: Trace, width: float, y: float) -> tuple[list[Diagram], float]:
-    """Return what changed from one schedule to the next, and the y where that ends."""
-    head, made = changes_in_words(before, after)
-    head = fit(head, 11.5, width - 2 * PAD)
-    reach = PAD + text_width(head, 11.5, bold=True) + 10
-    parts: list[Diagram] = [label(PAD, y + 5, head, 11.5, style(theme.INK), "start", 650)]
-    if made:
-        texts = [made]
-        if reach + text_width(made, 11) > width - PAD:
-            reach, y, texts = PAD, y + CHANGE, wrapped(made, 11, width - 2 * PAD)
-        for at, line in enumerate(texts):
-            y += CHANGE * (at > 0)
-            parts.append(Titled(made, label(reach, y + 5, line, 11, style(theme.INK), "start")))
-    return parts, y + CHANGE
 
 
 def _end(layout: Layout, until: float) -> Iterator[Diagram]:
@@ -207,53 +189,38 @@ def _columns(traces: Sequence[Trace]) -> list[Column]:
 
 
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
-    columns = _columns(traces)
-    ink, mute = style(theme.INK), style(theme.MUTE)
-    titles = [fit(trace.title, 11.5, width * 0.24) for trace in traces]
-    left = PAD + max(text_width(title, 11.5, bold=True) for title in titles) + 16
-    step = (width - PAD - left) / len(columns)
-    ends = [left + step * (place + 1) for place in range(len(columns))]
-    parts: list[Diagram] = []
-    for column, x in zip(columns, ends, strict=True):
-        parts += [label(x, y + 6, column.name, 10, mute, "end"), label(x, y + 18, column.unit, 10, mute, "end")]
-    y += 28
+    """Return the table: with a line for each schedule, or in a narrow place with a column for each."""
+    columns, slim = _columns(traces), width == PHONE
+    heads, names = [[one.name, one.unit] for one in columns], [[fit(one.title, 11.5, width * 0.24)] for one in traces]
+    cells = [[_cell(column, trace, traces) for column in columns] for trace in traces]
+    if slim:
+        step = (width - PAD - FIGURES) / len(traces) - 8
+        heads, names = [wrapped(trace.title, 11.5, step, bold=True) for trace in traces], heads
+        cells = [[*line] for line in zip(*cells, strict=True)]
+    left = FIGURES if slim else PAD + max(text_width(name, 11.5, bold=True) for [name] in names) + 16
+    ends = [left + (width - PAD - left) / len(heads) * (place + 1) for place in range(len(heads))]
+    parts = [one for head, x in zip(heads, ends, strict=True) for one in _names(head, x, y + 6, "end", slim)]
+    y += 12 * max(map(len, heads)) + 4
     parts.append(lines([(PAD, y, width - PAD, y)], style(None, theme.HATCH, 1)))
-    for trace, title in zip(traces, titles, strict=True):
-        y += LINE
-        parts.append(label(PAD, y - 7, title, 11.5, ink, "start", 600))
-        if not trace.attempted:
-            parts.append(label(ends[0], y - 7, "not attempted yet", 11.5, mute, "end"))
-            continue
-        for column, x in zip(columns, ends, strict=True):
-            text, best = _cell(column, trace, traces)
-            parts.append(label(x, y - 7, text, 11.5, ink, "end", 700 if best else 400))
+    for name, line in zip(names, cells, strict=True):
+        parts += _names(name, PAD, y + 12, "start", not slim)
+        at, how = y + 6 + 6 * len(name), style(theme.INK)
+        parts += [label(x, at, one, 11.5, how, "end", 700 if best else 400) for (one, best), x in zip(line, ends)]
+        y += LINE + 13 * slim
     return parts, y
 
 
-def _narrow_table(traces: Sequence[Trace], y: float) -> tuple[list[Diagram], float]:
-    """Return the table for a narrow place, with a column for each schedule and a line for each figure."""
-    left, ink, mute = 112.0, style(theme.INK), style(theme.MUTE)
-    step = (PHONE - PAD - left) / len(traces)
-    ends = [left + step * (place + 1) for place in range(len(traces))]
-    names = [wrapped(trace.title, 11, step - 8, bold=True) for trace in traces]
-    parts: list[Diagram] = []
-    for name, x in zip(names, ends, strict=True):
-        parts += [label(x, y + 8 + 14 * at, line, 11, ink, "end", 600) for at, line in enumerate(name)]
-    y += 14 * max(map(len, names)) + 4
-    parts.append(lines([(PAD, y, PHONE - PAD, y)], style(None, theme.HATCH, 1)))
-    for column in _columns(traces):
-        y += 32
-        parts += [label(PAD, y - 20, column.name, 11, ink, "start"), label(PAD, y - 7, column.unit, 10, mute, "start")]
-        for trace, x in zip(traces, ends, strict=True):
-            text, best = _cell(column, trace, traces)
-            parts.append(label(x, y - 14, text, 11, ink, "end", 700 if best else 400))
-    return parts, y
+def _names(texts: Sequence[str], x: float, y: float, anchor: str, bold: bool) -> Iterator[Diagram]:
+    """Yield the title of a schedule, ``bold``, or the name of a figure and below it what that is of."""
+    for at, text in enumerate(texts):
+        how = style(theme.INK if bold or not at else theme.MUTE)
+        yield label(x, y + 12 * at, text, 11.5 if bold else 10.5, how, anchor, 600 if bold else 400)
 
 
 def _cell(column: Column, trace: Trace, traces: Sequence[Trace]) -> tuple[str, bool]:
     """Return a figure of a schedule, and whether it is the best of all that are right."""
     if not trace.attempted:
-        return "", False
+        return "not yet", False
     if not _known(column, trace):
         return "unknown", False
     value = column.value(trace)

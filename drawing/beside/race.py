@@ -181,17 +181,12 @@ def _legend(traces: Sequence[Trace]) -> list[Entry]:
     for kind in sorted(kinds, key=[*OPERATIONS].index):
         shade = _shade(kind)
         names[shade or sample_color(kind, traces[0])].append("communication" if shade else theme.name_of(kind))
-    said = {color: shared([*dict.fromkeys(each)]) for color, each in names.items()} | {theme.GAP: "bubble"}
+    said = {color: _shared(*dict.fromkeys(each)) for color, each in names.items()} | {theme.GAP: "bubble"}
     return [patch(color, name) for color, name in sorted(said.items(), key=lambda one: len(one[1]) > LONG)]
 
 
-def shared(names: Sequence[str]) -> str:
-    """Return what a color means that several operations have.
-
-    >>> shared(["backward", "backward for the input"])
-    'backward, also for the input'
-    """
-    first, *others = names
+def _shared(first: str, *others: str) -> str:
+    """Return what a color means: ``backward, also for the input``."""
     return ", also ".join([first, *(other.removeprefix(first).strip() for other in others)])
 
 

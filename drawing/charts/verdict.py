@@ -21,7 +21,7 @@ from ..beside.total_memory import draw_total, most_memory
 from ..ink import svg, theme
 from ..ink.figure import Figure
 from ..ink.letters import text_width
-from ..ink.marks import Diagram, label, poly, star, style
+from ..ink.marks import Diagram, box, label, poly, star, style
 from ..ink.svg import escape, without_hover
 from ..ink.texts import machine, share_text
 from ..ink.trace import Trace, trace_of
@@ -55,18 +55,12 @@ def show_verdict(shown: ShownVerdict) -> str:
 
 
 def _celebration() -> str:
-    """Return a drawing of eight processors in a row of links, with check marks and sparks."""
-    drawn = '<path d="M32 26h180" stroke="#7d8590" stroke-width="2"/>'
-    for place in range(8):
-        x, color = 16 + 28 * place, ("#0072b2", "#009e73", "#d55e00", "#8a5ba6")[place % 4]
-        pins = "".join(f"M{x + pin} 14v24" for pin in (4, 8, 12))
-        drawn += f'<g stroke="{color}" stroke-width="2" fill="{color}"><path d="{pins}"/><rect x="{x}" y="18" '
-        drawn += f'width="16" height="16" rx="3"/><path d="M{x + 4} 26l3 3 6 -6" stroke="#fff" fill="none"/></g>'
-    sparks = ((10, 7), (66, 6), (122, 8), (178, 6), (230, 8), (38, 46), (94, 46), (150, 46), (206, 46))
-    crosses = "".join(f"M{x} {y - 4}v8M{x - 4} {y}h8" for x, y in sparks)
-    drawn += f'<path d="{crosses}" stroke="#b58900" stroke-width="2"/>'
-    how = 'role="img" aria-label="Eight processors, all of them with a check mark" style="display:block"'
-    return f'<svg {how} width="248" height="52" viewBox="0 0 248 52">{drawn}</svg>'
+    """Return a drawing of eight processors in a row, with check marks and stars."""
+    parts = list[Diagram]()
+    for x, color in ((8 + 30 * at, theme.layer_color(at, 8)) for at in range(8)):
+        parts += [box(x, 16, 20, 20, style(color), 3), star(x + 25, 8 + x % 60 * 1.2, 4, style(theme.GOLD))]
+        parts.append(poly([(x + 5, 26), (x + 9, 30), (x + 16, 21)], style(None, "#ffffff", 2.5), closed=False))
+    return Figure(parts, 250, 52, "Eight processors, all of them with a check mark").svg(fluid=True)
 
 
 CELEBRATION = _celebration()

@@ -123,10 +123,10 @@ class Figure(Compose):
         """The elements of the picture, written once however often it is shown."""
         return body(self.diagrams)
 
-    def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None, shrinks: bool = True) -> str:
-        """Return the picture as SVG text. A ``fluid`` one shrinks with its page; ``shown`` is its default width and
-        height in pixels. One that never ``shrinks`` keeps all its letters."""
-        return frame(self._body, self.size, self.summary, fluid, shown, shrinks)
+    def svg(self, fluid: bool = False, shrinks: bool = True) -> str:
+        """Return the picture as SVG text. A ``fluid`` one shrinks with its page. One that never ``shrinks`` keeps all
+        its letters."""
+        return frame(self._body, self.size, self.summary, fluid, shrinks)
 
     def in_place(self) -> str:
         """Return the picture for a place of any width on a page."""
@@ -173,11 +173,3 @@ class Figure(Compose):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raise PuzzleError if that fails."""
         write(path, {".svg": self.svg, ".html": lambda: page(self.title, placed(self.in_place()))})
-
-    def render_svg(
-        self, path: str, height: int | None = None, width: int | None = None, draw_height: int | None = None
-    ) -> None:
-        """Write an SVG file; chalk's name for ``save``. ``width`` or ``height``: its default size in pixels."""
-        ratio = self.size[0] / self.size[1]
-        wide = width or (height or self.size[1]) * ratio
-        write(path, {Path(path).suffix.lower(): lambda: self.svg(shown=(wide, wide / ratio))})

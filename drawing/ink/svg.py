@@ -134,23 +134,16 @@ def without_hover(svg: str) -> str:
     return "".join(out)
 
 
-def frame(
-    body: str,
-    size: tuple[float, float],
-    words: str,
-    fluid: bool = False,
-    shown: tuple[float, float] | None = None,
-    shrinks: bool = True,
-) -> str:
+def frame(body: str, size: tuple[float, float], words: str, fluid: bool = False, shrinks: bool = True) -> str:
     """Return an SVG picture of ``size`` pixels around the elements ``body``, with ``words`` as alternative text.
 
-    A ``fluid`` picture shrinks with the page (files are not fluid, since some converters then draw nothing). ``shown``
-    is its default width and height on a page. One that never ``shrinks`` keeps all its letters.
+    A ``fluid`` picture shrinks with the page (files are not fluid, since some converters then draw nothing). One that
+    never ``shrinks`` keeps all its letters.
     """
-    shown_width, shown_height = map(number, shown or size)
+    width, height = map(number, size)
     how = ' style="max-width:100%;height:auto;vertical-align:top"' * fluid
     narrow = narrow_css(body, size[0], "container" if fluid else "media") if shrinks else ""
-    how = f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}"'
+    how = f'width="{width}" height="{height}"{how} role="img" aria-label="{escape(words)}"'
     return _svg(f"ltp w{size[0]:.0f}", size, how, f"<style>{_ASKED}{theme.css()}{narrow}</style>{body}")
 
 

@@ -73,7 +73,7 @@ too. They were searched together: to change one is to run the test of the palett
 MEMORY = {
     **{row.memory: (f"{row.word}s", TENSOR_COLORS[name]) for name, row in KINDS.items() if name in TENSOR_COLORS},
     "in_flight": ("in flight", "#b6bd7e"),
-    "inbox": ("inbox", "#fee408"),
+    "inbox": ("messages not received yet", "#fee408"),
 }
 """The name and the color of each kind of memory."""
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.
@@ -91,10 +91,8 @@ HUES = {
     "backward_weight": HALF_LATER,
 }
 """The color of each operation that carries micro-batches."""
-DEEP_COLORS = {
-    **dict.fromkeys(("attend", "expert"), DEEP),
-    **dict.fromkeys(("backward_attend", "backward_expert"), DEEP_BACK),
-}
+DEEP_COLORS = dict.fromkeys(("attend", "expert"), DEEP)
+DEEP_COLORS |= dict.fromkeys(("backward_attend", "backward_expert"), DEEP_BACK)
 """Attention and experts are dark blue, and dark brown; on a dark page they are pale, or nobody would see them."""
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lib.basics.units import MS
 from lib.record.attention import ATTEND, BACKWARD_ATTEND
 from lib.record.experts import EXPERT_BACKWARD, EXPERT_FORWARD
-from lib.record.kinds import INBOX, MEMORY_KINDS
+from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, RECEIVE, stream_of
 from lib.record.training import BACKWARD, FORWARD
 
@@ -174,7 +174,7 @@ def _memory(layout: Layout) -> Iterator[Entry]:
     for slot, kind in enumerate(MEMORY_KINDS):
         if any(one[slot] for one in held if one):
             name, color = theme.MEMORY[kind]
-            yield patch(color, name + " (not received)" * (slot == INBOX))
+            yield patch(color, name)
     peak, target = layout.trace.peak, layout.trace.memory_target
     if target is not None and peak is not None:
         yield Entry(target_line(layout.trace, 0, WIDE, 7), WIDE, "target")

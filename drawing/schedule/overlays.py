@@ -177,16 +177,9 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
     flagged = [row for row in layout.rows if failure.place.rank in row.ranks]
     for (row, wait), place in zip(waiting, places, strict=True):
         verb = "wait" if len(row.ranks) > 1 else "waits"
-        yield from hovers(
-            [(place, f"{row.full_name}: {verb} {wait.what}\nsince {failure.at(wait.since)}, and for ever")]
-        )
         text = f"{verb} {wait.what}"
-        texts = [
-            f"{text}, since {failure.at(wait.since)}",
-            text,
-            *(text.partition(cut)[0] for cut in (", which", " in ")),
-            verb,
-        ]
+        yield from hovers([(place, f"{row.full_name}: {text}\nsince {failure.at(wait.since)}, and for ever")])
+        texts = [text, text.partition(", which")[0], text.partition(" in ")[0], verb]
         x = max(place[0], at if not flagged or row in flagged else 0.0)  # right of the flag
         if layout.height >= WRITTEN and (fit := first_fit(texts, [10], end - x - 24)):
             middle = row.y + tall / 2
@@ -196,12 +189,6 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
     top, bottom = layout.top - 4, layout.bottom + 3
     for row in flagged:
         top, bottom = row.y - 3, row.y + layout.row_height + 2
-        last = all(event.end <= failure.tick for event in row.operations)
-        if last and row.ranks[0] not in layout.trace.waits:
-            yield from _note(layout, row, at + 14, f"error in {failure.where}" if failure.where else "error", theme.BAD)
-    for row in layout.rows:
-        if waiting and row.ranks[0] in failure.ended and row not in flagged:
-            yield from _note(layout, row, layout.x(layout.trace.time) + 8, "has returned", theme.MUTE)
     yield Titled(f"{failure.says}\n{failure.at(failure.tick)}", flag(at, top, bottom))
 
 
@@ -217,11 +204,6 @@ def flag(x: float, top: float, bottom: float) -> Diagram:
     """Return a flag whose pole stands at x."""
     corners = [(x - 1, bottom), (x - 1, top), (x + 11, top + 5), (x + 1, top + 10), (x + 1, bottom)]
     return poly(corners, style(theme.BAD, theme.CARD, 1))
-
-
-def _note(layout: Layout, row: Row, x: float, text: str, color: str) -> Iterator[Diagram]:
-    if layout.height >= WRITTEN and x + text_width(text, 10, bold=True) < layout.x1:
-        yield label(x, row.y + layout.height / 2, text, 10, style(color), "start", 600)
 
 
 def said_of(failure: Failure | None) -> list[str]:

@@ -65,13 +65,13 @@ def why_highest(trace: Trace) -> str:
     if peak is None:
         return ""
     held = ", ".join(f"{part.text} ({trace.size_unit.show(part.elements)})" for part in held_at(peak, trace))
-    more = (more := beyond(trace)) and f", {more}"
+    more = (more := beyond(trace)) and f": {more}"
     return f"Memory of rank {peak.rank} is highest as {moment(peak, trace)}: it holds {held}{more}."
 
 
 def beyond(trace: Trace) -> str:
     """Return what most of all the rank with the peak holds more than the rank with the lowest one, each at its own
-    peak: ``above all 3 activations more than rank 3``. Nothing if all peaks are equal."""
+    peak: ``more than rank 3 above all by 3 activations``. Nothing if all peaks are equal."""
     samples = [[event for event in own if event.held] for rank, own in trace.by_rank.items() if rank not in trace.hosts]
     peaks = [max(own, key=attrgetter("memory")) for own in samples if own]
     low = min(peaks, key=attrgetter("memory"), default=trace.peak)
@@ -79,7 +79,7 @@ def beyond(trace: Trace) -> str:
         return ""
     most, least = memory_parts(trace.peak), memory_parts(low)
     kind, more = max(((kind, held - least.get(kind, 0)) for kind, held in most.items()), key=itemgetter(1))
-    return f"above all {_counted(kind, more, _sizes(trace))} more than rank {low.rank}"
+    return f"more than rank {low.rank} above all by {_counted(kind, more, _sizes(trace))}"
 
 
 def moment(peak: Event, trace: Trace, one: bool = True) -> str:
