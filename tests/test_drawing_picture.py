@@ -17,12 +17,15 @@ from hypothesis import strategies as st
 from drawing import Figure, Trace, draw
 from drawing.ink import theme
 from drawing.ink.letters import text_width
+from drawing.ink.trace import trace_of
 from drawing.schedule.layout import FINE, LINES, Layout
 from drawing.schedule.memory import steps_of
+from drawing.schedule.peak import why_highest
 from drawing.schedule.picture import LARGEST
 from lib import Cost, Model, PuzzleError, Run, run
 from lib.course.specs import cost_named
 from lib.record.events import MARKS
+from solutions.p26_ring_attention import ring_in_order
 from tests.drawing_events import (
     SVG,
     chain,
@@ -38,7 +41,7 @@ from tests.drawing_events import (
     titles,
     trace,
 )
-from tests.programs import solutions
+from tests.programs import solutions, solved
 from tests.slow import EVERYTHING
 
 
@@ -141,10 +144,21 @@ def test_the_legend_names_what_occurs_and_nothing_else() -> None:
     shown = texts(draw(sharded_run()))
     for name in ("forward (number: layer)", "loss", "backward", "update", "all-gather", "reduce-scatter"):
         assert shown.count(name) == 1, name
-    for name in ("all-reduce", "send", "receive", "bubble: waits, or is done", "inbox (not received)", "target"):
+    for name in ("all-reduce", "send", "receive", "bubble: waits, or is done", "messages not received yet", "target"):
         assert shown.count(name) == 0, name
     staged = texts(draw(staged_run()))
-    assert {"send", "receive", "inbox (not received)", "bubble: waits, or is done"} <= set(staged)
+    assert {"send", "receive", "messages not received yet", "bubble: waits, or is done"} <= set(staged)
+
+
+def test_it_is_said_why_one_rank_takes_longer_and_holds_more_than_another() -> None:
+    in_order = run(ring_in_order, ranks=4, layers=2, batches=1, cost=cost_named("all_heads"))
+    why = why_highest(trace_of(in_order))
+    assert why.startswith("Memory of rank 3") and why.endswith("above all by messages not received yet.")
+    said = [text for text in texts(draw(in_order)) if text.endswith(" (longer where queries see more keys)")]
+    assert {text.partition(" (")[0] for text in said} == {"attention", "backward of attention"}
+    assert "longer where" not in " ".join(texts(draw(solved("ring_attention"))))
+    assert why_highest(trace_of(solved("gpipe"))).endswith(": more than rank 0 above all by 3 activations.")
+    assert "more than" not in why_highest(trace_of(solved("fsdp")))
 
 
 def test_micro_batches_are_written_into_the_boxes() -> None:
@@ -363,16 +377,11 @@ def test_files_are_pictures_or_pages(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.html"]
 
 
-def test_a_file_has_a_view_box_and_takes_the_size_it_is_given(tmp_path: Path) -> None:
+def test_a_file_has_a_view_box(tmp_path: Path) -> None:
     figure = draw(staged_run(), title="a<b> & \"c\" \x00\ud800 'd'")
     figure.save(tmp_path / "saved.svg")
-    figure.render_svg(str(tmp_path / "large.svg"), height=1000)
-    saved, large = ((tmp_path / name).read_text(encoding="utf-8") for name in ("saved.svg", "large.svg"))
-    box = re.search('viewBox="[^"]*"', saved)
-    assert box is not None
-    assert box.group() in large
-    assert 'height="1000"' in large
-    assert "a<b>" not in saved
+    saved, (width, height) = (tmp_path / "saved.svg").read_text(encoding="utf-8"), figure.size
+    assert f'viewBox="0 0 {width:g} {height:g}"' in saved and "a<b>" not in saved
 
 
 def test_it_composes_with_other_diagrams(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_memory_is_there_by_kind_and_sums_up() -> None:
     assert max(sum(shown["held"][place]) for row in shown["rows"] for place in row["held"][1::2]) == made.memory
     assert [name for name, _ in shown["kinds"]] == [
         "weights", "optimizer states", "weight gradients", "activations", "activation gradients",
-        "inbox",
+        "messages not received yet",
     ]  # fmt: skip
     assert shown["target"] == 2_000_000
 

@@ -204,8 +204,8 @@ def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagra
     parts.append(lines([(PAD, y, width - PAD, y)], style(None, theme.HATCH, 1)))
     for name, line in zip(names, cells, strict=True):
         parts += _names(name, PAD, y + 12, "start", not slim)
-        at, how = y + 6 + 6 * len(name), style(theme.INK)
-        parts += [label(x, at, one, 11.5, how, "end", 700 if best else 400) for (one, best), x in zip(line, ends)]
+        for at, (text, best) in enumerate(line):
+            parts.append(label(ends[at], y + 6 + 6 * len(name), text, 11.5, style(theme.INK), "end", 400 + 300 * best))
         y += LINE + 13 * slim
     return parts, y
 
