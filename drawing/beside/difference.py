@@ -28,19 +28,15 @@ def in_words(before: Trace, after: Trace) -> tuple[str, str]:
     lines = [f"{part} {_more(show_ticks(float(abs(value))), value)}" for part, value in shown.items()]
     made = [f"{'a rank on average: ' * (after.ranks > 1 or before.ranks > 1)}{', '.join(lines)}"] if lines else []
     if before.profile is not None or after.profile is not None:
-        made += calls_in_words(before, after)
+        old, new = calls_of(before.by_rank.values()), calls_of(after.by_rank.values())
+        for kind in (*OPERATIONS, *TRACED):  # the calls of the network that a rank makes more often, or less often
+            if old[kind] != new[kind]:
+                made.append(f"{name_of(kind)} {new[kind] or 'never'}{' times' * bool(new[kind])}, not {old[kind]}")
     if before.peak is not None and after.peak is not None:
         change: Elements = after.peak.memory - before.peak.memory
         more = _more(after.size_unit.show(max(change, -change)), change)
         made.append(f"peak memory {more if change else 'is the same'}")
     return head, "; ".join(made)
-
-
-def calls_in_words(before: Trace, after: Trace) -> list[str]:
-    """Return what calls of the network a rank makes more often, or less often, in the second run."""
-    old, new = calls_of(before.by_rank.values()), calls_of(after.by_rank.values())
-    kinds = [kind for kind in (*OPERATIONS, *TRACED) if old[kind] != new[kind]]
-    return [f"{name_of(kind)} {new[kind] or 'never'}{' times' * bool(new[kind])}, not {old[kind]}" for kind in kinds]
 
 
 def _more(size: str, change: Elements) -> str:

@@ -59,14 +59,8 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
         text = f"{row.full_name}: {count:,} operation{plural(count)}, bubble {share_text(idle)}"
         texts.append(((layout.x0, row.y, width, layout.height), text))
         numbers += draw_numbers(layout, row, plans)
-    return [*colored(bars), *_network(layout, cell), *hovers(texts), *numbers]
-
-
-def _network(layout: Layout, cell: float) -> list[Diagram]:
-    """Return the strips of the network below the rows."""
-    if not layout.network:
-        return []
-    return strips(layout, cell, LEVELS, ((row, layout.foot(row), _talk(row)) for row in layout.rows))
+    talk = ((row, layout.foot(row), _talk(row)) for row in layout.rows if layout.network)
+    return [*colored(bars), *strips(layout, cell, LEVELS, talk), *hovers(texts), *numbers]
 
 
 def strips(

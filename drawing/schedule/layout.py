@@ -177,8 +177,10 @@ class Layout:
                 row.tracks = tracks_of(row.events, self.folded)
         self.thin = max(5.0, (LANE if self.folded else 0.3) * self.height)
         self.tracks = max((max(row.tracks, default=0) for row in self.rows), default=0)
-        self.network = not self.fine and self.height >= LANED and _has_traffic(trace)
-        """Whether rows without boxes have a thin strip below them, with how busy the network is."""
+        told = not self.fine and self.height >= LANED
+        self.network = told and (bool(of_stream(trace.talk, "collective")) or trace.hidden > NEXT_TO_NOTHING)
+        """Whether rows without boxes have a thin strip below them, with how busy the network is: where there is
+        communication that a row of computes does not show, collectives or hidden messages."""
         self.tracks += self.network
         self.within = self.height >= LANED and bool(trace.within)
         """Whether rows have one more thin track, with the traffic within their operations."""
@@ -273,11 +275,6 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
     for row in rows:
         row.ranks.sort()
     return list(rows)
-
-
-def _has_traffic(trace: Trace) -> bool:
-    """Return whether there is communication that a row of computes does not show: a collective, or hidden messages."""
-    return bool(of_stream(trace.talk, "collective")) or trace.hidden > NEXT_TO_NOTHING
 
 
 def _in_lines(rows: list[Row]) -> list[Row]:

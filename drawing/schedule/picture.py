@@ -185,7 +185,9 @@ def _schedule(
     if not room:
         figure.narrow = _for_phone(trace, legend, memory, (top - 8, panel_ends))
     if room:
-        figure.room, figure.legend = below, _own_legend(legend)
+        drawn, end = draw_legend(legend, LEGEND, PAD - 6)
+        figure.legend = card(drawn, LEGEND, end + 10, "What the colors and signs mean.", title="Legend")
+        figure.room = below
     return figure
 
 
@@ -197,9 +199,3 @@ def _for_phone(trace: Trace, legend: Legend, memory: bool, part: tuple[float, fl
     texts, y = sentences([why_highest(trace)] if memory else [], 4)
     drawn, end = draw_legend(legend, PHONE, y + 6)
     return Narrow(part, beside_narrow([*head, *waits], top), beside_narrow([*texts, *drawn], end + 8))
-
-
-def _own_legend(legend: Legend) -> Figure:
-    """Return the legend of a schedule as a picture of its own."""
-    parts, end = draw_legend(legend, LEGEND, PAD - 6)
-    return card(parts, LEGEND, end + 10, "What the colors and signs mean.", title="Legend")
