@@ -102,6 +102,18 @@ class Row:
         return [event for events in self.parts for event in events if event.kind not in MARKS]
 
     @cached_property
+    def runs(self) -> list[list[Event]]:
+        """Its passes: those of one kind and micro-batch that touch each other are together."""
+        found: list[list[Event]] = []
+        for event in self.events:
+            if event.stream == "compute" and event.length:
+                last = found[-1][-1] if found else None
+                if last is None or (last.kind, last.batches, last.end) != (event.kind, event.batches, event.start):
+                    found.append([])
+                found[-1].append(event)
+        return [run for run in found if theme.is_pass(run[0].kind)]
+
+    @cached_property
     def layers(self) -> set[int]:
         """The layers that its operations work on."""
         return {one.layer for one in self.operations if one.layer is not None and theme.is_pass(one.kind)}

@@ -8,12 +8,11 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from lib.record.table import RECEIVE, SEND, training
+from lib.record.table import RECEIVE, SEND
 
 from ..ink import theme
 from ..ink.marks import Diagram, Point, Polys, Rect, lines, poly, style
 from .layout import Layout, Place
-from .numbering import runs_of
 from .operations import is_drawn
 
 LINKS = ("auto", "none", "p2p", "groups", "all")
@@ -50,7 +49,7 @@ def links_of(layout: Layout, links: str) -> Links:
     found = list(_messages(layout))
     if links != "auto":
         return Links(found)
-    computes = [run for row in layout.rows for kind in training() for run in runs_of(row, kind)]
+    computes = [run for row in layout.rows for run in row.runs]
     usual = median([run[-1].end - run[0].start for run in computes]) if computes else 0.0
     late = {message for message in found if message.waits > usual}
     most = max(Counter(message.sent.row for message in late).values(), default=0)

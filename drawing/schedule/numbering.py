@@ -3,11 +3,11 @@ boxes of the same micro-batch, or not at all. If every box decided by itself the
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import NamedTuple
 
 from lib.record.events import Event
-from lib.record.table import training
 
 from ..ink import svg, theme
 from ..ink.letters import largest, text_width
@@ -36,15 +36,17 @@ NumberPlans = dict[str, NumberPlan]
 def plan_numbers(layout: Layout, cut: float | None = None) -> NumberPlans:
     """Return the plan for every kind. ``cut``: the tick where half of a schedule ends. A box that is cut there may be
     too narrow for its number, and does not count for the others."""
-    return {kind: _plan(layout, kind, cut) for kind in training()}
-
-
-def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
+    spans = defaultdict[str, set[tuple[str, float]]](set)
     room = layout.fine if layout.trace.by_layer else layout.roomy  # else a run of layers is read as one box
-    runs = [run for row in layout.rows if room for run in numbered(layout, row, kind)]
-    spans = {_written(layout, run) for run in runs if run[-1].end != cut}
+    for run in (run for row in layout.rows if room for run in numbered(layout, row)):
+        if run[-1].end != cut:
+            spans[run[0].kind].add(_written(layout, run))
+    return {kind: _plan(layout, some) for kind, some in spans.items()}
+
+
+def _plan(layout: Layout, spans: Collection[tuple[str, float]]) -> NumberPlan:
     for size in SIZES:
-        if spans and layout.height >= size + 3 and all(_fits(layout, *span, size) for span in spans):
+        if layout.height >= size + 3 and all(_fits(layout, *span, size) for span in spans):
             free = ((text, length * layout.per_tick - APART * svg.KEPT) for text, length in spans)
             return NumberPlan(size, min(largest(text, width, layout.height) for text, width in free))
     return NumberPlan()
@@ -53,19 +55,18 @@ def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
 def draw_numbers(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int] = ()) -> Iterator[Diagram]:
     """Yield the numbers of a row. ``pale``: the ids of events with faded boxes, where numbers have the color of other
     texts."""
-    for kind, (size, most) in plans.items():
-        for run in numbered(layout, row, kind) if size else ():
-            text, length = _written(layout, run)
-            if _fits(layout, text, length, size):
-                faded = all(id(event) in pale for event in run)
-                how = style(theme.INK if faded else ink_on(kind, color_of(run[0], layout.trace)))
-                x, y = layout.x((run[0].start + run[-1].end) / 2), row.y + layout.height / 2
-                yield label(x, y, text, size, how, weight=600, passive=True, most=most)
+    for run in numbered(layout, row) if plans else ():
+        (size, most), (text, length) = plans.get(run[0].kind, NumberPlan()), _written(layout, run)
+        if size and _fits(layout, text, length, size):
+            faded = all(id(event) in pale for event in run)
+            how = style(theme.INK if faded else ink_on(run[0].kind, color_of(run[0], layout.trace)))
+            x, y = layout.x((run[0].start + run[-1].end) / 2), row.y + layout.height / 2
+            yield label(x, y, text, size, how, weight=600, passive=True, most=most)
 
 
-def numbered(layout: Layout, row: Row, kind: str) -> Iterator[Sequence[Event]]:
+def numbered(layout: Layout, row: Row) -> Iterator[Sequence[Event]]:
     """Yield what has one number: each box with that of its layer, or each run with that of its micro-batches."""
-    for run in runs_of(row, kind) if layout.trace.by_layer or row.same_batches else ():
+    for run in row.runs if layout.trace.by_layer or row.same_batches else ():
         if run[0].batches:
             yield from ([event] for event in run) if layout.trace.by_layer else [run]
 
@@ -80,26 +81,10 @@ def _fits(layout: Layout, text: str, length: float, size: float) -> bool:
     return text_width(text, size) + APART * size <= length * layout.per_tick
 
 
-def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
-    """Yield runs of boxes of one kind and micro-batch that touch each other."""
-    run: list[Event] = []
-    for event in row.events:
-        if event.stream != "compute" or not event.length:
-            continue
-        if run and (run[-1].kind, run[-1].batches, run[-1].end) != (event.kind, event.batches, event.start):
-            yield run
-            run = []
-        if event.kind == kind:
-            run.append(event)
-    if run:
-        yield run
-
-
 def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
     """Return the runs of boxes that are drawn as one, by the id of each event in them: a micro-batch on its way through
     the layers of a stage. With a longest chain all boxes stay separate."""
     trace = layout.trace
     if not layout.fine or trace.by_layer or trace.chain is not None or not row.same_batches:
         return {}
-    runs = [tuple(run) for kind in training() for run in runs_of(row, kind) if len(run) > 1]
-    return {id(event): run for run in runs for event in run}
+    return {id(event): tuple(run) for run in row.runs if len(run) > 1 for event in run}
