@@ -64,7 +64,13 @@ SEEN = """() => {
             const seen = ({top: above, bottom: below}) => above >= top - 3 && below <= bottom + 3;
             const letters = [...one.querySelectorAll("text")].filter(
                 text => text.checkVisibility() && seen(text.getBoundingClientRect()));
-            return {own, wide: box.width, right: box.right - place.right, left: box.left - place.left, top, bottom,
+            const boxes = letters.map(text => text.getBoundingClientRect());
+            const meet = (a, b) => a.left + 2 < b.right && b.left + 2 < a.right
+                && a.top + 0.54 * a.height < b.bottom && b.top + 0.54 * b.height < a.bottom;
+            const over = letters.filter((text, at) => boxes.slice(0, at).some(other => meet(boxes[at], other))
+                || boxes[at].left < box.left - 0.5 || boxes[at].right > box.right + 0.5);
+            return {own, over: over.map(text => text.textContent), wide: box.width,
+                right: box.right - place.right, left: box.left - place.left, top, bottom,
                 letters: letters.map(text => [parseFloat(getComputedStyle(text).fontSize) * box.width / own,
                     [...text.childNodes].filter(node => node.nodeType === Node.TEXT_NODE || node.checkVisibility())
                         .map(node => node.textContent).join("")])};
@@ -124,6 +130,7 @@ def test_a_picture_fits_its_place_at_any_width(
             room = width if picture not in COLUMNS else wall["wide"]
             assert wall["wide"] == pytest.approx(min(wall["own"], room), abs=1), (width, wall["own"])
             assert wall["left"] > -0.5 and wall["right"] < 0.5
+            assert wall["over"] == [], width  # no text lies on another, or beyond an edge
             if width < NARROW:
                 assert [letter for letter in wall["letters"] if letter[0] < READABLE] == []
         above, *others = measured["walls"]

@@ -44,7 +44,7 @@ PAGE, PART = MANY * (WIDE + BETWEEN) + 2 * PAD - 8, "part"
 """The width of what a player shows, in pixels, and the class of what it shows only at times."""
 THIN = 4.0
 """Cells that are narrower, in pixels, have no outline."""
-LOOKS = {STORED: (None, theme.MUTE, 0.5), PASSING: (0.4, theme.MUTE, 0.5), TRAVELS: (0.4, theme.TALK, 1)}
+LOOKS = {STORED: (None, theme.MUTE, 0.5), PASSING: (0.55, theme.MUTE, 0.5), TRAVELS: (0.55, theme.TALK, 1)}
 """Opacity, outline and its width, by how something is held."""
 SAID = {STORED: "stored", PASSING: "not stored: here for one operation", TRAVELS: "on its way, or just come"}
 
@@ -250,7 +250,9 @@ def meaning(contents: Contents, travels: bool) -> list[Entry]:
     """Return what colors and frames mean."""
     found = [patch(theme.MEMORY[kind][1], theme.MEMORY[kind][0]) for kind in contents.columns]
     looks, color = {piece.how for piece in contents.every}, theme.MEMORY["weights"][1]
-    pale = Entry(box(0, 0, SAMPLE, TALL, style(color, theme.MUTE, 0.5, 0.4), 2), SAMPLE, f"pale: {SAID[PASSING]}")
+    pale = Entry(
+        box(0, 0, SAMPLE, TALL, style(color, theme.MUTE, 0.5, LOOKS[PASSING][0]), 2), SAMPLE, f"pale: {SAID[PASSING]}"
+    )
     frame = box(0, 0, SAMPLE, TALL, style(None, theme.TALK, 1.2), 2)
     found += [pale] * (PASSING in looks)
     return [*found, *[Entry(frame, SAMPLE, "travels, or has just come")] * (travels or TRAVELS in looks)]
