@@ -75,7 +75,7 @@ def rejects_alone(name: str) -> None:
     outcome = run(function(program), **puzzle.size, cost=cost_named(puzzle.cost), timeout=60.0)  # type: ignore[arg-type]
     check_features(outcome, puzzle)
     check_finals(outcome.final_states, puzzle.size.get("train", TRAINED[0]))
-    check_layout(puzzle.layout, puzzle.size, outcome.final_states)
+    check_layout(puzzle.layout, {**puzzle.size, "tensor": puzzle.tensor}, outcome.final_states)
     assert not over_target(outcome, puzzle)
     for other in puzzle.ideas:
         if other != name:

@@ -72,9 +72,10 @@ class Numbers(Steps, Experts):
     def inputs(self, batches: frozenset[int]) -> Value:
         return {batch: self._whole(data.inputs(self.work, batch).to(self.device)) for batch in sorted(batches)}
 
-    def forward(self, inp: Value, weight: Value, partial: bool = False) -> Value:
-        flat, layer = self._layer(weight, partial)
-        return {batch: self._whole(layer(batch, x, flat)) for batch, x in self._inputs(inp).items()}
+    def forward(self, inp: Value, weight: Value, partial: bool = False, sliced: bool = False) -> Value:
+        flat, layer = self._layer(weight, partial or sliced)
+        rows = self._inputs(inp, sliced)
+        return {batch: self._whole(layer(batch, rows[batch], flat), sliced and one.spans) for batch, one in inp.items()}
 
     def keeping(self, inp: Value, weight: Value, keep: str, partial: bool = False) -> tuple[Value, Graphs]:
         """Return what ``forward`` does, and autograd's graph of it, without what is cheap unless all is kept."""
@@ -92,17 +93,18 @@ class Numbers(Steps, Experts):
         return found
 
     def backward(
-        self, inp: Value, grad: Value, weight: Value, saved: Value = None, *, partial: bool = False
+        self, inp: Value, grad: Value, weight: Value, saved: Value = None, partial: bool = False, sliced: bool = False
     ) -> tuple[Value, Value]:
         """Return the gradients of weight and input. Computes the layer again, unless its graph was kept."""
-        graphs = saved if isinstance(saved, Graphs) else self._graphs(inp, *self._layer(weight, partial))
-        out, spans = self._inputs(grad), weight.spans if partial else ((0, len(graphs.flat)),)
+        flat, layer = self._layer(weight, partial or sliced)
+        graphs = saved if isinstance(saved, Graphs) else self._graphs(inp, flat, layer, sliced)
+        out, spans = self._inputs(grad, sliced), weight.spans if partial else ((0, len(graphs.flat)),)
         total, back = torch.zeros_like(graphs.flat), dict[int, Pieces]()
         for batch, (x, y) in graphs.by_batch.items():
-            seed = out[batch] if batch in out else torch.full_like(x, math.nan)
+            seed = out[batch] if batch in out and out[batch].shape == x.shape else torch.full_like(x, math.nan)
             # The graph is the tensor that was kept: both halves of a backward may use it, and it goes when that goes.
             of_flat, of_x = torch.autograd.grad(y, (graphs.flat, x), seed, retain_graph=saved is not None)
-            total, back[batch] = total + of_flat, self._whole(of_x)
+            total, back[batch] = total + of_flat, self._whole(of_x, sliced and inp[batch].spans)
         return Pieces(spans, total.detach()[None]), back
 
     def adapted(self, weight: Value, adapter: Value) -> Adapted:
@@ -140,10 +142,10 @@ class Numbers(Steps, Experts):
         whole = ((0, found.shape[1]),)
         return select(Pieces(whole, found), whole if units is None else units).to(self.device)
 
-    def _graphs(self, inp: Value, flat: Tensor, layer: Any) -> Graphs:
+    def _graphs(self, inp: Value, flat: Tensor, layer: Any, sliced: bool = False) -> Graphs:
         """Compute a layer for each micro-batch, with what autograd needs of it."""
         flat, found = flat.detach().requires_grad_(), {}
-        for batch, x in self._inputs(inp).items():
+        for batch, x in self._inputs(inp, sliced).items():
             x = x.detach().requires_grad_()
             with torch.enable_grad():
                 found[batch] = x, layer(batch, x, flat)
@@ -254,27 +256,25 @@ class Numbers(Steps, Experts):
         return self.work.hidden if is_dealt(kind) else width(kind, self.work.hidden)
 
     def _rows_for(self, labels: Labels) -> int:
-        """Return how many rows of numbers a micro-batch of such a tensor has. Raise PuzzleError where heads would be
-        cut inside of one."""
+        """Return how many rows of numbers a micro-batch of it has. Raise PuzzleError for a cut inside heads."""
         if labels.of_heads == 1:
             return self._width(labels.kind) or 1
         count = layers.heads(self.work.hidden)
         if count % labels.of_heads:
             problem = f"a layer has {count} heads here, and they are cut into {labels.of_heads} parts"
-            expected = "2, 4 or 8 parts of whole heads"
-            if labels.of_heads in (2, 4, 8):
-                expected = f"parts of whole heads, as with hidden={16 * labels.of_heads}"
+            known = labels.of_heads in (2, 4, 8)
+            expected = f"parts of whole heads, as with hidden={16 * labels.of_heads}" if known else "2, 4 or 8 parts"
             raise PuzzleError(problem, where="real tensors", expected=expected)
         return self._width(labels.kind) * len(labels.heads) // labels.of_heads
 
-    def _whole(self, x: Tensor) -> Pieces:
-        """Return a whole activation of one micro-batch, (length, hidden), as pieces."""
-        return Pieces(self.sequence, x.reshape(1, -1))
+    def _whole(self, x: Tensor, spans: Any = None) -> Pieces:
+        """Return an activation of one micro-batch, (tokens, hidden), as pieces: whole, or a slice of these spans."""
+        return Pieces(spans or self.sequence, x.reshape(1, -1))
 
-    def _inputs(self, value: Value) -> dict[int, Tensor]:
-        """Return whole activations, (length, hidden) of each micro-batch, with nan for what is missing."""
-        form = self.work.length, self.work.hidden
-        return {batch: select(one, self.sequence).view(form) for batch, one in value.items()}
+    def _inputs(self, value: Value, sliced: bool = False) -> dict[int, Tensor]:
+        """Return whole activations, (length, hidden) of each micro-batch, with nan for what is missing; or slices."""
+        taken = {batch: one.flat if sliced else select(one, self.sequence) for batch, one in value.items()}
+        return {batch: flat.view(-1, self.work.hidden) for batch, flat in taken.items()}
 
     def _part(self, pieces: Pieces, labels: Labels) -> Pieces:
         spans = self._spans(labels)

@@ -285,9 +285,9 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         inp: Activation,
         weight: Weight,
         *,
-        partial: bool = False,
-        sliced: bool = False,
-        adapter: Weight | None = None,
+        partial: bool = ...,
+        sliced: bool = ...,
+        adapter: Any = ...,
     ) -> Activation: ...
     @overload
     def forward(
@@ -333,8 +333,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     @priced
     def loss(self, inp: Activation, *, sliced: bool = False) -> ActivationGrad:
         """The gradient of the loss with respect to the last activation (``inp.layer == LAYERS``). Takes {price}. With
-        ``sliced=True`` the activation may be a slice of the sequence: then so is the gradient. Only some puzzles allow
-        that."""
+        ``sliced=True`` the activation, and so the gradient, may be a slice of the sequence. Some puzzles allow it."""
         if sliced is not False:
             return self._compute(LOSS, None, inp, sliced=sliced)[0]  # type: ignore[no-any-return]
         if type(inp) is not Activation:
@@ -370,8 +369,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         """
         if not partial is sliced is overlapped is False or saved is not None or adapter is not None:
             options = {"partial": partial, "sliced": sliced, "overlapped": overlapped}
-            of_weight, of_input = self._compute(BACKWARD, layer, inp, grad, weight, saved, adapter, **options)
-            return of_weight, of_input
+            return tuple(self._compute(BACKWARD, layer, inp, grad, weight, saved, adapter, **options))
         if type(inp) is not Activation or type(grad) is not ActivationGrad or type(weight) is not Weight:
             self._refuse(BACKWARD, layer, inp, grad, weight)
         made = self._simulator.compute(self._handle, BACKWARD.kind, layer, (inp._token, grad._token, weight._token))

@@ -122,18 +122,19 @@ class Fingerprints:
     def inputs(self, batches: frozenset[int]) -> ByBatch:
         return dict.fromkeys(batches, AN_INPUT)
 
-    def forward(self, inp: ByBatch, weight: Fingerprint, partial: bool = False) -> ByBatch:
+    def forward(self, inp: ByBatch, weight: Fingerprint, partial: bool = False, sliced: bool = False) -> ByBatch:
         """Return a layer's output: a wrong one if the weight is only a piece, unless ``partial``: its partial sum."""
         whole, piece = weight
         if partial:
             return {batch: _partial_sum(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
         known = whole if piece == ALL else _complete(weight)
+        if sliced:
+            slices = {batch: _whole_of(value) for batch, value in inp.items()}
+            return {batch: _as_slice(hash((FORWARD, of, known)), own) for batch, (of, own) in slices.items()}
         if len(inp) == 1:  # a comprehension is a call
             ((batch, value),) = inp.items()
-            if value.__class__ is int:
-                return {batch: hash((FORWARD, value, known))}
-        slices = {batch: _whole_of(value) for batch, value in inp.items()}
-        return {batch: _as_slice(hash((FORWARD, of, known)), own) for batch, (of, own) in slices.items()}
+            return {batch: hash((FORWARD, value, known))}
+        return {batch: hash((FORWARD, value, known)) for batch, value in inp.items()}
 
     def keeping(self, inp: ByBatch, weight: Fingerprint, keep: str, partial: bool = False) -> tuple[ByBatch, ByBatch]:
         """Return what ``forward`` does, and what it leaves behind."""
@@ -197,23 +198,24 @@ class Fingerprints:
         return {batch: _as_slice(hash((LOSS, whole)), own) for batch, (whole, own) in slices.items()}
 
     def backward(
-        self, inp: ByBatch, grad: ByBatch, weight: Fingerprint, saved: ByBatch | None = None, *, partial: bool = False
+        self, inp: ByBatch, grad: ByBatch, weight: Any, saved: Any = None, partial: bool = False, sliced: bool = False
     ) -> tuple[Fingerprint, ByBatch]:
         """Return the gradients of weight and input: nonsense, if what is used of a forward was left behind by another
         one. With ``partial`` the first is that of the piece, and the second a partial sum."""
         known = weight[0] if partial or weight[1] == ALL else _complete(weight)
         if saved is not None and saved != _left_behind(inp, weight):
             known = hash((MIXED, known, *saved.values()))
+        if sliced:
+            return self._back(inp, grad, known)
         if len(inp) == 1 and not partial:
             ((batch, value),) = inp.items()
-            if value.__class__ is int is (change := grad.get(batch, 0)).__class__:
-                mixed = hash((BACKWARD, change, value, known))
-                return (hash((GRADIENT, mixed)) * POWERS[batch] % PRIME, ALL), {batch: mixed}
-        if not partial:
-            return self._back(inp, grad, known)
+            mixed = hash((BACKWARD, grad.get(batch, 0), value, known))
+            return (hash((GRADIENT, mixed)) * POWERS[batch] % PRIME, ALL), {batch: mixed}
         back = {batch: hash((BACKWARD, grad.get(batch, 0), value, known)) for batch, value in inp.items()}
         of_weight = sum([hash((GRADIENT, value)) * POWERS[batch] for batch, value in back.items()]) % PRIME
-        return (of_weight, weight[1]), {batch: _partial_sum(value, weight[1]) for batch, value in back.items()}
+        if partial:
+            return (of_weight, weight[1]), {batch: _partial_sum(value, weight[1]) for batch, value in back.items()}
+        return (of_weight, ALL), back
 
     def adapted(self, weight: Fingerprint, adapter: Fingerprint) -> Fingerprint:
         return hash((ADAPTED, _complete(weight), _complete(adapter))), ALL

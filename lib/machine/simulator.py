@@ -300,10 +300,9 @@ class LocalSimulator:
     # -- arguments ------------------------------------------------------------------------------
 
     def _layer(self, rank: RankState, layer: int, operation: str) -> int:
-        layers = rank.layers - rank.tied  # that have a weight
-        if type(layer) is int and 0 <= layer < layers:
+        if type(layer) is int and 0 <= layer < rank.layers - rank.tied:
             return layer  # the text below costs more than the check
-        return one_of("layer", layer, layers, rank.place(operation))
+        return one_of("layer", layer, rank.layers - rank.tied, rank.place(operation))
 
     def _other_rank(self, name: str, other: int, rank: RankState, operation: str) -> int:
         """Return the number of the rank that a message goes to, or comes from. Raise PuzzleError where there is no way:

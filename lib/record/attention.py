@@ -199,7 +199,7 @@ REST = replace(
     word="rest of a layer",
     takes=_operands("Activation", "Weight", "Attended"),
     unless_given=(FORWARD.kind, Fraction(8, 5)),
-    makes=FORWARD.makes,
+    makes=lambda rank, layer, labels, more: FORWARD.makes(rank, layer, labels, {"sliced": True}),
     value=_of("rest"),
 )
 
@@ -236,7 +236,7 @@ BACKWARD_PROJECT = replace(
     word="backward of the projection",
     takes=_operands("Activation", "ActivationGrad", "Weight", "AttendedGrad", "KeysValuesGrad"),
     unless_given=(BACKWARD.kind, 2),
-    makes=BACKWARD.makes,
+    makes=lambda rank, layer, labels, more: BACKWARD.makes(rank, layer, labels, {"sliced": True}),
     value=_of("backward_project"),
     weight_grads=True,
 )

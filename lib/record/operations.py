@@ -38,8 +38,8 @@ class Values(Protocol):
     def inputs(self, batches: frozenset[int]) -> Value:
         """Return the input of layer 0 for these micro-batches."""
 
-    def forward(self, inp: Value, weight: Value, partial: bool = False) -> Value:
-        """Return what a layer makes of its input; with ``partial``, the partial sum that a piece gives."""
+    def forward(self, inp: Value, weight: Value, partial: bool = False, sliced: bool = False) -> Value:
+        """Return what a layer makes of its input, or of slices (``sliced``), or a piece's partial sum (``partial``)."""
 
     def keeping(self, inp: Value, weight: Value, keep: str, partial: bool = False) -> tuple[Value, Value]:
         """Return what ``forward`` does, and the inner activations that it leaves behind."""
@@ -69,7 +69,7 @@ class Values(Protocol):
         """Return the gradient of the loss with respect to the last activation."""
 
     def backward(
-        self, inp: Value, grad: Value, weight: Value, saved: Value = None, *, partial: bool = False
+        self, inp: Value, grad: Value, weight: Value, saved: Value = None, partial: bool = False, sliced: bool = False
     ) -> tuple[Value, Value]:
         """Return the gradients of a layer's weight, summed over the micro-batches, and of its input; with ``partial``,
         of the piece of the weight, and its partial sum. ``saved``: what forward left behind, if anything."""

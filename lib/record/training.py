@@ -26,10 +26,10 @@ def _output(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> lis
     """Return the labels of a layer's output, and those of its inner activations where some are kept."""
     inp, weight = labels[:2]
     out = of_batches("Activation", layer + 1, rank.layers, inp.batches, rank.batches)
-    if inp.total != 1:
-        out = another_part(out, *inp.piece())
     if not more:
         return [out]
+    if "sliced" in more:
+        out = another_part(out, *inp.piece())
     if "partial" in more:
         out = _partial(out, weight)
     return [out, left_behind(layer, inp, weight, more["keep"])] if "keep" in more else [out]
@@ -44,7 +44,7 @@ def _outputs(values: Values, given: Sequence[Value], more: More) -> Sequence[Val
         weight = values.adapted(weight, more["adapter"])
     if "keep" in more:
         return values.keeping(inp, weight, more["keep"], "partial" in more)
-    return [values.forward(inp, weight, "partial" in more)]
+    return [values.forward(inp, weight, **{name: True for name in IN_PARTS if name in more})]
 
 
 def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
@@ -54,11 +54,11 @@ def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> 
     of_input = of_batches("ActivationGrad", layer - 1, rank.layers, batches, rank.batches)
     if rank.tied and not own:
         of_weight = of_weight.changed(extra=ExtraLabels(uses=frozenset([(batch, layer) for batch in batches])))
-    if grad.total != 1:
-        of_input, (parts, of) = another_part(of_input, *grad.piece()), grad.piece()
-        of_weight = of_weight.changed(extra=of_weight.extra._replace(parts=parts, of=of))
     if not more:
         return [of_weight, of_input]
+    if "sliced" in more:
+        of_input, (parts, of) = another_part(of_input, *grad.piece()), grad.piece()
+        of_weight = of_weight.changed(extra=of_weight.extra._replace(parts=parts, of=of))
     if "partial" in more:
         of_weight, of_input = another_part(of_weight, *weight.piece()), _partial(of_input, weight)
     if "adapter" in more:
@@ -69,7 +69,7 @@ def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> 
 def _of_the_loss(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     """Return the labels of the gradient of the loss: of a slice of the last activation, the same slice."""
     grad = of_batches("ActivationGrad", rank.layers - 1, rank.layers, labels[0].batches, rank.batches)
-    return [another_part(grad, *labels[0].piece())]
+    return [another_part(grad, *labels[0].piece()) if more else grad]
 
 
 def _both_gradients(values: Values, given: Sequence[Value], more: More) -> tuple[Value, Value]:
@@ -78,9 +78,10 @@ def _both_gradients(values: Values, given: Sequence[Value], more: More) -> tuple
     if not more:
         return values.backward(inp, grad, weight)
     weight = values.adapted(weight, more["adapter"]) if "adapter" in more else weight
-    return values.backward(inp, grad, weight, more.get("saved"), partial="partial" in more)
+    return values.backward(inp, grad, weight, more.get("saved"), **{name: True for name in IN_PARTS if name in more})
 
 
+IN_PARTS = ("partial", "sliced")  # the options of a call with a piece of a weight, or with slices of a sequence
 OVERLAPPED = "overlapped"
 """The option of a backward that runs beside the forwards right before it."""
 OVERLAPPED_WORD = f"{OVERLAPPED}=True"
