@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 from xml.etree import ElementTree
 
@@ -97,10 +98,12 @@ async def staged(model: Model) -> Model:
     return model
 
 
+@cache
 def sharded_run(ranks: int = 4, layers: int = 3, **more: Any) -> Run:
     return run(sharded, ranks, layers, ranks, timeout=PATIENCE, **more)
 
 
+@cache
 def staged_run(stages: int = 4, batches: int = 4, **more: Any) -> Run:
     return run(staged, stages, stages, batches, timeout=PATIENCE, **more)
 

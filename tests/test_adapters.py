@@ -481,28 +481,13 @@ def test_pictures_and_exports_say_adapter() -> None:
 # -- on a cluster -----------------------------------------------------------------------------------------------------
 
 
-def test_time_on_a_cluster_leaves_out_the_gradient_of_the_weight() -> None:
+def test_prices_of_a_cluster_have_a_rank_of_adapters() -> None:
     model, gpu = presets.LLAMA_2_7B, presets.A100_MEGATRON
-    size = {"layers": 32, "batches": 1}
-    done = run(alone(), **size, train="adapters", cost=gpu.cost(model, adapter_rank=16))
-    done.check()
-    assert sum(model.state_bytes().values()) > gpu.room > done.memory  # 16 bytes for each parameter do not fit
-    time = {kind: sum(e.length for e in done.events if e.kind == kind) for kind in ("forward", "backward", "update")}
+    assert model.adapter_parameters(16) == 39_976_960  # as people who train Llama 7B so read it on their screens
     cost = gpu.cost(model, adapter_rank=16)
-    assert time["forward"] == pytest.approx(32 * cost.forward, rel=1e-6)
-    assert time["backward"] == pytest.approx(32 * cost.backward_input, rel=1e-6)
     assert cost.backward_input < 0.62 * cost.backward
-    updated = 39_976_960  # parameters, as people who train Llama 7B so read it on their screens
-    assert model.adapter_parameters(16) == updated
-    assert time["update"] == pytest.approx(cost.update_takes(updated), rel=1e-4)
-    without = gpu.cost(replace(model, layers=2))
     with refuses("does not say of which rank adapters are"):
-        run(alone(), layers=2, train="adapters", cost=without)
-    for wrong in (0, "4", 65):
-        with refuses("frozen_bits must be the bits of a number"):
-            gpu.cost(model, adapter_rank=16, frozen_bits=wrong)  # type: ignore[arg-type]
-    with refuses("weights of so few bits are not trained"):
-        gpu.cost(model, frozen_bits=4)
+        run(alone(), layers=2, train="adapters", cost=gpu.cost(replace(model, layers=2)))
 
 
 # -- at a shell, and beside the target ------------------------------------------------------------------------------

@@ -36,7 +36,8 @@ from lib.running.run import Run
 from tests.drawing_events import event, sharded_run, staged_run, texts, titles, trace
 from tests.plain_programs import inputs_at_will
 from tests.programs import solutions
-from tests.test_chain import SMALL, played, random_runs
+from tests.slow import some
+from tests.test_chain import SEEDS, SMALL, played, random_runs
 
 
 def by_moments(events: Sequence[Event], ranks: int, end_of_run: float) -> dict[str, Fraction]:
@@ -83,7 +84,7 @@ def test_parts_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -
 @pytest.mark.usefixtures(inputs_at_will.__name__)
 def test_parts_of_random_programs() -> None:
     seen = Counter[str]()
-    for _, _, done in random_runs():
+    for _, _, done in random_runs(some(SEEDS, 3)):
         check(done)
         seen.update(time_parts(done.events, done.ranks).keys())
     assert {TALK, *WAITS, "forward", "backward", "update"} <= seen.keys()

@@ -109,7 +109,7 @@ def test_the_sum_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any])
 
 
 def test_the_honest_corpus_has_such_chains() -> None:
-    for program in some(HONEST, 3):
+    for program in some(HONEST, 8):
         names, *_ = load("attempt.py", program.source)
         spec, size = puzzles()[program.puzzle], small_size(program.puzzle)
         check_chain(run(names[program.puzzle], **size, cost=cost_named(spec.cost)))
@@ -118,18 +118,21 @@ def test_the_honest_corpus_has_such_chains() -> None:
 @pytest.mark.usefixtures(inputs_at_will.__name__)
 def test_random_programs_have_such_chains() -> None:
     seen = Counter[str]()
-    for _, _, done in random_runs():
+    seeds = some(SEEDS, 3)
+    for _, _, done in random_runs(seeds):
         chain = check_chain(done)
         seen.update(event.kind for event in chain.events)
         seen["runs"] += 1
         seen["changes rank"] += sum(came is not went for came, went in chain.links)
         seen["no time"] += sum(not event.length for event in chain.events)
-    assert seen["runs"] > 200 and seen["changes rank"] > 20 and seen["no time"] > 5
-    assert min(seen[kind] for kind in ("forward", "backward", "pass_to", "receive", "allgather", "allreduce")) > 20
+    share = len(seeds) / len(SEEDS)
+    assert seen["runs"] > 200 * share and seen["changes rank"] > 20 * share and seen["no time"] > 5 * share
+    kinds = ("forward", "backward", "pass_to", "receive", "allgather", "allreduce")
+    assert min(seen[kind] for kind in kinds) > 20 * share
 
 
 def test_prices_that_are_no_round_numbers() -> None:
-    for fn, spec in solutions(small=True):
+    for fn, spec in some([*solutions(small=True)], 3):
         check_chain(played(fn, spec, RingCost(latency=Fraction(1, 30), bandwidth=700_000, forward=0.7)))
 
 
@@ -324,9 +327,9 @@ def test_a_log_that_is_not_whole_is_refused() -> None:
 def test_an_event_takes_as_long_among_many() -> None:
     [fn] = [fn for fn, spec in solutions() if spec["name"] == "gpipe"]
     taken = []
-    for batches in (60, 240):
-        done = run(fn, ranks=16, layers=64, batches=batches)
+    for batches in (30, 120):
+        done = run(fn, ranks=16, layers=32, batches=batches)
         assert chain_of(done.events).time == done.time
         taken.append(lines_run(lambda events=done.events: chain_of(events)) / len(done.events))
-    assert len(done.events) > 40_000
+    assert len(done.events) > 10_000
     assert taken[1] < 1.1 * taken[0]  # an event takes as much work among four times as many

@@ -223,18 +223,6 @@ def test_a_ratio_is_written_kept_and_sent_as_a_fraction() -> None:
     ]
 
 
-def test_links_between_boxes_are_five_times_slower() -> None:
-    plain, ring = Cost(), RingCost()
-    assert exact(plain.collective_across) / exact(plain.collective) == exact(plain.send_across) / exact(plain.send) == 5
-    assert (
-        exact(ring.latency_across) / exact(ring.latency)
-        == Fraction(ring.bandwidth) / Fraction(ring.bandwidth_across)
-        == 5
-    )
-    whole = [cost.transfer(W, across=False) / Fraction(cost.per_tick) for cost in (plain, ring)]
-    assert whole == [Fraction(2, 10), Fraction(1, 100) + Fraction(W, 10**6)]
-
-
 def test_every_cost_that_a_spec_may_name_prices_every_operation() -> None:
     group = Group((0, 1), {0: 0, 1: 1}, 2, "")
     for cost in COSTS.values():

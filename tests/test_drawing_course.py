@@ -147,12 +147,8 @@ def test_what_is_solved_and_starred_is_tinted_ticked_and_said() -> None:
 def test_what_comes_next_is_framed_repairs_too() -> None:
     assert marked(draw_course(), "next") == ["0"]
     assert marked(draw_course(["basic", "grad_accum"]), "next") == ["2", "R1"]
-    assert marked(draw_course(["basic", "grad_accum", "ddp", "fsdp", "repair_local"]), "next") == [
-        "3",
-        "R2",
-        "R3",
-        "R4",
-    ]
+    several = ["basic", "grad_accum", "ddp", "fsdp", "repair_local"]
+    assert marked(draw_course(several), "next") == ["3", "R2", "R3", "R4"]
     assert marked(draw_course([*puzzles()]), "next") == []
 
 

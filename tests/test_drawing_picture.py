@@ -427,7 +427,7 @@ busy = st.tuples(
 )
 
 
-@settings(max_examples=25 if EVERYTHING else 8, deadline=None)
+@settings(max_examples=25 if EVERYTHING else 5, deadline=None)
 @given(st.integers(1, 600), st.lists(busy, min_size=1, max_size=12), st.integers(1, 60), st.booleans())
 def test_no_picture_is_too_large_for_a_notebook(ranks: int, kinds: list[Any], repeat: int, links: bool) -> None:
     def events(rank: int) -> list[Any]:
@@ -454,7 +454,7 @@ def test_memory_of_any_shape_keeps_a_picture_small(static: bool) -> None:
     ranks = [
         [
             event(rank, "forward", at, at + 1, at % 7, held=tuple(random.randrange(99) for _ in range(7)))
-            for at in range(3000)
+            for at in range(3000 if EVERYTHING else 800)
         ]
         for rank in range(4)  # with more ranks each row is told in less detail, and a picture is smaller
     ]

@@ -1,6 +1,7 @@
 """The rows of a schedule: gaps and who is waited for, messages, and a legend that has every sign of the picture."""
 
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ SOLVED = list(solutions())
 NAMES = [spec["name"] for _, spec in SOLVED]
 
 
+@cache
 def solved(name: str, **other: Any) -> Run:
     fn, spec = SOLVED[NAMES.index(name)]
     return run(fn, **(spec["size"] | other), cost=cost_named(spec.get("cost", "default")), timeout=PATIENCE)

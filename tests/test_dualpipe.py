@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from lib import Cost, Run, run
-from solutions.p16_zero_bubble import zb_h1
 from solutions.p30_dualpipe import cut_in_half, dualpipe, in_halves
 
 SIZES = [(2, 2, 4), (2, 4, 10), (4, 4, 8), (4, 8, 12), (6, 12, 14), (8, 8, 16), (8, 16, 20)]
@@ -53,16 +52,6 @@ def test_a_rank_has_a_micro_batch_more_than_ranks_in_its_stages(fn: Any, ranks: 
                 spans += [(own[0].start, own[-1].end)] if own else []
         most = max(sum(start <= moment < end for start, end in spans) for moment, _ in spans)
         assert most == ranks + 1
-
-
-@pytest.mark.parametrize(("ranks", "layers", "batches"), SIZES)
-def test_every_layer_is_on_two_ranks(ranks: int, layers: int, batches: int) -> None:
-    done = step(in_halves, ranks, layers, batches, 0)
-    loaded = [labels.layer for state in done.final_states for labels in state.began if labels.kind == "Weight"]
-    assert sorted(loaded) == sorted([*range(layers)] * 2)
-    one_stage = run(zb_h1, ranks=ranks, layers=layers, batches=batches, cost=done.cost)
-    began = [sum(labels.kind == "Weight" for labels in state.began) for state in one_stage.final_states]
-    assert began == [layers // ranks] * ranks
 
 
 @pytest.mark.parametrize(("ranks", "layers", "batches"), SIZES)

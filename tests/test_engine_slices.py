@@ -58,11 +58,6 @@ def test_tokens_that_ranks_do_not_divide() -> None:
 
 
 @needs_torch
-def test_three_steps_on_one_rank() -> None:
-    assert run(in_steps, ranks=1, engine="local", dtype="float64", **SIZE).agreement.relative <= 1e-14
-
-
-@needs_torch
 def test_a_layer_without_attention_says_so() -> None:
     with pytest.raises(PuzzleError, match="has no attention") as told:
         run(in_steps, ranks=1, engine="local", **{**SIZE, "layer": "mlp"})

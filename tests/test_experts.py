@@ -339,30 +339,26 @@ def test_experts_are_asked_for() -> None:
 # -- everything that knows operations knows these ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cost", [None, EXPERTS])
-@pytest.mark.parametrize("ranks", [8, 16])
-def test_ranks_stand_for_others_where_all_experts_are_alike(ranks: int, cost: Cost | None) -> None:
-    size: dict[str, Any] = {"ranks": ranks, "layers": 4, "batches": ranks, "experts": ranks}
-    if cost is not None:
-        size["cost"] = replace(EXPERTS, experts=ranks, loads=())
-    done = run(experts.plain, **size, represent=True)
-    assert len(done.models) < ranks and done.events == run(experts.plain, **size, represent=False).events
+ALIKE: list[tuple[Any, dict[str, Any], Any]] = [
+    *[
+        (experts.plain, {"ranks": n, "experts": n, "cost": cost}, True)
+        for n in (8, 16)
+        for cost in (Cost(), replace(EXPERTS, experts=n, loads=()))
+    ],
+    (experts.copies, {"ranks": 16, "experts": 2, "mesh": {"replica": 8, "expert": 2}}, "replica"),
+    *[
+        (experts.in_two_levels(home), {"ranks": n * m, "experts": n * m, "mesh": {"box": n, "gpu": m}}, True)
+        for home in (("box", "gpu"), ("gpu", "box"))
+        for n, m in ((8, 2), (2, 8), (8, 8))
+    ],
+]
 
 
-def test_copies_of_experts_stand_for_others() -> None:
-    size: dict[str, Any] = {"ranks": 16, "layers": 4, "batches": 16, "experts": 2, "mesh": {"replica": 8, "expert": 2}}
-    done = run(experts.copies, **size, represent="replica")
-    assert len(done.models) < 16 and done.events == run(experts.copies, **size, represent=False).events
-
-
-@pytest.mark.parametrize("home", [("box", "gpu"), ("gpu", "box")])
-@pytest.mark.parametrize("boxes, gpus", [(8, 2), (2, 8), (8, 8)])
-def test_ranks_of_two_levels_stand_for_others(boxes: int, gpus: int, home: tuple[str, str]) -> None:
-    ranks, program = boxes * gpus, experts.in_two_levels(home)
-    size: dict[str, Any] = {"ranks": ranks, "layers": 4, "batches": ranks, "experts": ranks}
-    size["mesh"] = {"box": boxes, "gpu": gpus}
-    done = run(program, **size, represent=True)
-    assert len(done.models) < ranks and done.events == run(program, **size, represent=False).events
+@pytest.mark.parametrize("program, size, axis", ALIKE)
+def test_ranks_stand_for_others_where_all_experts_are_alike(program: Any, size: dict[str, Any], axis: Any) -> None:
+    size = {"layers": 4, "batches": size["ranks"], **size}
+    done = run(program, **size, represent=axis)
+    assert len(done.models) < size["ranks"] and done.events == run(program, **size, represent=False).events
 
 
 def test_a_recording_of_a_run_gives_the_same_when_it_is_replayed() -> None:

@@ -347,7 +347,7 @@ def test_broken_programs() -> None:
 @pytest.mark.parametrize("strict", [True, False])
 def test_whole_families_of_calls_cannot_be_dropped(strict: bool) -> None:
     """Of every program with collectives: without all of a family it is refused, by its value alone if it must be."""
-    dropped, programs = 0, some(PROGRAMS, 6)
+    dropped, programs = 0, some(PROGRAMS, 12)
     for program in programs:
         for place in range(len(list(of_families(ast.parse(program.source))))):
             tree = ast.parse(program.source)

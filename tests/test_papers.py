@@ -106,7 +106,7 @@ EIGHT = published.Chosen(TINY, A100_MEGATRON, 8, 16, Plan("sharded", 8, 1, 1, 1,
 
 def test_what_others_chose_has_a_place_in_the_planners_order() -> None:
     found = plan(TINY, replace(A100_MEGATRON, gpus=8), 16)
-    for at in (0, 3, len(found.plans) - 1):
+    for at in (0, len(found.plans) - 1):
         theirs = found.plans[at]
         made = papers.choice(EIGHT._replace(plan=theirs._replace(seconds=0.0, bytes=0, mfu=0.0)))
         assert (made.theirs, made.first, made.place) == (theirs, found.plans[0], at + 1)

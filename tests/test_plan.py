@@ -120,8 +120,8 @@ def agrees(one: Plan, rel: float = 0.03) -> None:
 
 
 @pytest.mark.parametrize("given", [{"adapter_rank": 16}, {"adapter_rank": 64, "frozen_bits": 4}], ids=["16 bits", "4"])
-def test_adapters_are_planned_and_take_what_a_run_takes(given: dict[str, Any]) -> None:
-    made, whole = plan(SMALL, TWO_NODES, 16, **given), plan(SMALL, TWO_NODES, 16)
+def test_adapters_are_planned_and_take_what_a_run_takes(given: dict[str, Any], found: Plans) -> None:
+    made = plan(SMALL, TWO_NODES, 16, **given)
     search, seen = Search(SMALL, TWO_NODES, 16, **given), set[tuple[str, bool]]()
     for way in search.ways():
         if way.tensor == 2 and (kind := (way.name, way.replicas > 1)) not in seen:
@@ -131,8 +131,8 @@ def test_adapters_are_planned_and_take_what_a_run_takes(given: dict[str, Any]) -
             assert search.least_seconds(way) <= one.seconds and search.least_bytes(way) <= one.bytes
             agrees(one)
     assert {name for name, _ in seen} == set(OF_ADAPTERS) and len(seen) > 5
-    assert made.best.seconds < 0.85 * min(one.seconds for one in whole.plans)
-    assert min(one.bytes for one in made.plans) < min(one.bytes for one in whole.plans)
+    assert made.best.seconds < 0.85 * min(one.seconds for one in found.plans)
+    assert min(one.bytes for one in made.plans) < min(one.bytes for one in found.plans)
     run(made.best.program, **{name: value for name, value in made.best.size.items() if name != "represent"}).verify()  # type: ignore[arg-type]
 
 
@@ -276,7 +276,8 @@ def test_a_pipeline_without_messages_is_done_at_the_soonest(
 
 
 @pytest.mark.parametrize(
-    ("layers", "gpus", "batch"), [(7, 8, 16), (13, 4, 32), pytest.param(22, 4, 40, marks=pytest.mark.slow)]
+    ("layers", "gpus", "batch"),
+    [(7, 8, 16), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((13, 4, 32), (22, 4, 40)))],
 )
 def test_chunks_of_different_sizes_take_what_a_run_takes(layers: int, gpus: int, batch: int) -> None:
     """Their rounds become even later: from two rounds a step was up to 5 percent too fast, and 3 percent too small."""
@@ -295,7 +296,7 @@ SPLIT = replace(SMALL, layers=10, attention="flash", name="split")
     ("model", "cluster", "given"),
     [
         (SMALL, replace(EIGHT, memory=3e9), {}),
-        (SMALL, TWO_NODES, {"adapter_rank": 16}),
+        pytest.param(SMALL, TWO_NODES, {"adapter_rank": 16}, marks=pytest.mark.slow),
         pytest.param(SPLIT, TWO_NODES, {}, marks=pytest.mark.slow),
         pytest.param(SMALL, replace(EIGHT, memory=1.3e9), {"hosts": True}, marks=pytest.mark.slow),
     ],
@@ -325,11 +326,6 @@ def test_what_cannot_be_better_is_not_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(search.least_bytes(way) <= tight.room for way in ran) and all(
         one.bytes <= tight.room for one in plans.plans
     )
-    left = {way.choice for way in search.ways()} - {way.choice for way in ran}
-    for way in [way for way in search.ways() if way.choice in left][::23]:
-        done = whole(search, way)
-        hopeless = done.seconds > module.HOPELESS * plans.plans[0].seconds or done.bytes > tight.room
-        assert hopeless or any(beats(one.figures, done.figures) for one in plans.plans), way
     known = sum(many for why, (many, _) in plans.dropped.items() if why.split()[0] in ("more", "1.2", "slower", "ran,"))
     hidden = sum(many for why, (many, _) in plans.dropped.items() if why.startswith("gathers"))
     assert known + hidden + len(plans.plans) == plans.tried
@@ -367,12 +363,14 @@ def test_the_part_of_the_peak_is_that_of_all_gpus(found: Plans) -> None:
         assert one.mfu == pytest.approx(flops / one.seconds / 8 / TWO_NODES.peak)
 
 
-def test_accumulation_is_faster_than_a_pipeline_where_it_fits() -> None:
+@pytest.mark.parametrize(
+    ("model", "gpus", "batch", "seconds"),
+    [(LLAMA_3_8B, 8, 64, 6.6), pytest.param(LLAMA_3_70B, 64, 512, 65, marks=pytest.mark.slow)],
+)
+def test_accumulation_is_faster_than_a_pipeline_where_it_fits(model: Any, gpus: int, batch: int, seconds: int) -> None:
     """Llama 3 on 8 GPUs, and on 64: a pipeline came first as long as FSDP could not accumulate."""
-    small = plan(LLAMA_3_8B, replace(H100_DGX, gpus=8), 64)
-    assert small.best.name == "sharded" and small.best.batches > small.best.replicas and small.best.seconds < 6.6
-    large = plan(LLAMA_3_70B, replace(H100_DGX, gpus=64), 512)
-    assert large.best.name == "sharded" and large.best.batches > large.best.replicas and large.best.seconds < 65
+    best = plan(model, replace(H100_DGX, gpus=gpus), batch).best
+    assert best.name == "sharded" and best.batches > best.replicas and best.seconds < seconds
 
 
 def test_numbers_that_do_not_divide_have_neighbors_that_do() -> None:

@@ -184,7 +184,6 @@ FLOODS: list[Callable[[int], Calls]] = [
 @pytest.fixture(scope="module", autouse=True)
 def only_what_is_new_is_collected() -> Iterator[None]:
     """What other tests have left is put aside: to look through it before each flood would take most of the time."""
-    gc.collect()
     gc.freeze()
     yield
     gc.unfreeze()

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from drawing import beside_target, compare, draw, draw_group, draw_sweep, perfetto, play
+from drawing import beside_target, compare, draw, draw_group, perfetto, play
 from drawing.ink.trace import trace_of
 from drawing.playing.playback import playback
-from lib import PuzzleError, Run, hint, run, sweep
+from lib import PuzzleError, Run, hint, run
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import over_target
 from lib.grading.submission import load
@@ -109,12 +109,6 @@ def test_whatever_shows_a_run_that_failed_tells_seconds_and_bytes(case: Case) ->
     assert no_ticks(iter(shown)) == []
     if any(" since " in sentence for sentence in case.sentences):
         assert re.search(r"since \d[\d.e-]* s\b", str(done))
-
-
-def test_a_sweep_on_a_cluster_tells_seconds_and_bytes() -> None:
-    found = sweep([ddp, fsdp], ranks=[2, 4], layers=12, cost=COST, processes=1)
-    assert no_ticks(iter([("print", str(found)), ("draw", draw_sweep(found)._repr_html_())])) == []
-    assert " s " in str(found).splitlines()[0] and "GB" in str(found)
 
 
 def test_a_target_in_ticks_is_none_for_a_run_in_seconds() -> None:

@@ -26,6 +26,7 @@ import re
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from lib.basics.errors import PuzzleError
@@ -138,8 +139,7 @@ def program(puzzle: Puzzle, name: str) -> str:
 
 def _with_needs(file: str, name: str) -> str:
     """Return what defines a name in a source, after all that this needs; nothing if the source does not define it."""
-    cells = [cell for cell in read_cells(source_of(file)) if cell.kind == "code" and FIGURES not in cell.tags]
-    statements = [one for cell in cells for one in _statements(cell.source)]
+    statements = _statements_of(file)
     wanted, new = set[str](), {name}
     while new:
         wanted |= new
@@ -148,6 +148,13 @@ def _with_needs(file: str, name: str) -> str:
     imports = [source for source in needed if source.startswith(("import ", "from "))]
     others = [source for source in needed if source not in imports]
     return "\n\n\n".join(["\n".join(imports), *others]) + "\n" if any(name in one[0] for one in statements) else ""
+
+
+@cache
+def _statements_of(file: str) -> list[tuple[set[str], set[str], str]]:
+    """Return the statements of all cells of a source."""
+    cells = [cell for cell in read_cells(source_of(file)) if cell.kind == "code" and FIGURES not in cell.tags]
+    return [one for cell in cells for one in _statements(cell.source)]
 
 
 def _statements(text: str) -> Iterator[tuple[set[str], set[str], str]]:

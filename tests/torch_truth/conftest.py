@@ -10,12 +10,8 @@ import pytest
 from solutions.build.sources.files import ROOT
 from tests.marks import MISSING, NOT_COMPARED
 
-collect_ignore = [
-    "context.py",
-    "record.py",
-    "schedules.py",
-    "stages.py",
-]  # programs of their own: they need torch, no test is in them
+collect_ignore = ["context.py", "record.py", "schedules.py", "stages.py"]
+"""Programs of their own: they need torch, no test is in them."""
 
 
 def recorded(*arguments: str) -> dict[str, Any]:
