@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib import Model, PuzzleError, Run, run
+from lib import PuzzleError, Run
 from lib.record.codes import CELLS, Code, code_of, grid, read_code, text_of
 from lib.record.events import MARKS
 from tests.drawing_events import chain, event, sharded_run, staged_run
@@ -103,10 +103,3 @@ def test_a_grid_too_large_for_columns_lists_the_codes() -> None:
     lines = grid(events).splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("rank 0  0F0 1B1 2F2")
-
-
-def test_a_function_without_a_body_prints_as_one_line() -> None:
-    async def nothing(model: Model) -> Model:
-        return model
-
-    assert str(run(nothing, 2)) == "nothing: not attempted yet"

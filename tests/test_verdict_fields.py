@@ -90,7 +90,7 @@ def test_the_place_is_told_in_fields() -> None:
 
 def test_blank_or_over_the_target_is_no_error() -> None:
     [slow] = [program for program in MISTAKES if program.name == "a gather too many"]
-    for verdict, right in ((grade(lambda model: model, "basic").verdict, False), (in_a_notebook(slow), True)):
+    for verdict, right in ((grade(lambda model: model, "basic").verdict, None), (in_a_notebook(slow), True)):
         assert verdict.right is right and verdict.error is None and verdict.as_json()["error"] is None
 
 
