@@ -1226,8 +1226,8 @@ grade(repair_rows)
 #
 # *Take it after puzzle 6.* GPipe, of a model whose last layer uses the weight of the first, as many language models use
 # one matrix to read words and to write them. So layer {{last_layer}} has no weight of its own, and `forward` and `backward`
-# of it take that of layer 0. The first stage has that weight, and the last stage has a copy. Every stage adds up its
-# gradients over the micro-batches.
+# of it take that of layer 0. Rank `r` is stage `r`. The first stage has that weight, and the last stage has a copy.
+# Every stage adds up its gradients over the micro-batches.
 #
 # Target, for 4 ranks, 8 layers, 4 micro-batches: **{{R13.time}}** ticks, peak memory **{{R13.memory}}** elements.
 #

@@ -174,7 +174,7 @@ def test_it_is_a_page_with_tables_and_pictures(tmp_path: Path) -> None:
     assert len(pictures) == len(primitives())
     reference("all").save(tmp_path / "reference.html")
     assert "all-gather" in (tmp_path / "reference.html").read_text(encoding="utf-8")
-    assert len(reference("all")._repr_html_()) < 42_200 * len(primitives())
+    assert len(reference("all")._repr_html_()) < 43_500 * len(primitives())
 
 
 def test_it_has_no_violation_in_a_browser(browser: Browser) -> None:

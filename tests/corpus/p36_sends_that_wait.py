@@ -38,6 +38,7 @@ MISTAKES = [
     changed("sends_that_wait", "not awaited", (TALK, f"call = model.exchange({SENDS}, {CAME})\n        came = await call if then else []")),
     changed("repair_rows", "no sum over the slices", ("            grad = await model.allreduce(grad, layer)\n", "            pass\n")),
     changed("repair_ends", "only one of both adds up", ("        sums[0] = sums[0] + await model.receive(src=other)\n", "        theirs = await model.receive(src=other)\n        sums[0] = sums[0] + theirs if rank else sums[0]\n")),
+    changed("repair_ends", "the stages the other way round", ("RANKS, model.rank,", "RANKS, model.RANKS - 1 - model.rank,"), ("src=rank - 1", "src=ranks - rank"), ("pass_to(rank + 1", "pass_to(ranks - 2 - rank"), ("src=rank + 1", "src=ranks - 2 - rank"), ("pass_to(rank - 1", "pass_to(ranks - rank"), ("other = ranks - 1 - rank", "other = rank"), says="begins without the weight of layer 1"),
     changed("repair_copies", "all sums over everybody", ("grad = await model.allreduce(grad, layer, axis=axis)", "grad = await model.allreduce(grad, layer)")),
     changed("repair_mean", "nothing is divided", ("of_weight / model.RANKS", "of_weight")),
     changed("repair_safe", "all sums over everybody", ('grad = await model.allreduce(grad, layer, axis="data")', "grad = await model.allreduce(grad, layer)")),
