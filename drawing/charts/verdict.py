@@ -56,12 +56,10 @@ def show_verdict(shown: ShownVerdict) -> str:
 
 def _celebration() -> str:
     """Return a drawing of eight processors in a row, with check marks and stars."""
-    parts = list[Diagram]()
+    parts, gold = list[Diagram](), style(theme.GOLD)
     for x, color in ((8 + 30 * at, theme.layer_color(at, 8)) for at in range(8)):
-        parts += [box(x, 16, 20, 20, style(color), 3), star(x + 25, 1.2 * (x % 60) - 1, 4, style(theme.GOLD))]
-        parts.append(
-            poly([(x + 5, 26), (x + 9, 30), (x + 16, 21)], style(None, theme.text_on(color), 2.5), closed=False)
-        )
+        parts += [box(x, 16, 20, 20, style(color), 3), star(x + 25, 1.2 * (x % 60) - 1, 4, gold)]
+        parts.append(poly([(x + 5, 26), (x + 9, 30), (x + 16, 21)], style(None, theme.text_on(color), 2.5), False))
     return Figure(parts, 250, 52, "Eight processors, all of them with a check mark").svg(fluid=True)
 
 
