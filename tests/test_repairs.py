@@ -67,7 +67,10 @@ def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
 
 
 def test_a_deadlock_is_explained_by_the_calls_that_hold_the_ranks_up() -> None:
-    explanation = grade(broken()["repair_deferred"]).explanation
+    verdict = grade(broken()["repair_deferred"])
+    above, below = verdict._repr_html_().split("<details>")  # all ranks are below the fold
+    assert "until rank 1 posts" in above and "its first call" not in above and "its first call" in below
+    explanation = verdict.explanation
     assert explanation is not None and explanation.reference == "solution"
     calls = [one.facts["call"] for one in explanation.given]
     assert [(call.rank, call.kind, call.peer) for call in calls] == [(0, "pass_to", 1), (1, "pass_to", 0)]
@@ -76,9 +79,7 @@ def test_a_deadlock_is_explained_by_the_calls_that_hold_the_ranks_up() -> None:
 @pytest.mark.parametrize("name", [name for name in REPAIRS if name not in TOO_MUCH])
 def test_the_mistake_is_one_at_any_size(name: str) -> None:
     wrong, puzzle = broken()[name], puzzles()[name]
-    several = [
-        size for size in other_sizes(puzzle.other_sizes, puzzle.size) if size["ranks"] > (puzzle.size["ranks"] > 1)
-    ]
+    several = [one for one in other_sizes(puzzle.other_sizes, puzzle.size) if one["ranks"] > (puzzle.size["ranks"] > 1)]
     sizes = Random(5).sample(several, min(10, len(several)))
     fails = 0
     for size in sizes:

@@ -149,7 +149,7 @@ def table(verdict: Verdict) -> str:
     title = f"Puzzle {puzzle.number}: {escape(puzzle.title)} {badge(verdict.status)}{EARNED * verdict.starred}"
     shown = f'<div style="{CAPTION}">{title}</div>'
     first = [f"with {verdict.failed_at}" * bool(verdict.failed_at), headline(verdict)]
-    for line in filter(None, [": ".join(filter(None, first)) or verdict.message, *brief(verdict), verdict.note]):
+    for line in filter(None, [": ".join(filter(None, first)), *brief(verdict), verdict.note]):
         shown += f'<div style="{LINE}">{_linked(line, verdict)}</div>'
     if rows := "".join(_row(name, fact, verdict) for name, fact in facts(verdict)):
         summary = f'<summary style="cursor:pointer">{"Why" if verdict.status == FAIL else "More"}</summary>'
