@@ -369,8 +369,10 @@ class Network:
                     best = key, call
         if best is not None:
             (ready, _, sender), call = best
-            arrived = self._arrived(links, self.mailboxes[links.rank.rank][sender][0])
-            end = max(ready, arrived) + self.cost.receiving
+            free = links.receive_free
+            if self.one_by_one:
+                free = self._arrived(links, self.mailboxes[links.rank.rank][sender][0])
+            end = max(ready, free) + self.cost.receiving
             heappush(self.candidates, (end, links.rank.rank, links.version, call, sender))
 
     def _arrived(self, links: RankLinks, sent: Message) -> TimeUnits:
@@ -388,11 +390,11 @@ class Network:
         queue.remove(call)  # the first, unless it was found by another's message
         if not queue:
             del links.receives[call.peer]
-        arrived, receiving = self._arrived(links, sent), self.cost.receiving
-        call.start = max(call.posted, links.receive_free, sent.end)
-        call.end = max(call.posted, arrived) + receiving
+        start, receiving = max(call.posted, links.receive_free, sent.end), self.cost.receiving
+        end = (max(start, self._arrived(links, sent)) if self.one_by_one else start) + receiving
         # What comes in by itself does so while its receiver does something else.
-        links.receive_free = call.end if receiving else arrived
+        links.receive_free = end if receiving else self._arrived(links, sent)
+        call.start, call.end = start, end
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
         call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
         call.with_host = sent.with_host
@@ -498,7 +500,7 @@ class Network:
                     if rank.carried and rank.carried[-1][0] is carried and not carried.carriers:
                         rank.carried.pop()
         call.operands, call.result = (), None
-        if isinstance(result, (Result, Results)) and now > index + 1:
+        if now > index + 1 and isinstance(result, (Result, Results)):
             rank.late.append((index + 1, now, IN_FLIGHT, result.memory, index))
         if isinstance(result, Result):
             return rank.mint(result.labels, result.value, result.origin, index, result.memory)
