@@ -58,9 +58,7 @@ class WaitingNetwork(Network):
 
     def _pair(self, rank: int, heads: Heads) -> None:
         """Let receives take what is offered to a rank, as far as that is certain: these sends start."""
-        while pairs := [
-            pair for pair in self._offered(rank) if pair[1].posted is not None and pair[1].peer is not None
-        ]:
+        while pairs := [one for one in self._offered(rank) if one[1].posted is not None and one[1].peer is not None]:
             for sent, taker in pairs:
                 self._start(sent, taker, heads)
         self._match(rank)
@@ -114,8 +112,6 @@ class WaitingNetwork(Network):
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
         """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""
-        stuck = [
-            [call for call in own.open.values() if call.awaited and call.end is None] for own in self.links.values()
-        ]
+        stuck = [[one for one in own.open.values() if one.awaited and one.end is None] for own in self.links.values()]
         waits = [self.wait_of(calls[0]) for calls in stuck if calls]
         return in_circle(waits, lines, frozenset(self.links) - lines.keys() if finished is None else finished)
