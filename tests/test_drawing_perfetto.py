@@ -209,7 +209,7 @@ def test_a_rank_without_events_has_its_names_and_nothing_else() -> None:
 
 def test_a_large_file_has_few_bytes_for_each_operation() -> None:
     run = staged_run(16, 64)
-    assert len(perfetto(run)) / len(run.events) < 300  # messages are a third of it, each with a flow
+    assert len(perfetto(run)) / len(run.events) < 310  # messages are a third of it, each with a flow
 
 
 def test_every_slice_of_a_micro_batch_names_it() -> None:
