@@ -69,9 +69,6 @@ class Program:
         return {"ranks": ranks, "layers": self.layers, "batches": ranks * self.own, **machine}
 
 
-# -- on the real machine --------------------------------------------------------------------------------
-
-
 def perform(program: Program) -> Callable[[Model], Any]:
     """The function of a model that does what the program says."""
 
@@ -226,8 +223,6 @@ def inputs_at_will(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(RankState, "_note_loaded", note)
 
-
-# -- at random --------------------------------------------------------------------------------
 
 MESHES: list[tuple[int, dict[str, int] | None]] = [
     *((ranks, None) for ranks in (1, 2, 2, 3, 3, 4)),

@@ -243,9 +243,6 @@ class Schedule:
                 self.communicate("allgather", axis, f"S{layer}", layer, f"S{layer}")
 
 
-# -- another order, and mistakes
-
-
 def touched(unit: Unit) -> tuple[set[str], set[str]]:
     """What a unit reads, and what it writes: slots, calls, and the lines in which calls stand."""
     reads, writes = set[str](), set[str]()

@@ -60,9 +60,6 @@ def random_runs(seeds: Sequence[int] = SEEDS) -> Iterator[tuple[Callable[[Model]
             continue
 
 
-# -- the chain ------------------------------------------------------------------------------------------------
-
-
 def check_chain(done: Run) -> Chain:
     """The chain covers all of the run, and each link is a cause."""
     chain = chain_of(done.events)
@@ -134,9 +131,6 @@ def test_random_programs_have_such_chains() -> None:
 def test_prices_that_are_no_round_numbers() -> None:
     for fn, spec in some([*solutions(small=True)], 3):
         check_chain(played(fn, spec, RingCost(latency=Fraction(1, 30), bandwidth=700_000, forward=0.7)))
-
-
-# -- slack ----------------------------------------------------------------------------------------------------
 
 
 def longer(base: Cost, lane: str, nth: int, more: Fraction) -> Cost:
@@ -307,9 +301,6 @@ def test_slack_of_random_programs() -> None:
     assert TOLD["fails"]
     for lane in ("compute", "collective", "send", "receive"):
         assert min(TOLD[f"{lane}: room"], TOLD[f"{lane}: no room"]) >= int(6 * share)
-
-
-# -- what it takes, and what it says -------------------------------------------------------------------------
 
 
 def test_no_time_is_nothing() -> None:

@@ -55,9 +55,6 @@ def first() -> str:
     return colab.first_cell(ROOT)
 
 
-# -- the notebooks themselves ---------------------------------------------------------------
-
-
 def test_the_same_sources_make_the_same_notebook(first: str) -> None:
     """The archive of all that is taken along is in the first cell."""
     assert colab.notebook(SOURCES[0], ROOT) == colab.notebook(SOURCES[0], ROOT, first=first)
@@ -162,8 +159,6 @@ def test_the_command_writes_notebooks_and_an_archive(
     assert (tmp_path / "dist" / "llm-training-puzzles-colab.zip").stat().st_size < 740_000 * len(some)
 
 
-# -- what the package asks for ----------------------------------------------------------------------------------------
-
 ON_COLAB = {"python_version": "3.13", "python_full_version": "3.13.0", "extra": ""}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -236,9 +231,6 @@ def test_sliders_move_with_colabs_own_widgets(machine: "Machine", tmp_path: Path
     assert done.stdout.splitlines()[-1].endswith("6.17.1 7.7.1 5 True"), done.stdout
 
 
-# -- at a shell ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.process
 @pytest.mark.parametrize(("answer", "lacks"), [("right", True), ("wrong", False)], ids=["right", "wrong"])
 def test_a_notebook_of_colab_is_graded_at_a_shell_like_any_other(
@@ -266,9 +258,6 @@ def test_a_notebook_of_colab_is_graded_at_a_shell_like_any_other(
             assert "name 'nothing_of_that_name' is not defined" in result["message"]
             assert "could not run" not in result["message"] and "did not run" not in result["message"]
     assert not (tmp_path / "home").exists()
-
-
-# -- on Colab's packages ----------------------------------------------------------------------
 
 
 class Machine(NamedTuple):

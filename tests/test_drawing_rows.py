@@ -44,9 +44,6 @@ def solved(name: str, **other: Any) -> Run:
     return run(fn, **(spec["size"] | other), cost=cost_named(spec.get("cost", "default")), timeout=PATIENCE)
 
 
-# -- gaps ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("fn", "spec"), list(solutions(small=True)), ids=NAMES)
 def test_gaps_are_the_idle_time_and_each_ends_when_those_who_are_waited_for_have_come(fn: Any, spec: Any) -> None:
     trained = run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default")), timeout=PATIENCE)
@@ -141,9 +138,6 @@ def test_neighbors_that_are_as_idle_are_told_once() -> None:
     assert said == ["bubble 45%", "bubble 40%", "bubble 45%"]
 
 
-# -- messages ------------------------------------------------------------------------------
-
-
 def test_a_message_between_computes_is_a_thin_bar_at_mid_height() -> None:
     layout = Layout(trace_of(staged_run()), 980, 74)
     for here, row in enumerate(layout.rows):
@@ -171,8 +165,6 @@ def test_by_themselves_only_late_messages_have_arrows_and_the_pointer_asks_for_t
     assert ".m:hover>.a{" in figure.svg()
     assert not [one for one in parse(draw(solved(name), links="none")).iter(SVG + "path") if one.get("class") == "a"]
 
-
-# -- the legend ----------------------------------------------------------------------------
 
 RUNS: dict[str, Any] = {
     **{name: (lambda name=name: draw(solved(name))) for name in NAMES},
@@ -241,9 +233,6 @@ def test_where_more_time_is_lost_to_communication_than_to_waiting_rows_say_how_m
     assert "64 ranks" in folded and "computes 80%" in folded
 
 
-# -- the network ---------------------------------------------------------------------------
-
-
 def bars(figure: Figure, color: str, opacity: float | None = None) -> float:
     """The total length of horizontal bars of a color, in pixels."""
     found = 0.0
@@ -306,9 +295,6 @@ def test_rows_of_computes_alone_have_no_lane() -> None:
     assert not layout.fine and not layout.network and layout.row_height == layout.height
 
 
-# -- many events ---------------------------------------------------------------------------
-
-
 LARGEST_OF_BOXES = 500_000
 """Bytes of a picture of boxes, of the usual width."""
 NEAR = [
@@ -368,9 +354,6 @@ def test_many_narrow_operations_are_shares_of_a_column() -> None:
         assert long == pytest.approx(layout.x1 - layout.x0, rel=0.02)
     assert "height: how much of the time" in texts(figure)
     assert "height: how much of the time" not in texts(draw(staged_run(32, 64)))  # these are wide enough
-
-
-# -- chunks --------------------------------------------------------------------------------
 
 
 def test_chunks_of_a_rank_have_feet_of_their_own() -> None:

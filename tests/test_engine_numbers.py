@@ -54,9 +54,6 @@ def is_nan(value: Value) -> bool:
     return all(bool(tensor.isnan().all()) and tensor.numel() > 0 for tensor in numbers.stored(value))
 
 
-# -- pieces ---------------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 6))
 def test_finer_pieces_make_up_coarser_ones_whatever_the_size(parameters: int, total: int, factor: int) -> None:
     for shard in range(total):
@@ -100,9 +97,6 @@ def test_a_cut_keeps_nothing_else_in_memory() -> None:
     assert (numbers.elements(state), numel(state), nbytes(state)) == (9, 18, 72)
     assert numbers.elements(NUMBERS.inputs(frozenset({0, 2}))) == 2 * 18
     assert numbers.elements(NUMBERS.zero) == nbytes(NUMBERS.zero) == 0
-
-
-# -- what is misaligned is nan, and no crash ---------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_is_nan() -> None:
@@ -160,9 +154,6 @@ def test_values_there_and_back_as_plain_tensors() -> None:
             assert back.step == value.step == data.WARM
     with pytest.raises(ValueError, match="has shape"):
         NUMBERS.of(state, torch.zeros(1, 18))
-
-
-# -- layers, data, optimizer -----------------------------------------------------------------------------------------
 
 
 def test_attention_looks_back_only_and_agrees_with_torch() -> None:
@@ -224,9 +215,6 @@ def test_a_direction_is_that_of_torch_up_to_its_bfloat16() -> None:
     weight.grad = gradient.clone()
     torch.optim.Muon([weight], lr=1.0, weight_decay=0.0, momentum=0.0, nesterov=False).step()
     assert torch.allclose(numbers.newton_schulz(gradient), -weight.detach(), rtol=0, atol=0.02)
-
-
-# -- the comparison --------------------------------------------------------------------------------------------------
 
 
 def answers(work: Workload, ranks: int = 2) -> dict[int, dict[int, Value]]:

@@ -28,9 +28,6 @@ BY_TURNS = solution("p28_two_batch_overlap", "two_batch_overlap")
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 4, "experts": 8}
 
 
-# -- right ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ranks, layers, each", [(1, 2, 1), (2, 2, 1), (2, 5, 2), (4, 4, 1), (8, 6, 3)])
 @pytest.mark.parametrize("program", [experts.plain, GATHERED])
 def test_experts_train_as_any_layer_does(program: Any, ranks: int, layers: int, each: int) -> None:
@@ -67,9 +64,6 @@ def test_only_odd_layers_have_experts() -> None:
     run(look, layers=5, experts=8)
     run(look, layers=5)
     assert seen == [[0, 8, 0, 8, 0], [0] * 5]
-
-
-# -- labels and sizes ----------------------------------------------------------------------------------------------
 
 
 def test_tokens_are_of_all_micro_batches_of_the_group_and_of_some_experts() -> None:
@@ -111,9 +105,6 @@ def test_a_layer_with_experts_is_as_large_as_they_are() -> None:
         assert cost.elements(labels) == size and cost.elements(labels.changed(layer=2)) == 7
         assert cost.elements(labels.changed(shards=frozenset({1}), total=8)) == size / 8
     assert cost.elements(Labels("WeightGrad", 1, 4)) == 0
-
-
-# -- prices --------------------------------------------------------------------------------------------------------
 
 
 def hottest(cost: ExpertCost, layer: int, ranks: int) -> Fraction:
@@ -221,8 +212,6 @@ def test_prices_are_of_as_many_experts_as_the_layers_have(number: int) -> None:
         run(experts.plain, 4, 2, 4, cost=EXPERTS, experts=number)
     assert Shape.of(4, cost=EXPERTS, experts=8).experts == 8 and Shape.of(4, cost=Cost()).experts == 0
 
-
-# -- what is said of mistakes --------------------------------------------------------------------------------------
 
 SOURCE = inspect.getsource(experts)
 COPIES = {"mesh": {"replica": 2, "expert": 2}}
@@ -334,9 +323,6 @@ def test_experts_are_asked_for() -> None:
         run(out)
     with pytest.raises(PuzzleError, match="experts"):
         run(out, experts=-1)
-
-
-# -- everything that knows operations knows these ------------------------------------------------------------------
 
 
 ALIKE: list[tuple[Any, dict[str, Any], Any]] = [

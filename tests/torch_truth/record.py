@@ -37,9 +37,6 @@ def note(kind: str, layers: tuple[int, ...] = (), turn: int | None = None, group
     notes.append((kind, layers, turn, group))
 
 
-# -- what is computed ----------------------------------------------------------------------------------------------
-
-
 class Noted(torch.autograd.Function):
     """A matrix product that is noted, forward and backward."""
 
@@ -101,8 +98,6 @@ def noting(parameters: Any) -> Any:
     return optimizer
 
 
-# -- what is sent --------------------------------------------------------------------------------------------------
-
 KINDS = {"_allgather_base_": "allgather", "_reduce_scatter_base_": "scatterreduce", "allreduce_": "allreduce"}
 
 
@@ -146,9 +141,6 @@ class Collectives(TorchDispatchMode):
             size -= self.sizes[taken[-1]]
         assert size == 0
         return tuple(sorted(taken))
-
-
-# -- data parallel ---------------------------------------------------------------------------------------------------
 
 
 def plain(layers: int, turns: int) -> None:
@@ -207,9 +199,6 @@ def sharded(layers: int, turns: int, how: str = "", replicas: int = 1) -> None:
             model.set_requires_gradient_sync(last)
 
     train(model, noting(model.parameters()), turns, before, ranks // replicas)
-
-
-# -- pipelines -------------------------------------------------------------------------------------------------------
 
 
 class Stage(PipelineStage):
@@ -300,8 +289,6 @@ def pipeline(layers: int, turns: int, schedule: str) -> None:
         plan.step(*([torch.ones(turns, 8)] if 0 in mine else []), **target, return_outputs=False)
     noting([weight for stage in stages for weight in stage.submod.parameters()]).step()
 
-
-# -- all of them -----------------------------------------------------------------------------------------------------
 
 Plan = tuple[int, Callable[..., None], dict[str, Any]]
 """How many ranks, what each of them does, and at which sizes."""
