@@ -10,7 +10,7 @@ from drawing import Figure, compare, draw, play
 from drawing.ink import theme
 from drawing.ink.trace import trace_of
 from drawing.schedule.gaps import exposed, tints
-from drawing.schedule.layout import CROWDED, FINE, Layout, Place
+from drawing.schedule.layout import CROWDED, FINE, HIDDEN, Layout, Place
 from drawing.schedule.links import links_of
 from drawing.schedule.operations import is_drawn
 from lib import Model, Run, run
@@ -263,7 +263,7 @@ def test_what_is_hidden_and_what_is_exposed_are_told_apart_in_boxes() -> None:
     one = Layout(trace([*computes, event(0, "allgather", 1, 6)]), 980, 74)
     assert exposed(one, one.rows[0]) == [(2, 4), (5, 6)]
     figure = draw(trace([*computes, event(0, "allgather", 1, 6)]), memory=False)
-    assert bars(figure, theme.TALK, 0.3) == pytest.approx(3 * one.per_tick, abs=0.2)
+    assert bars(figure, theme.TALK, 0.5) == pytest.approx(3 * one.per_tick, abs=0.2)
     assert "only communicates" in texts(figure)
     alone = trace([*computes, event(0, "allgather", 2, 4)])
     assert "only communicates" not in texts(draw(alone, memory=False))  # its box is in the row itself
@@ -283,10 +283,10 @@ def test_rows_without_boxes_have_a_lane_for_the_network(layers: int) -> None:
     figure = draw(made, memory=False)
     wide = layout.x1 - layout.x0
     assert bars(figure, theme.TALK) == pytest.approx(wide, rel=0.02)
-    assert bars(figure, theme.TALK, 0.4) == pytest.approx(wide, rel=0.02)
+    assert bars(figure, theme.TALK, HIDDEN) == pytest.approx(wide, rel=0.02)
     high = {one.get("stroke-opacity"): float(one.get("stroke-width", 0)) for one in parse(figure).iter()
             if one.get("stroke") == theme.TALK}  # fmt: skip
-    assert high["0.4"] == pytest.approx(2 * high[None]) and high[None] * 4 <= layout.thin
+    assert high[f"{HIDDEN}"] == pytest.approx(2 * high[None]) and high[None] * 4 <= layout.thin
     assert {"only communicates", "communicates, hidden by compute"} <= set(texts(figure))
 
 
