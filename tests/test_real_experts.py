@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
@@ -92,6 +93,14 @@ def test_experts_on_more_gpus_have_more_rows_and_the_same_work() -> None:
     assert weights[0] - weights[1] == TINY.experts * TINY.expert_size * 3 / 4
 
 
+def test_gpus_with_whole_experts_share_them_with_the_gpus_of_other_ranks_and_tokens_travel_hidden() -> None:
+    how, model = partial(H100_DGX.cost, tensor=2, sequence_parallel=True), replace(TINY, kv_heads=None)
+    apart, whole = how(model, expert_parallel=4), how(model, expert_parallel=8, expert_tensor=1)
+    assert apart.sharing == whole.sharing and apart._each == whole._each and whole.layer.routed < apart.layer.routed
+    hidden = replace(whole, experts_hidden=0.5).layer.expert_traffic / whole.layer.expert_traffic
+    assert hidden == near(0.5 + 0.5 * 20 / 132) and 2 * whole.layer.tensor_traffic < apart.layer.tensor_traffic
+
+
 def _label(cost: RealCost) -> Any:
     from lib.record.labels import Labels
 
@@ -113,10 +122,10 @@ def test_expert_parallel_runs_with_prices_of_a_model(model: Transformer) -> None
     cost = H800_DEEPSEEK.cost(model, experts=8)
     done = run(EXPERT_PARALLEL, 4, 8, 4, experts=8, cost=cost, timeout=None)
     sent = {event.elements for event in done.events if event.kind == "alltoall" and event.rank == 0}
-    copies = model.chosen * 2 * model.tokens() * model.hidden
+    copies, met = model.chosen * 2 * model.tokens() * model.hidden, model.copies_across(4.0, once=True)
     assert sent == {copies, copies // model.chosen}  # on the way there, copies are made
     took = {round(e.end - e.start, 9) for e in done.events if e.kind == "alltoall" and e.rank == 0}
-    assert [*took] == [near(H800_DEEPSEEK.alltoall_takes(copies, 4, 4, model.copies_across))]
+    assert [*took] == [near(H800_DEEPSEEK.alltoall_takes(copies, 4, 4))] and met < 1
     assert "communication that nothing hides" in report(done)
 
 
@@ -149,9 +158,9 @@ def test_context_in_the_price_of_a_layer_gathers_keys_and_values() -> None:
 
 
 def test_published_steps_with_experts_and_long_sequences_are_near() -> None:
-    """Nothing is fitted. Those who published them hid the all-to-alls, and did not say how many chunks a stage has."""
+    """Nothing is fitted. Of one nobody has said how many chunks a stage has; ours has no second head."""
     [long], experts = papers.shown_apart(), published.NOT_FITTED[-1]
-    assert abs(long.residual) < 0.1 and 0 < papers.theirs_run(experts).seconds / experts.took - 1 < 0.25
+    assert abs(long.residual) < 0.1 and -0.2 < papers.theirs_run(experts).seconds / experts.took - 1 < 0
 
 
 @pytest.mark.parametrize(
@@ -163,13 +172,14 @@ def test_published_steps_with_experts_and_long_sequences_are_near() -> None:
         (lambda: replace(TINY, latent=(8, 8, 8)), "latent is three widths, and goes with head_width"),
         (lambda: H100_DGX.cost(TINY, experts=3), r"tiny has 8 experts in a layer(.|\n)*experts= one of 1, 2, 4, 8"),
         (lambda: H100_DGX.cost(LLAMA_3_405B_LONG, expert_parallel=2), "is dense"),
+        (lambda: H100_DGX.cost(TINY, tensor=2, expert_parallel=1, expert_tensor=1), "experts are whole, or in as many"),
         (lambda: H100_DGX.cost(LLAMA_3_405B_LONG, context=3), "are not divided by 3 GPUs"),
         (
             lambda: H100_DGX.cost(TINY, experts=8, expert_parallel=2),
             "divided by the program, or in the price of a layer",
         ),
         (lambda: replace(H100_DGX, peak_fp8=0.0).cost(TINY, fp8=True), "no products of 8-bit numbers"),
-        (lambda: H100_DGX.cost(TINY, split=(2, 1)), r"split does not divide the layers of tiny(.|\n)*3 together"),
+        (lambda: H100_DGX.cost(TINY, split=(2, 1)), r"split does not divide the layers of tiny(.|\n)*4 together"),
         (
             lambda: run(EXPERT_PARALLEL, 4, 8, 4, experts=8, cost=H100_DGX.cost(TINY)),
             r"these prices are of a run with experts=0(.|\n)*cluster.cost\(model, experts=8\)",

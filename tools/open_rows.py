@@ -29,11 +29,16 @@ MODELS: dict[str, Transformer] = {
     "LLAMA3_70B": LLAMA_3_70B,
     "LLAMA3.1_405B": LLAMA_3_405B,
     "405B": LLAMA_3_405B,
-    "126M": Transformer(12, 768, 12, 2048, 50304, tied=True, attention="flash", name="GPT 126M"),
-    "5B": Transformer(24, 4096, 32, 2048, 50304, tied=True, attention="flash", name="GPT 5B"),
-    "175B": replace(GPT_175B, attention="flash"),
+    "126M": Transformer(12, 768, 12, 2048, 50304, tied=True, name="GPT 126M"),
+    "5B": Transformer(24, 4096, 32, 2048, 50304, tied=True, name="GPT 5B"),
+    "175B": GPT_175B,
 }
-"""By the first word of a row's name. Those of Pax: rosetta/rosetta/projects/pax of github.com/NVIDIA/JAX-Toolbox."""
+"""By the first word of a row's name. Those of Pax, rosetta/rosetta/projects/pax of github.com/NVIDIA/JAX-Toolbox, write
+scores of attention to memory: Transformer Engine's fused attention was off in JAX unless NVTE_FUSED_ATTN=1 was set,
+until November 2025 (pull request 2363 of github.com/NVIDIA/TransformerEngine), and the scripts of Pax do not set it."""
+OF_PRODUCTS_ALONE = "selective"
+"""What GPT5B computes again (CHECKPOINT_POLICY in paxml/contrib/gpu/scripts_gpu/configs.py of github.com/google/paxml):
+it keeps the results of products with weights, so scores are made again."""
 CLUSTERS: dict[str, Cluster] = {
     "H100 80 GB": H100_MEGATRON,
     H100_TORCHTITAN.name: H100_TORCHTITAN,
@@ -84,7 +89,8 @@ def _row(line: dict[str, str]) -> Row:
     kind = "sharded" if stages == 1 else "pipeline" if chunks == 1 else "interleaved"
     if " DP" in name:
         kind = "zero1"
-    way = Plan(kind, replicas, stages, chunks, tensor, micro_batch, line["recompute"], context=context)
+    recompute = OF_PRODUCTS_ALONE if name.startswith("5B") else line["recompute"]
+    way = Plan(kind, replicas, stages, chunks, tensor, micro_batch, recompute, context=context)
     given: dict[str, Any] = {"fp8": line["fp8"] == "True", **(FSDP2 if titan else {})}
     cluster = replace(CLUSTERS[line["cluster_preset"]], gpus=gpus)
     return Row(group, name, model, cluster, batch, way, float(line["published_tokens_s_gpu"]), given)

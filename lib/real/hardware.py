@@ -15,6 +15,8 @@ FITS = 0.92
 keeps for later, or cannot use, because it lies in gaps."""
 MIB = 2**20
 NUMBER = 2  # bytes of a number to compute with
+NEEDED = ("peak", "memory", "memory_bandwidth", "link", "nic", "host_bandwidth", "host_link")
+FLAGS = ("fused", "fused_norms", "overlap", "sent_once", "ring")
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,10 @@ class Hardware:
     describe the processors beside the GPUs. ``peak_fp8``: operations a second in matrix products of 8-bit numbers; 0
     where there are none; ``cast_bytes``: that are moved for each number that becomes one of 8 bits, 6 where it is read
     twice and written twice (Transformer Engine's current scaling on an H100). ``overlap``: whether the traffic of
-    tensor parallelism is sent while products are computed; ``ring``: whether GPUs that share a sequence attend to its
-    slices in turns, as PyTorch's do. Raises PuzzleError for a number that cannot be.
+    tensor parallelism is sent while products are computed; ``experts_hidden``: the part of the time in which tokens go
+    to experts and home that is hidden behind what is computed of another micro-batch; ``sent_once``: whether a token is
+    sent once to a node in which several of its experts are, and passed on there (DeepEP); ``ring``: whether GPUs that
+    share a sequence attend to its slices in turns, as PyTorch's do. Raises PuzzleError for a number that cannot be.
     """
 
     name: str
@@ -65,27 +69,28 @@ class Hardware:
     peak_fp8: float = 0.0
     cast_bytes: float = 6.0
     overlap: bool = False
+    experts_hidden: float = 0.0
+    sent_once: bool = False
     ring: bool = False
 
     def __post_init__(self) -> None:
         instance_of("name", self.name, str, 'name="A100"')
-        for name in ("fused", "fused_norms", "overlap", "ring"):
+        for name in FLAGS:
             if getattr(self, name) is not None or name != "fused_norms":
                 instance_of(name, getattr(self, name), bool, f"{name}=True, or False")
         for field in fields(self):
             name, value, part = field.name, getattr(self, field.name), field.name.endswith("reached")
-            if name in ("name", "fused", "fused_norms", "overlap", "ring") or (value is None and field.default is None):
+            if name in ("name", *FLAGS) or (value is None and field.default is None):
                 continue
             if name.startswith("gpus"):
                 object.__setattr__(self, name, whole_number(name, value))
                 continue
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not number or not 0 <= value < float("inf") or (part and not 0 < value <= 1):
-                expected = "a part of the sheet, above 0 and at most 1" if part else "a number from 0 up"
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+            most = 1 if part or name == "experts_hidden" else value
+            if not number or value > most or (not value and (part or name in NEEDED)):
+                least = "above 0" if part or name in NEEDED else "from 0 up"
+                expected = f"a number {least}{' and at most 1' * (part or name == 'experts_hidden')}"
                 raise PuzzleError(f"{name} cannot be", where="Cluster", expected=expected, got=describe(value))
-        for name in ("peak", "memory", "memory_bandwidth", "link", "nic", "host_bandwidth", "host_link"):
-            if not getattr(self, name):
-                raise PuzzleError(f"{name} cannot be", where="Cluster", expected="a number above 0", got="0")
 
     @property
     def room(self) -> float:

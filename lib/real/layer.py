@@ -23,6 +23,9 @@ SENDS = 16 / 132
 RING_ADDS = 10
 """Bytes that ring attention moves for each number that a step adds: it is read in 2, the sum read and written in 4.
 PyTorch adds results, and backward three gradients (torch/distributed/tensor/experimental/_attention.py)."""
+EXPERTS_SEND = 20 / 132
+"""The same while tokens go to experts beside what is computed: arXiv 2412.19437, section 3.2.2, and the default of
+Megatron Core (``moe_deepep_num_sms``), both for GPUs with 132."""
 BEFORE = 0.5
 """The part of what only moves bytes that comes before attention: one of two norms, and the rotation."""
 
@@ -55,6 +58,8 @@ class Layer:
     apart: bool = False
     fp8: bool = False
     overlap: bool = False
+    expert_tensor: int = 1
+    experts_hidden: float = 0.0
 
     @cached_property
     def part(self) -> int | Fraction:
@@ -94,8 +99,8 @@ class Layer:
         """The seconds of the products of those experts that a GPU has, forward, if it has them all, or its share."""
         if not self.model.experts or self.apart:
             return 0.0
-        rows = self.model.rows_of_an_expert(self.part, self.expert_parallel)
-        return self.of_experts(rows, self.model.experts / self.expert_parallel, self.tensor)
+        rows = self.model.rows_of_an_expert(self.part, self.expert_parallel) * self.expert_tensor / self.tensor
+        return self.of_experts(rows, self.model.experts / self.expert_parallel, self.expert_tensor)
 
     # -- what moves bytes only --------------------------------------------------------------------
 
@@ -125,11 +130,14 @@ class Layer:
     @cached_property
     def _whole_tensor_traffic(self) -> float:
         """The seconds of tensor-parallel collectives, forward, as long as two all-reduces: what is gathered of a
-        sequence for products of 8 bits has 8 bits as well."""
+        sequence for products of 8 bits has 8 bits as well. Experts have the second one; of those that are divided
+        among ranks as well, for all copies of tokens that came; none where each GPU has whole ones."""
         if self.tensor == 1:
             return 0.0
-        per_node = min(self.tensor, self.cluster.gpus_per_box)
-        rounds = 3 if self.fp8 and self.sequence_parallel else 4
+        per_node, model = min(self.tensor, self.cluster.gpus_per_box), self.model
+        routed = 0 if self.expert_tensor < self.tensor else model.chosen if self.expert_parallel > 1 else 1
+        experts = max(routed, 1) if model.shared_experts else routed
+        rounds = (4 - 2 * model.with_experts * (1 - experts)) * (0.75 if self.fp8 and self.sequence_parallel else 1)
         return self.cluster.ring_takes(self.model.boundary_bytes(self.part), self.tensor, per_node, rounds)
 
     @cached_property
@@ -166,14 +174,20 @@ class Layer:
 
     @cached_property
     def expert_traffic(self) -> float:
-        """The seconds of two all-to-alls, in which tokens go to their experts and home again."""
+        """The seconds of two all-to-alls, in which tokens go to their experts and home again, that nothing hides: a
+        part is behind what is computed of another micro-batch, of which a backward is beside each forward; and that
+        takes longer by what they take of the GPU."""
         if self.expert_parallel == 1:
             return 0.0
-        cluster, model = self.cluster, self.model
-        per_node = max(1, min(self.expert_parallel, cluster.gpus_per_box // (self.tensor * self.context)))
+        cluster, model, ways = self.cluster, self.model, self.expert_parallel
+        per_node = max(1, min(ways, cluster.gpus_per_box // (self.expert_tensor * self.context)))
         size = model.chosen * model.boundary_bytes(self.part) / self.tensor
-        once = cluster.alltoall_takes(size, self.expert_parallel, per_node, model.copies_across)
-        return 2 * model.with_experts * once
+        across = model.copies_across(ways / per_node, cluster.sent_once)
+        whole = 2 * model.with_experts * cluster.alltoall_takes(size, ways, per_node, across)
+        both = sum(self.attention(self.tensor, back) + self.moved(self.tensor, back) for back in (False, True))
+        both += 3 * (self.products(self.tensor) + self.routed)
+        hidden = min(self.experts_hidden * whole, both / 2)
+        return whole - hidden + EXPERTS_SEND * hidden
 
     @cached_property
     def traffic(self) -> float:

@@ -20,23 +20,17 @@ GPT_2_XL = Transformer(48, 1600, 25, 1024, 50257, tied=True, name="GPT-2 XL")
 GPT_175B = Transformer(96, 12288, 96, 2048, 51200, tied=True, name="GPT-3 175B")
 """Brown et al., arXiv 2005.14165, table 2.1, with Megatron's vocabulary of 51,200 words."""
 GPT_1T = Transformer(128, 25600, 160, 2048, 51200, tied=True, name="GPT 1T")
-"""Korthikanti et al., arXiv 2205.05198, table 3."""
 MEGATRON_22B = Transformer(48, 6144, 64, 2048, 51200, tied=True, name="Megatron 22B")
-"""The same table."""
 MEGATRON_530B = Transformer(105, 20480, 128, 2048, 51200, tied=True, name="MT-NLG 530B")
-"""The same table; Smith et al., arXiv 2201.11990."""
+"""Korthikanti et al., arXiv 2205.05198, table 3; Smith et al., arXiv 2201.11990."""
 LLAMA_3_8B = _llama(32, 4096, 32, 8192, 128256, kv_heads=8, feed_forward=14336, name="Llama 3 8B")
-"""Grattafiori et al., arXiv 2407.21783, table 3."""
 LLAMA_3_70B = _llama(80, 8192, 64, 8192, 128256, kv_heads=8, feed_forward=28672, name="Llama 3 70B")
-"""The same table."""
 LLAMA_3_405B = _llama(126, 16384, 128, 8192, 128256, kv_heads=8, feed_forward=53248, name="Llama 3 405B")
-"""The same table."""
+"""Grattafiori et al., arXiv 2407.21783, table 3."""
 LLAMA_2_7B = _llama(32, 4096, 32, 4096, 32000, feed_forward=11008, name="Llama 2 7B")
-"""Touvron et al., arXiv 2307.09288, and the configuration that was published with the weights."""
 LLAMA_2_13B = _llama(40, 5120, 40, 4096, 32000, feed_forward=13824, name="Llama 2 13B")
-"""The same."""
 LLAMA_2_70B = _llama(80, 8192, 64, 4096, 32000, kv_heads=8, feed_forward=28672, name="Llama 2 70B")
-"""The same."""
+"""Touvron et al., arXiv 2307.09288, and the configurations that were published with the weights."""
 LLAMA_65B = _llama(80, 8192, 64, 2048, 32000, feed_forward=22016, name="Llama 65B")
 """Touvron et al., arXiv 2302.13971, table 2; the model of QLoRA, arXiv 2305.14314."""
 
@@ -56,16 +50,14 @@ which a token uses 36.6 without the embedding. Its second head, which predicts o
 QWEN_3_8B = _llama(
     36, 4096, 32, 4096, 151936, kv_heads=8, feed_forward=12288, head_width=128, head_norms=True, name="Qwen3 8B"
 )
-"""Qwen team, arXiv 2505.09388, table 1, and the configuration that was published with the weights."""
 QWEN_3_32B = _llama(
     64, 5120, 64, 4096, 151936, kv_heads=8, feed_forward=25600, head_width=128, head_norms=True, name="Qwen3 32B"
 )
-"""The same table."""
 QWEN_3_235B = _llama(
     94, 4096, 64, 4096, 151936, kv_heads=4, head_width=128, head_norms=True, experts=128, chosen=8,
     expert_hidden=1536, name="Qwen3 235B-A22B",
 )  # fmt: skip
-"""Qwen team, arXiv 2505.09388, table 2, and the configuration that was published with the weights."""
+"""Qwen team, arXiv 2505.09388, tables 1 and 2, and the configurations that were published with the weights."""
 OLMO_2_7B = _llama(32, 4096, 32, 4096, 100352, feed_forward=11008, wide_norms=True, name="OLMo 2 7B")
 OLMO_2_13B = _llama(40, 5120, 40, 4096, 100352, feed_forward=13824, wide_norms=True, name="OLMo 2 13B")
 OLMO_2_32B = _llama(64, 5120, 40, 4096, 100352, kv_heads=8, feed_forward=27648, wide_norms=True, name="OLMo 2 32B")
@@ -135,10 +127,13 @@ H100_DGX = Cluster(
 )  # fmt: skip
 """DGX H100: NVIDIA's sheet, with PCIe 5.0 to the host, of which 55 GB/s were measured (``make papers``). All three
 parts are assumed; FlashAttention-3 reaches up to 0.75 of the peak forward, less backward (arXiv 2407.08608)."""
-H100_MEGATRON = replace(H100_DGX, name="H100 80 GB, Megatron 2025", overlap=True)
+H100_MEGATRON = replace(H100_DGX, name="H100 80 GB, Megatron 2025", overlap=True, experts_hidden=0.35, sent_once=True)
 """The same with Megatron Core and Transformer Engine of September 2025 and later, which send tensor-parallel traffic
 while products are computed (``tp_comm_overlap``): docs/performance-summary of github.com/NVIDIA-NeMo/Megatron-Bridge.
-No row is fitted. Seconds of a model with experts hold for no release: Qwen3 30B had 23,766, then 39,936 tokens/s."""
+No row is fitted. Tokens go to experts by DeepEP, a part of that time beside another micro-batch, as can be done since
+Core 0.14 of September 2025 (``overlap_moe_expert_parallel_comm``): 0.35 of it by our prices, as without that a step of
+Qwen3 235B took 19.7 s, with it 17.6 (best_practice/Qwen3 of github.com/yanring/Megatron-MoE-ModelZoo). Seconds of a
+model with experts hold for no release: Qwen3 30B had 23,766, then 39,936 tokens/s."""
 H100_PYTORCH = replace(
     H100_DGX, name="H100 80 GB, PyTorch 2026", reached=0.73, half_reached_at=0, attention_reached=0.57,
     attention_back_reached=0.5, fused=False, fused_norms=True, cast_bytes=10,
@@ -161,9 +156,11 @@ assumed, not fitted; it computes about as much as an A100 for each byte that it 
 H800_DEEPSEEK = Cluster(
     "H800 80 GB", peak=989e12, reached=0.7, half_reached_at=_H100_HALF, attention_reached=0.6,
     attention_back_reached=0.5, memory=_H100, memory_bandwidth=3.35e12, link=200e9, nic=50e9, peak_fp8=1979e12,
+    experts_hidden=1.0, sent_once=True,
 )  # fmt: skip
 """The nodes of arXiv 2412.19437, section 3.1 and 3.2.2: eight H800, links of 200 GB/s in one direction, of which 160
-are reached, and a card of 400 Gbit/s each. ``reached`` is assumed as for ``H100_DGX``."""
+are reached, and a card of 400 Gbit/s each. ``reached`` is assumed as for ``H100_DGX``. Two directions of a pipeline
+hide all traffic of experts, and a token is sent to a node once (December 2024, section 3.2)."""
 
 # Of the GPUs below no row is fitted. ``reached`` is as far below the best product that was found (see above) as it is
 # assumed for H100_DGX, ``half_reached_at`` goes with how much each computes for a byte that it reads, and the parts of

@@ -82,6 +82,7 @@ class RealCost(Cost):
     context: int = 1
     zero: int = 3
     expert_parallel: int = 1
+    expert_tensor: int | None = None
     experts: int = 0
     split: tuple[int, ...] | None = None
     sequence_parallel: bool = False
@@ -90,6 +91,7 @@ class RealCost(Cost):
     offload: float = 0.0
     fp8: bool = False
     overlap: bool = False
+    experts_hidden: float = 0.0
     optimizer: str = "adam"
     stored: float = 2
     gradients: float = 2
@@ -147,12 +149,18 @@ class RealCost(Cost):
         return Layer(
             self.cluster, self.model, self.micro_batch, self.tensor, self.sequence_parallel, self.context,
             self.expert_parallel, bool(self.experts), self.fp8, self.overlap,
+            self.expert_tensor or self.tensor, self.experts_hidden,
         )  # fmt: skip
 
     @property
     def gpus(self) -> int:
         """How many GPUs are a rank."""
         return self.tensor * self.context
+
+    @property
+    def sharing(self) -> int:
+        """Among how many ranks the experts of a layer are divided."""
+        return self.expert_parallel * (self.expert_tensor or self.tensor) // self.tensor
 
     @property
     def traffic(self) -> float:
@@ -164,7 +172,7 @@ class RealCost(Cost):
         """How many parameters a layer in the middle of the model has on each GPU of a rank."""
         of_experts = self.model.experts * self.model.expert_size
         own = (self.model.layer_size - of_experts) / self.tensor
-        return own + (0 if self.experts else of_experts / self.tensor / self.expert_parallel)
+        return own + (0 if self.experts else of_experts / self.tensor / self.sharing)
 
     def times(self, length: TimeUnits, factor: Fraction) -> TimeUnits:
         return round(length * factor)
@@ -323,7 +331,7 @@ class RealCost(Cost):
         rounds = collective(kind).rounds
         if kind == ALLTOALL.kind:
             ranks, per_node = len(group.ranks), min(group.per_node, len(group.ranks))
-            across = self.model.copies_across
+            across = self.model.copies_across(ranks / per_node, self.cluster.sent_once)
             return round(self.cluster.alltoall_takes(float(size), ranks, per_node, across) * NANOSECONDS)
         if KINDS[tensor.kind].size == "activation":  # attention and the feed-forward part have one each
             rounds *= 2 * self.together(tensor)
@@ -384,7 +392,7 @@ class RealCost(Cost):
         own, of_experts = self.model.parameters_between(*between), self.model.experts_between(*between)
         if self.experts:
             return (of_experts if labels.layer % 2 else own - of_experts) / self.tensor
-        return (own - of_experts + of_experts * min(1, 1 / (self.expert_parallel * share))) / self.tensor
+        return (own - of_experts + of_experts * min(1, 1 / (self.sharing * share))) / self.tensor
 
     @property
     def _of_adapter(self) -> float:
@@ -592,11 +600,13 @@ class Cluster(Hardware):  # noqa: D101 (its numbers are described there)
 
     def cost(
         self, model: Transformer, *, micro_batch: int = 1, tensor: int = 1, context: int = 1, zero: int = 3,
-        expert_parallel: int = 1, experts: int = 0, split: Sequence[int] | None = None, sequence_parallel: bool = False,
+        expert_parallel: int = 1, expert_tensor: int | None = None, experts: int = 0,
+        split: Sequence[int] | None = None, sequence_parallel: bool = False,
         recompute: Recompute = "none", recompute_part: float = 1.0, offload: float = 0.0, fp8: bool = False,
-        overlap: bool | None = None, optimizer: str = "adam", stored: float = 2, gradients: float = 2,
-        gathered: float | None = None, reduced: float | None = None, adapter_rank: int | None = None,
-        frozen_bits: float | None = None, mfu: str = "megatron", states_on_hosts: bool = False,
+        overlap: bool | None = None, experts_hidden: float | None = None, optimizer: str = "adam", stored: float = 2,
+        gradients: float = 2, gathered: float | None = None, reduced: float | None = None,
+        adapter_rank: int | None = None, frozen_bits: float | None = None, mfu: str = "megatron",
+        states_on_hosts: bool = False,
     ) -> RealCost:  # fmt: skip
         """Return the prices of a model on this cluster, in seconds and bytes: ``run(..., cost=cluster.cost(model))``.
 
@@ -605,10 +615,12 @@ class Cluster(Hardware):  # noqa: D101 (its numbers are described there)
         by piece while products are computed (as the cluster's software does, unless given); ``context``: GPUs of a rank
         that share each sequence, and of what their rank has of weights as much as ``zero`` says, a stage of ZeRO: 3
         all of it, as FSDP over both, 1 the optimizer's states, as the stages of a pipeline; ``expert_parallel``:
-        ranks among which the experts of each layer are divided, with tokens that travel; ``experts``: that of
-        ``run(..., experts=8)``, whose odd layers then are the experts of the model, so that the program itself divides
-        them and sends tokens; ``split``: for how many layers of the model each layer of a run stands, if that is not
-        the same for all; ``recompute``: what backward does again (see ``transformer.RECOMPUTE`` and ``MODULES``:
+        ranks among which the experts of each layer are divided, with tokens that travel, of whose time a part
+        ``experts_hidden`` is hidden (as by the cluster's software, unless given); with ``expert_tensor=1`` they are
+        GPUs, those of a rank among them, and each has whole experts (Megatron Core's parallel folding); ``experts``:
+        that of ``run(..., experts=8)``, whose odd layers then are the experts of the model, so that the program itself
+        divides them and sends tokens; ``split``: for how many layers of the model each layer of a run stands, if that
+        is not the same for all; ``recompute``: what backward does again (see ``transformer.RECOMPUTE`` and ``MODULES``:
         ``("layernorm", "mlp")``; with ``"full"`` a program may say itself what is kept, with ``keep=``), in
         ``recompute_part`` of the layers; ``offload``: the part of what forward leaves behind that goes to the host
         until backward; ``fp8``: whether layers are computed in 8 bits; ``optimizer``: ``"adam"``, ``"momentum"`` or
@@ -625,14 +637,20 @@ class Cluster(Hardware):  # noqa: D101 (its numbers are described there)
         model.check_tensor(tensor)
         whole_number("micro_batch", micro_batch)
         _check_parallel(self, model, micro_batch, context, expert_parallel, experts)
+        whole = expert_tensor == 1 and bool(model.experts) and expert_parallel % tensor == 0
+        if expert_tensor not in (None, tensor) and not whole:
+            problem, got = "experts are whole, or in as many pieces as layers are", describe(expert_tensor)
+            expected = f"expert_tensor=1 with expert_parallel a multiple of {tensor}, or expert_tensor={tensor}"
+            raise PuzzleError(problem, where="expert_tensor", got=got, expected=expected)
         split = None if split is None else _checked_split(model, split)
         overlap = self.overlap if overlap is None else overlap
+        hidden = self.experts_hidden if experts_hidden is None else experts_hidden
         flags = {"sequence_parallel": sequence_parallel, "fp8": fp8, "overlap": overlap}
         for name, flag in {**flags, "states_on_hosts": states_on_hosts}.items():
             instance_of(name, flag, bool, f"{name}=True, or False")
-        for name, part in (("recompute_part", recompute_part), ("offload", offload)):
+        for name, part in (("recompute_part", recompute_part), ("offload", offload), ("experts_hidden", hidden)):
             if isinstance(part, bool) or not isinstance(part, (int, float, Fraction)) or not 0 <= part <= 1:
-                problem, expected = f"{name} must be a part of the layers, from 0 to 1", f"{name}=0.5"
+                problem, expected = f"{name} must be a part, from 0 to 1", f"{name}=0.5"
                 raise PuzzleError(problem, where="cost", got=describe(part), expected=expected)
         if fp8 and not self.peak_fp8:
             problem, expected = f"{self.name} has no products of 8-bit numbers", "fp8=False, or a cluster with peak_fp8"
@@ -651,7 +669,8 @@ class Cluster(Hardware):  # noqa: D101 (its numbers are described there)
         self.check_room(sum(states.values()) - states_on_hosts * states["OptState"], model.name)
         return RealCost(
             cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, context=context, zero=zero,
-            expert_parallel=expert_parallel, experts=experts, split=split, sequence_parallel=sequence_parallel,
+            expert_parallel=expert_parallel, expert_tensor=expert_tensor, experts=experts, split=split,
+            sequence_parallel=sequence_parallel, experts_hidden=hidden,
             recomputed=recompute, recompute_part=recompute_part, offload=offload, fp8=fp8, overlap=overlap,
             optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered, reduced=reduced,
             adapter_rank=adapter_rank, frozen_bits=frozen_bits, formula=mfu,
@@ -674,8 +693,8 @@ def _check_parallel(
             problem = f"{model.name} has {model.experts or 'no'} experts in a layer"
             raise PuzzleError(problem, where=name, got=str(count), expected=expected)
     if ways > 1 and experts:
-        problem, expected = "experts are divided by the program, or in the price of a layer", "one of both"
-        raise PuzzleError(problem, where="cost", got="experts and expert_parallel", expected=expected)
+        problem = "experts are divided by the program, or in the price of a layer"
+        raise PuzzleError(problem, where="cost", got="experts and expert_parallel", expected="one of both")
     cluster.check_gpus(ways, "expert_parallel")
 
 
@@ -683,8 +702,6 @@ def _checked_split(model: Transformer, split: Sequence[int]) -> tuple[int, ...]:
     """Return how many layers of the model each layer of a run stands for. Raise PuzzleError if they are not all."""
     right = isinstance(split, Sequence) and all(type(each) is int and each > 0 for each in split)
     if not right or sum(split) != model.layers:
-        expected = f"whole numbers from 1 up, {model.layers} together"
-        got = describe(split) if not right else f"{sum(split)} together"
-        problem = f"split does not divide the layers of {model.name}"
-        raise PuzzleError(problem, where="split", expected=expected, got=got)
+        problem, expected = f"split does not divide the layers of {model.name}", f"{model.layers} together"
+        raise PuzzleError(problem, where="split", expected=expected, got=describe(split))
     return tuple(split)

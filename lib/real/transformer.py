@@ -387,10 +387,11 @@ class Transformer:
         each = (6 if fused else 10) * self.expert_hidden + 8 * self.hidden
         return self.with_experts * self.chosen * each * self.tokens(micro_batch) / tensor
 
-    @property
-    def copies_across(self) -> float:
-        """The part of a token's copies that goes between nodes, where those for one node are sent there together."""
-        return min(1.0, (self.most_nodes or self.chosen) / self.chosen) if self.chosen else 1.0
+    def copies_across(self, nodes: float, once: bool) -> float:
+        """Return which part of a token's copies for ``nodes`` is sent there, if those for one node are sent ``once``:
+        as many as chance chooses, and no more than the model allows; models that limit them need that."""
+        met = nodes * (1 - (1 - 1 / nodes) ** self.chosen)
+        return min(met, self.most_nodes or met) / self.chosen if self.most_nodes or (once and self.chosen) else 1.0
 
     # -- bytes that are moved -----------------------------------------------------------
 
@@ -584,10 +585,10 @@ class Transformer:
         tensor = whole_number("tensor", tensor)
         heads = self.kv_heads or self.heads
         if heads % tensor:
-            fits = ", ".join(map(str, divisors(heads)))
-            of = "heads" if heads == self.heads else "heads of keys and values"
-            problem = f"{self.name} has {heads} {of}, which cannot be split over {tensor} tensor-parallel ranks"
-            raise PuzzleError(problem, where="tensor", expected=f"tensor= one of {fits}", got=str(tensor))
+            of = " of keys and values" * (heads < self.heads)
+            problem = f"{self.name} has {heads} heads{of}, which cannot be split over {tensor} tensor-parallel ranks"
+            expected = f"tensor= one of {', '.join(map(str, divisors(heads)))}"
+            raise PuzzleError(problem, where="tensor", expected=expected, got=str(tensor))
 
     def check_ulysses(self, tensor: int, ways: int) -> None:
         """Raise PuzzleError if ``ways`` ranks that turn slices of a sequence into heads, each of them ``tensor`` GPUs,
@@ -595,12 +596,9 @@ class Transformer:
         heads = self.kv_heads or self.heads
         if heads % (tensor * ways):
             most = max(n for n in divisors(heads) if n <= heads // tensor)
-            of = f", each of which is {tensor} GPUs" * (tensor > 1)
-            problem = f"{self.name} has {heads} heads of keys and values, which cannot be split over {ways} ranks{of}"
-            smaller = ", or a smaller tensor=" * (tensor > 1)
-            expected = f"at most {most} rank{'s' * (most > 1)} that turn slices into heads{smaller}"
-            got = f"{tensor * ways} GPUs for {heads} heads"
-            raise PuzzleError(problem, where="alltoall", got=got, expected=expected)
+            problem = f"{self.name} has {heads} heads of keys and values, which {tensor * ways} GPUs cannot share"
+            expected = f"at most {most} ranks that turn slices into heads, or a smaller tensor="
+            raise PuzzleError(problem, where="alltoall", got=f"{ways} ranks of {tensor} GPUs", expected=expected)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.size / 1e9:.4g} billion parameters)"

@@ -65,6 +65,7 @@ class Least:
             context=way.context,
             zero=1 if way.name in WHOLE else 3,
             expert_parallel=way.expert_parallel,
+            expert_tensor=way.expert_tensor,
             split=way.split,
             sequence_parallel=way.tensor > 1 and self.sequence_parallel,
             recompute=way.recompute,
@@ -180,7 +181,7 @@ class Least:
 
     def _parameters_of(self, way: Plan, layers: Iterable[int], divided: bool = True) -> float:
         """Return how many parameters layers of a run have on each GPU. Experts may be ``divided`` among replicas."""
-        found, ways = 0.0, way.expert_parallel if divided else 1
+        found, ways = 0.0, way.sharing if divided else 1
         for layer in layers:
             between = self.cost(way)._between(layer, way.layers)
             of_experts = self.model.experts_between(*between)
@@ -271,7 +272,7 @@ class Least:
             return cost._of_adapter * sum(end - first for first, end in layers), 0.0
         of_experts = sum(self.model.experts_between(*both) for both in layers)
         own = sum(self.model.parameters_between(*both) for both in layers) - of_experts
-        return own / way.tensor, of_experts / way.tensor / way.expert_parallel
+        return own / way.tensor, of_experts / way.tensor / way.sharing
 
     def summing_takes(self, way: Plan, cost: RealCost) -> float:
         """Return the seconds in which the replicas of a pipeline's first stage sum gradients: an all-reduce, or with
@@ -282,7 +283,7 @@ class Least:
         sent = float(cost.gradients if cost.reduced is None else cost.reduced)
         per_node = max(1, self.cluster.gpus_per_box // (way.tensor * way.stages))
         then, found = sent if self.yours else float(cost.stored), 0.0
-        for parameters, replicas in ((own, way.replicas), (of_experts, way.replicas // way.expert_parallel)):
+        for parameters, replicas in ((own, way.replicas), (of_experts, way.replicas // way.sharing)):
             if (ranks := replicas * way.context) > 1:
                 rings = partial(self.cluster.ring_takes, ranks=ranks, per_node=min(per_node, ranks))
                 found += rings(sent * parameters) + rings(then * parameters)

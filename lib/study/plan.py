@@ -79,7 +79,7 @@ def plan(
     alone, and pipelines with one or several chunks, whose replicas divide the states. ``sharded``: a program of yours
     like that of puzzle 4, in which each rank trains a micro-batch; ``pipeline`` and ``interleaved``: programs like
     those of puzzles 13 and 14, of whose replicas one is run, and their all-reduce added; only those that are given
-    are tried then. With long sequences GPUs may share them, with experts replicas may divide them. ``optimizer``,
+    are tried then. GPUs may share long sequences, and experts. ``optimizer``,
     ``gradients``, ``reduced``, ``adapter_rank``, ``frozen_bits``, ``fp8`` and ``overlap``: those of ``cluster.cost``,
     adapters being trained where their rank is given; so are ``stored`` and ``gathered``, of FSDP, while a stage of a
     pipeline keeps weights in 2 bytes; ``hosts``: whether what forward leaves behind may go to the hosts,
@@ -391,7 +391,7 @@ class Search(Least):
 
         def spared(stage: int) -> float:
             own, of_experts = self.summed_of(way, cost, stage)
-            return (own * (1 - 1 / way.replicas) + of_experts * (1 - way.expert_parallel / way.replicas)) / way.context
+            return (own * (1 - 1 / way.replicas) + of_experts * (1 - way.sharing / way.replicas)) / way.context
 
         each = self.model.optimizer_bytes(float(cost.stored), cost.optimizer)
         peaks = dict.fromkeys(range(way.stages), 0.0)

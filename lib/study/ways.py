@@ -31,7 +31,8 @@ class Plan(NamedTuple):
     """A way to train on ``replicas`` x ``stages`` x ``tensor`` x ``context`` GPUs: ``seconds`` a step, ``bytes`` a GPU.
 
     ``name``: the kind of program; ``chunks``: layers of a run on each stage; ``micro_batch``: sequences; ``recompute``:
-    what backward does again, in ``part`` of the layers; ``expert_parallel``: replicas among which experts are divided;
+    what backward does again, in ``part`` of the layers; ``expert_parallel`` and ``expert_tensor``: those of
+    ``cluster.cost``;
     ``split``: how many layers of the model each layer of the run has, if not all the same; ``offload``: the part of
     what is kept that goes to hosts; ``states_on_hosts``: whether these have the optimizer's states, and update;
     ``host_bytes``: what a node's processors hold. ``program`` is the function that was run, and ``run(plan.program,
@@ -50,6 +51,7 @@ class Plan(NamedTuple):
     mfu: float = 0.0
     context: int = 1
     expert_parallel: int = 1
+    expert_tensor: int | None = None
     part: float = 1.0
     split: tuple[int, ...] | None = None
     offload: float = 0.0
@@ -72,7 +74,12 @@ class Plan(NamedTuple):
     @property
     def choice(self) -> tuple[object, ...]:
         """What was chosen, without what came out."""
-        return (*self[:7], *self[10:16])
+        return (*self[:7], *self[10:17])
+
+    @property
+    def sharing(self) -> int:
+        """Among how many replicas experts are divided."""
+        return self.expert_parallel * (self.expert_tensor or self.tensor) // self.tensor
 
     @property
     def size(self) -> dict[str, Any]:
@@ -201,8 +208,7 @@ class Ways:
             for kind in (SHARDED, HYBRID, COPIES, ZERO1) if nodes else (SHARDED, ZERO1):
                 if kind in self.kinds:
                     plan = self.complete(Plan(kind, ranks, 1, 1, tensor, micro_batch, "", context=context))
-                    for ways in self._expert_parallel(ranks) if kind in (SHARDED, ZERO1) else [1]:
-                        yield plan._replace(expert_parallel=ways)
+                    yield from self._dividing_experts(plan) if kind in (SHARDED, ZERO1) else [plan]
 
     def _pipelines(self, replicas: int, stages: int, tensor: int, context: int) -> Iterator[Plan]:
         each, rest = divmod(self.batch, replicas)
@@ -231,13 +237,14 @@ class Ways:
                     self.drop("chunks differ by one layer at the most, and all have some", many)
                     continue
                 plan = Plan(kind, replicas, stages, chunks, tensor, micro_batch, "", context=context)
-                for ways in self._expert_parallel(replicas):
-                    yield self.complete(plan._replace(split=split or None, expert_parallel=ways))
+                yield from self._dividing_experts(self.complete(plan._replace(split=split or None)))
 
-    def _expert_parallel(self, replicas: int) -> list[int]:
-        """Return among how many replicas experts may be divided."""
-        experts = self.model.experts
-        return [n for n in divisors(replicas) if experts % n == 0] if experts else [1]
+    def _dividing_experts(self, plan: Plan) -> Iterator[Plan]:
+        """Yield a plan as it is, and with whole experts on each GPU, divided among those of one or several replicas."""
+        yield plan
+        for ways in (n * plan.tensor for n in divisors(plan.replicas) if n * plan.tensor > 1):
+            if self.model.experts and self.model.experts % ways == 0:
+                yield plan._replace(expert_parallel=ways, expert_tensor=1 if plan.tensor > 1 else None)
 
     def _split(self, parts: int) -> tuple[int, ...] | None:
         """Return how many layers each of these parts has, () if all have as many, None if there are too few. The first

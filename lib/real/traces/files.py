@@ -58,8 +58,7 @@ def trace(*files: Paths, step: int | None = None, name: str | None = None) -> Pr
     if dumps:
         _one_each([(one.rank, one.source) for one in dumps])
         if step is not None:
-            expected = "trace(files)"
-            raise PuzzleError("a flight recorder knows of no steps", where="trace", expected=expected, line="")
+            raise PuzzleError("a flight recorder knows of no steps", where="trace", expected="trace(files)", line="")
         return Profile(dumps, title, None, Whole(begins=False, ends=True))
     numbers, ranks = list[int](), list[Rank]()
     for raw in raws:
@@ -101,8 +100,7 @@ def _paths(files: Sequence[Paths]) -> list[Path]:
     if not found:
         raise PuzzleError("trace takes the files of one or several ranks", where="trace", expected=HOW, line="")
     if folder := next((path for path in found if path.is_dir()), None):
-        expected = f'trace("{folder}/*")'
-        raise PuzzleError(f"{folder} is a folder", where="trace", expected=expected, line="")
+        raise PuzzleError(f"{folder} is a folder", where="trace", expected=f'trace("{folder}/*")', line="")
     return [*dict.fromkeys(path.resolve() for path in found)]
 
 
@@ -159,20 +157,13 @@ def _step(raws: Sequence[Raw], wanted: int | None) -> int | None:
         return None
     common = set.intersection(*(set(raw.begun) for raw in raws))
     if not common:
-        steps = ", ".join(f"{raw.path.name} {_steps(raw)}" for raw in raws[:4])
+        steps = ", ".join(f"{raw.path.name} has step {', '.join(map(str, sorted(raw.begun)[:6]))}" for raw in raws[:4])
         expected = "files of the same step of all ranks: the same schedule(wait=, warmup=, active=) on each"
         raise PuzzleError("these ranks have no step in common", where="trace", got=steps, expected=expected, line="")
     return max(common)
 
 
-def _steps(raw: Raw) -> str:
-    known = sorted(raw.begun)
-    return f"has step{'s' * (len(known) > 1)} {', '.join(map(str, known[:6]))}" if known else "has none"
-
-
 def _title(paths: Sequence[Path]) -> str:
     """Return a name for the profile of these files: that of the only one, or what names begin with before a number."""
-    if len(paths) == 1:
-        return paths[0].name
     begins = re.split(r"\d", paths[0].name)[0]
-    return f"{begins}*" if begins else "profile"
+    return paths[0].name if len(paths) == 1 else f"{begins}*" if begins else "profile"

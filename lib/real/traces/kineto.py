@@ -470,11 +470,7 @@ def _changes(spans: list[Span]) -> Changes:
 
 
 def united(spans: Iterable[Times]) -> list[Times]:
-    """Return times that do not overlap, in order.
-
-    >>> united([(5, 6), (0, 2), (1, 3)])
-    [(0, 3), (5, 6)]
-    """
+    """Return times that do not overlap, in order: of (5, 6), (0, 2), (1, 3) it makes (0, 3), (5, 6)."""
     found = list[Times]()
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -485,11 +481,7 @@ def united(spans: Iterable[Times]) -> list[Times]:
 
 
 def without(span: Times, others: Sequence[Times]) -> Iterator[Times]:
-    """Yield what is left of a span without others, which are in order and do not overlap.
-
-    >>> [*without((0, 10), [(-5, 1), (3, 4), (9, 12), (20, 21)])]
-    [(1, 3), (4, 9)]
-    """
+    """Yield what is left of a span without others, which are in order and do not overlap."""
     start, end = span
     for one, two in others[bisect_left(others, start, key=lambda other: other[1]) :]:
         if one >= end:

@@ -56,11 +56,7 @@ def call_of(name: str) -> str:
 
 
 def is_kernel_of_network(name: str) -> bool:
-    """Return whether a kernel belongs to NCCL, or to AMD's RCCL.
-
-    >>> is_kernel_of_network("ncclKernel_AllGather_RING_LL_Sum_int8_t"), is_kernel_of_network("ampere_sgemm_128x64_nn")
-    (True, False)
-    """
+    """Return whether a kernel belongs to NCCL, or to AMD's RCCL."""
     return name.startswith(("nccl", "rccl")) or "ncclDevKernel" in name or "rcclGenericKernel" in name
 
 
@@ -94,9 +90,5 @@ def label_of(name: str) -> Label | None:
 
 
 def bytes_of(count: int, dtype: object) -> int:
-    """Return the bytes of so many numbers of a type, or 0 if the type is not known.
-
-    >>> bytes_of(1000, "BFloat16"), bytes_of(1000, "something")
-    (2000, 0)
-    """
+    """Return the bytes of so many numbers of a type, or 0 if the type is not known."""
     return count * BYTES.get(str(dtype).lower(), 0)

@@ -73,13 +73,9 @@ def meetings_of(ranks: Sequence[Rank], whole: Whole) -> Meetings:
     lonely = defaultdict[str, int](int)
     for rank in ranks:
         for call in sorted(rank.calls, key=lambda call: call.start):
-            if (
-                call.kind in MESSAGES
-                and call.ends is not None
-                and rank.rank in call.ends
-                and call.ends[0] != call.ends[1]
-            ):
-                queues["message", call.group_name, *call.ends][rank.rank].append(call)
+            ends = call.ends if call.kind in MESSAGES else None
+            if ends is not None and rank.rank in ends and ends[0] != ends[1]:
+                queues["message", call.group_name, *ends][rank.rank].append(call)
             elif call.kind in (*MESSAGES, *ALONE):
                 lonely[call.kind] += 1
             elif call.group is not None or call.group_name:
@@ -171,8 +167,7 @@ def _name(call: Call, number: int) -> str:
 
 
 def _notes(found: Meetings, ranks: Sequence[Rank], lonely: Mapping[str, int], keys: Iterable[Key]) -> None:
-    if any(lonely[kind] for kind in MESSAGES):
-        count = sum(lonely[kind] for kind in MESSAGES)
+    if count := sum(lonely[kind] for kind in MESSAGES):
         found.notes.append(f"{count} messages do not say with whom: profile with record_shapes=True")
     if lonely[EXCHANGE]:
         found.notes.append(f"{lonely[EXCHANGE]} batches of sends and receives do not say with whom")

@@ -54,9 +54,7 @@ def values_of(path: Path) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         problem = f"has a value that cannot be read: {type(error).__name__}: {str(error)[:120]}"
-        raise damaged(
-            path, problem, "values as profilers write them: take it out of the file, or write that anew"
-        ) from None
+        raise damaged(path, problem, "values as profilers write them: take it out, or write the file anew") from None
 
 
 def entries_of(path: Path) -> Iterator[tuple[str, Any]]:
