@@ -127,7 +127,7 @@ class Hardware:
         sheet = self.link if per_node >= ranks else min(self.link, per_node * self.nic)
         return sheet * self.link_reached
 
-    def ring_takes(self, size: float, ranks: int, per_node: int, rounds: int = 1) -> float:
+    def ring_takes(self, size: float, ranks: int, per_node: int, rounds: float = 1) -> float:
         """Return the seconds that a ring takes to gather or reduce so many bytes: all of them, put together. Of its
         ranks - 1 steps as many cross nodes as there are nodes, less one (NCCL, src/graph/tuning.cc: nInterSteps)."""
         across = -(-ranks // min(per_node, ranks)) - 1
