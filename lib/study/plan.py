@@ -255,10 +255,8 @@ class Search(Least):
         problem = f"no mesh of {self.gpus:,} GPUs holds {self.model.name} with a batch of {self.batch:,}"
         expected, got = f"at most {show_bytes(self.cluster.room)} on a GPU", f"{show_bytes(smallest)} at the least"
         if smallest <= self.cluster.room:
-            expected, got = (
-                f"at most {show_bytes(self.cluster.host_memory)} on the hosts of a node",
-                "more at the least",
-            )
+            expected = f"at most {show_bytes(self.cluster.host_memory)} on the hosts of a node"
+            got = "more at the least"
         raise self._nothing(problem, expected, got)
 
     def _nothing(self, problem: str, expected: str, got: str) -> PuzzleError:

@@ -1,7 +1,6 @@
 """A search for pipelines that are faster, or smaller: what it has found, what it costs, and what cannot be beaten."""
 
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,7 +18,7 @@ from ..schedules.figures import as_text
 from ..schedules.moves import look
 from ..schedules.program import AWAITED, Schedule, schedule
 from ..schedules.task import PLACEMENTS, Rows, Task
-from .sweep import BAR, Sweep, Trial
+from .sweep import Sweep, Trial, show_progress
 
 WHOLE = 5
 """Of so many rows that are tried, one has whole backwards only, though halves are allowed."""
@@ -148,9 +147,6 @@ def _run(task: Task, rows: Rows) -> Found:
 
 
 def _progress(total: int, before: int, more: int) -> None:
-    """Show a progress line now and then, where somebody watches; erase it at the end."""
-    done = before + more
-    if (done % 100 and done < total) or (not sys.stdout.isatty() and "ipykernel" not in sys.modules):
-        return
-    bar = f"[{'#' * (BAR * done // total):{BAR}}] {done:,} of {total:,} schedules"
-    print(f"\r{bar}" if done < total else f"\r{' ' * len(bar)}\r", end="", flush=True)
+    """Show a progress line now and then; erase it at the end."""
+    if not (done := before + more) % 100 or done >= total:
+        show_progress(done, total, "schedules")

@@ -228,9 +228,9 @@ def _trial_in_fork(at: int, size: dict[str, Any]) -> Trial:
     return _trial(functions[at], size, how)
 
 
-def show_progress(count: int, total: int) -> None:
+def show_progress(count: int, total: int, what: str = "runs") -> None:
     """Show a progress line; erase it at the end. Where nobody watches, print nothing."""
     if not sys.stdout.isatty() and "ipykernel" not in sys.modules:
         return
-    bar = f"[{'#' * (BAR * count // total):{BAR}}] {count} of {total} runs"
+    bar = f"[{'#' * (BAR * count // total):{BAR}}] {count:,} of {total:,} {what}"
     print(f"\r{bar}" if count < total else f"\r{' ' * len(bar)}\r", end="", flush=True)
