@@ -84,9 +84,9 @@ async def muon(model: Model) -> Model:
     ### BEGIN SOLUTION
     n, r, grads = model.RANKS, model.rank, model.grad_weights
 
-    def update(layer: int, direction: WeightGrad) -> None:
+    def update(layer: int) -> None:
         model.weights[layer], model.opt_states[layer] = model.update(
-            layer, direction, model.weights[layer], model.opt_states[layer]
+            layer, grads.pop(layer), model.weights[layer], model.opt_states[layer]
         )
         model.set_final_weight(layer, model.weights[layer])
 
@@ -122,10 +122,12 @@ async def muon(model: Model) -> Model:
             for other in range(n):
                 if other != r:
                     sends.append(model.pass_to(other, grads[mine].shard(other, n)))
-            update(mine, grads.pop(mine).shard(r, n))
+            grads[mine] = grads.pop(mine).shard(r, n)
+            update(mine)
         for layer in layers:
             if layer != mine:
-                update(layer, await model.receive(layer - first))
+                grads[layer] = await model.receive(layer - first)
+                update(layer)
         for send in sends:
             await send
     ### END SOLUTION

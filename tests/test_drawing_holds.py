@@ -100,6 +100,13 @@ WRONG: dict[str, Any] = {
 }
 
 
+def test_before_a_puzzle_is_solved_its_page_shows_that_nothing_is_held() -> None:
+    async def nothing(model: Model) -> Model:
+        return model
+
+    assert "in memory nothing" in str(holds(run(nothing, **FSDP), 3.1))
+
+
 @pytest.mark.parametrize("problem", WRONG)
 def test_what_cannot_be_shown_is_refused_with_the_reason(problem: str) -> None:
     with pytest.raises(PuzzleError, match=problem):

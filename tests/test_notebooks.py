@@ -4,17 +4,21 @@
 """
 
 import asyncio
+import builtins
+import dis
 import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 import pytest
 
 from solutions.build.notebooks.notebook import notebook_of
 from solutions.build.sources.files import REPAIRS as REPAIRS_SOURCE
-from solutions.build.sources.files import ROOT, is_puzzle, notebook_name, sources
+from solutions.build.sources.files import ROOT, is_puzzle, notebook_name, read_cells, sources
 from solutions.build.sources.specs import specs_of
 from tests.kernels import Outputs, complaints, htmls, in_a_kernel, kernel_in, run_twice, shows_a_picture, text
 from tests.programs import COURSE, QUIET, REPAIRS
@@ -61,6 +65,20 @@ def test_runs_to_its_end(executed: dict[str, dict[str, Outputs]], path: Path, st
     wrong = len(CRASH) if (path.stem, state) == (REPAIRS_SOURCE, "blank") else 0  # drawn as they are
     assert [output["output_type"] for output in complaints(executed[path.stem][state])] == ["error"] * wrong
     assert executed[path.stem][state]
+
+
+def test_a_solution_needs_no_name_that_a_later_cell_brings() -> None:
+    for path in (path for path in sources() if is_puzzle(path) and path.stem != REPAIRS_SOURCE):
+        cells, names = (cell for cell in read_cells(path) if cell.kind == "code"), dict[str, Any]()
+        while not (solution := names.get(specs_of(path)[0]["name"])):
+            exec(next(cells).source, names)
+        assert globals_of(solution.__code__) <= names.keys() | vars(builtins).keys(), path.stem
+
+
+def globals_of(code: CodeType) -> set[str]:
+    """The names that code looks up in its module, with those of the functions in it."""
+    own = {one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"}
+    return own.union(*(globals_of(one) for one in code.co_consts if isinstance(one, CodeType)))
 
 
 @pytest.mark.parametrize("path", SOME, ids=lambda path: path.stem)
