@@ -43,9 +43,6 @@ from tests.slow import EVERYTHING, some
 SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
 
 
-# -- the judge ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in some([*SOLUTIONS], 3) if EVERYTHING or name not in SMALLER])
 def test_solutions_pass_in_a_notebook(name: str) -> None:
@@ -265,9 +262,6 @@ def test_the_ranks_of_a_stage_load_the_same_layers_and_other_stages_others() -> 
             assert error.expected == expected
     moved = [state._replace(rank=rank) for rank, state in enumerate((*second, *first))]
     check_layout("sharded_stages", size, moved)  # which stage has which layers is free
-
-
-# -- tampering in a notebook: refused where that is cheap ---------------------------------------------------
 
 
 @pytest.mark.parametrize(
