@@ -345,9 +345,6 @@ def test_changed_builtins_and_code_are_seen(monkeypatch: pytest.MonkeyPatch) -> 
     assert seal.broken_seal() == ""
 
 
-# -- faces ----------------------------------------------------------------------------------------------
-
-
 def verdicts() -> list[Verdict]:
     one, two, three, four = list(puzzles().values())[:4]
     return [
@@ -417,9 +414,6 @@ def test_a_verdict_tells_no_more_than_a_learner_needs() -> None:
 
 def test_badges_can_be_read() -> None:
     assert all(theme.contrast(color, "#ffffff") >= 4.5 for color in page.COLORS.values())
-
-
-# -- progress -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -532,9 +526,6 @@ def test_a_broken_file_is_set_aside_and_said(kernel: Path, broken: str) -> None:
     assert [path.read_text() for path in aside] == [broken]
     grade(SOLUTIONS["basic"])
     assert json.loads((kernel / "progress.json").read_text())["best"]["basic"]["status"] == PASS
-
-
-# -- hints ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -722,9 +713,6 @@ def test_a_pass_leads_on_to_the_next_puzzle(kernel: Path, monkeypatch: pytest.Mo
     assert "Gradient accumulation" not in str(grade(wrong, "basic"))
 
 
-# -- solutions ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("puzzle", list(puzzles().values()), ids=list(puzzles()))
 def test_a_solution_is_shown_to_who_is_sure(puzzle: Puzzle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLM_TRAINING_PUZZLES_PROGRESS", str(tmp_path))
@@ -746,9 +734,6 @@ def test_where_there_are_no_solutions_it_says_so(tmp_path: Path, monkeypatch: py
     with pytest.raises(PuzzleError, match="did you mean 'fsdp'"):
         solution("fdsp")
     assert str(hint("fsdp", 3)).partition("\n")[0] == "Hint 3 of 3 for fsdp; that was the last"
-
-
-# -- what a verdict says that beginners asked for ------------------------------------------------
 
 
 def test_over_the_target_it_says_where_memory_is_highest_and_what_it_is() -> None:
@@ -837,9 +822,6 @@ def test_a_star_that_was_won_is_not_lost_to_a_faster_attempt(kernel: Path) -> No
     assert {len(row) for row in progress().rows()} == {10}
 
 
-# -- a puzzle in seconds and bytes ------------------------------------------------------------------------------
-
-
 def scored(time: float, memory: float) -> Verdict:
     """The verdict on a right run of the last puzzle that takes so long and so much."""
     puzzle = puzzles()["compose"]
@@ -889,9 +871,6 @@ def test_of_ticks_and_elements_every_digit_counts() -> None:
     assert puzzles()["compose"].brief(13.6, 62e9) == ("13.6 s", "62 GB")
     verdict = judge(puzzle, lambda size: run(SOLUTIONS["fsdp"], **size))
     assert verdict.as_json()["units"] == {"time": "ticks", "memory": "elements"}
-
-
-# -- weights and states anywhere --------------------------------------------------------------------------------
 
 
 def anywhere(begin: Callable[[Model], None]) -> None:
