@@ -10,7 +10,7 @@ from drawing import Figure, beside_target, draw_sketch
 from drawing.notebook import _show_hint
 from lib import Model, PuzzleError, RingCost, grade, hint, run
 from lib.course.layouts import mesh_of
-from lib.course.outlines import half_schedule, outline
+from lib.course.outlines import comparable_puzzle, half_schedule, outline
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import page
 from lib.grading.hints import Hint
@@ -79,6 +79,15 @@ def test_a_sketch_is_drawn(puzzle: Puzzle) -> None:
     assert "the rest is yours to find" in words(figure)
     assert puzzle.name in figure.summary and "%" not in words(figure)
     assert len(draw_sketch(puzzle, static=True)._repr_html_()) < 400_000
+
+
+def test_a_run_at_a_puzzles_own_size_can_stand_beside_its_target() -> None:
+    async def nothing(model: Model) -> Model:
+        return model
+
+    for puzzle in puzzles().values():
+        done = run(nothing, **puzzle.size, cost=cost_named(puzzle.cost))
+        assert comparable_puzzle(done, puzzle.name, "") == puzzle
 
 
 def test_equal_ranks_are_kept_once() -> None:

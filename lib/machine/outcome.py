@@ -71,8 +71,8 @@ class Outcome:
     @property
     def size(self) -> dict[str, Any]:
         """The arguments of ``run`` that say how large the machine is, and what it trains."""
-        numbers = ("ranks", "layers", "batches", "mesh", "hosts", "experts", "tokens", "quiet", "tied")
-        size = {name: getattr(self, name) for name in numbers}
+        numbers = ("ranks", "layers", "batches", "mesh", "hosts", "experts", "quiet", "tied")
+        size = {name: getattr(self, name) for name in numbers} | {"tokens": [*self.tokens]}  # as in JSON
         size["node_size"] = None if self.node_size == self.cost.node_size else self.node_size  # else the prices say it
         size["train"] = None if self.train == TRAINED[0] else self.train
         size["links"] = None if self.links == LINKS[0] else self.links
