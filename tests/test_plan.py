@@ -34,7 +34,6 @@ from solutions.p14_interleaved import interleaved
 SMALL = Transformer(8, 2048, 16, 1024, 8192, tied=True, name="small")
 EIGHT = replace(A100_MEGATRON, gpus=8)
 TWO_NODES = replace(H100_DGX, gpus=8, gpus_per_box=4, nic=5e9)
-begun = lambda model: model.load_weights(0) and model  # noqa: E731
 YOURS: dict[str, Any] = {"sharded": prefetch, "pipeline": one_f_one_b, "interleaved": interleaved}
 
 
@@ -310,7 +309,7 @@ def test_what_is_left_out_changes_neither_the_best_nor_the_front(
     every = [done for done in map(search.run, search.ways()) if search.fits(done)]
     fastest = min(one.seconds for one in every)
     found = plan(model, cluster, 16, **given)
-    whole = Plans([one for one in every if search.least_seconds(one) <= module.HOPELESS * fastest], 1)
+    whole = Plans([one for one in every if search.soonest(one) <= module.HOPELESS * fastest], 1)
     assert found.best.figures == whole.best.figures
     assert {one.figures for one in found.front()} == {one.figures for one in whole.front()}
     assert len(found.plans) < len(every)
@@ -394,11 +393,10 @@ def test_numbers_that_do_not_divide_have_neighbors_that_do() -> None:
         (lambda: plan(SMALL, EIGHT, 16, optimizer="lion"), "there is no such optimizer"),
         (
             lambda: plan(SMALL, replace(RTX_4090, gpus=8, memory=9e9), 2048, sharded=prefetch),
-            r"holds small with a batch of 2,048\n +expected: +at most 8.28 GB on a GPU\n +got: +.* GB at the least",
+            r"holds small with a batch of 2,048\n +expected: +at most 8.28 GB on a GPU; or more GPUs .*\n +got: +.* GB at the least",
         ),
         (lambda: plan(SMALL, EIGHT, 1, pipeline=one_f_one_b), "no mesh into which layers and batch can be divided"),
         *[(lambda of=of: plan(SMALL, EIGHT, 16, **{of: lambda model: model}), "not attempted yet") for of in YOURS],
-        *[(lambda of=of: plan(SMALL, EIGHT, 16, **{of: begun}), "no rank has set a final weight") for of in YOURS],
         (lambda: plan(GPT_175B, EIGHT, 16), "GPT-3 175B fits nowhere on A100 80 GB"),
     ],
 )
