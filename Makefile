@@ -15,9 +15,9 @@ PINS := tests/pins/stack.txt
 # On Linux this is the build with CUDA, some GB. For the small one: TORCH="torch --index-url ...", as pytorch.org says.
 TORCH := torch
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
-# A file at a time more than there are processors, and at most 4: the longest files mostly wait for what they start.
+# Files of tests at a time: of four on two processors, the longest mostly wait for what they start.
+WORKERS := 4
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-WORKERS := $(shell [ $(PROCESSORS) -lt 4 ] && echo $$(($(PROCESSORS) + 1)) || echo 4)
 PYTEST := $(RUN) -m pytest --dist loadfile --no-loadscope-reorder --numprocesses
 # Tests start many processes, and each would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1421,6 +1421,9 @@ async def repair_copies(model: Model) -> Model:
 
 
 # %%
+uneven = ExpertRingCost(
+    backward=2, loads=(4, 2, 2, 2, 2, 2, 1, 1), chosen=2, latency=0.02, bandwidth=1_310_720
+)
 copies = {"mesh": {"copy": 2, "expert": 4}, "experts": 8, "quiet": True}
 draw(run(repair_copies, ranks=8, layers=4, batches=8, cost=uneven, **copies))
 
@@ -1531,6 +1534,9 @@ async def repair_mean(model: Model) -> Model:
 
 
 # %%
+uneven = ExpertRingCost(
+    backward=2, loads=(4, 2, 2, 2, 2, 2, 1, 1), chosen=2, latency=0.02, bandwidth=1_310_720
+)
 mean = {"experts": 8, "tokens": [1, 1, 1, 1], "quiet": True}
 draw(run(repair_mean, ranks=4, layers=4, batches=4, cost=uneven, **mean))
 

@@ -32,38 +32,37 @@ ONE_EACH = "with one micro-batch a rank it is puzzle 4's program"
 AS_RANKS = "with as many micro-batches as ranks each rank has one"
 ALIKE = "with ranks that are alike, it does not matter which has which micro-batches"
 NO_EXPERTS = "where layers have no experts it is the plain program"
+ONE_F_ONE_B = (
+    "one_forward_one_backward, never_split, one_forward_one_backward_ahead, one_f_one_b, one_f_one_b_overlapped, "
+    "sends_that_wait, one_more_forward, repair_handshake"
+)
 MEANT = {
     "basic": {
         "the batch may travel in pieces": "grad_accum, repair_local",
-        ONE_STAGE: (
-            "one_forward_one_backward, never_split, one_forward_one_backward_ahead, one_f_one_b, one_f_one_b_overlapped"
-        ),
+        ONE_STAGE: ONE_F_ONE_B,
         "with one rank a pipeline is plain training": "pipeline, pipeline of p06_gpipe",
         "where nothing inside a layer is counted it is plain training": "keep_nothing",
         "with one rank it is gradient accumulation": "sums_in_the_last_backward",
         NO_EXPERTS: "experts_gathered",
     },
     "grad_accum": {
-        ONE_STAGE: (
-            "one_forward_one_backward, one_forward_one_backward_ahead, never_split, one_f_one_b, one_f_one_b_overlapped"
-        ),
+        ONE_STAGE: ONE_F_ONE_B,
         REPAIRED: "repair_local",
     },
     "repair_local": {
-        ONE_STAGE: (
-            "never_split, one_forward_one_backward, one_forward_one_backward_ahead, one_f_one_b, one_f_one_b_overlapped"
-        ),
+        ONE_STAGE: ONE_F_ONE_B,
         REPAIRED: "grad_accum",
     },
     "gpipe": {
         "micro-batches one by one": "never_split",
         ROUND_THE_RING: "interleaved_ahead, interleaved_overlapped",
-        "it is GPipe with the better schedule": "one_f_one_b, one_f_one_b_overlapped",
+        "it is GPipe with the better schedule": "one_f_one_b, one_f_one_b_overlapped, repair_handshake",
     },
     "one_f_one_b": {
         "micro-batches one by one": "never_split",
         ROUND_THE_RING: "interleaved_overlapped",
         "it is this puzzle's schedule, with one more forward": "one_forward_one_backward",
+        REPAIRED: "repair_handshake",
     },
     "zero1": {IN_PIECES: "zero2_overlap"},
     "ddp": {
