@@ -44,7 +44,8 @@ def arguments() -> dict[str, tuple[Callable[[Any], object], list[Any]]]:
     for name in ("experts", "chosen", "expert_hidden"):
         found[f"Transformer.{name} of a model with experts"] = changed(SPARSE, name), [*NO_WHOLE_NUMBER]
     for field in fields(Cluster):
-        kind = {"fused": NO_FLAG, "fused_norms": NO_FLAG[:-1], "overlap": NO_FLAG, "ring": NO_FLAG, "name": NO_TEXT}
+        kind = dict.fromkeys(("fused", "overlap", "ring", "sent_once"), NO_FLAG)
+        kind |= {"fused_norms": NO_FLAG[:-1], "name": NO_TEXT}
         other = NO_WHOLE_NUMBER if field.name.startswith("gpus") else NO_NUMBER
         above = ["peak", "memory", "memory_bandwidth", "link", "nic", "host_bandwidth", "host_link"]
         part = [0, 1.5] if field.name.endswith("reached") else [0] if field.name in above else []

@@ -212,7 +212,7 @@ REFUSED = {
 
 
 WRITES = [
-    ("0F0, 0B0, 0Q1", "the row of rank 0, column 3", "expected: 0F1, 0B1, 0I1 or 0W1, for what stage 0 does with"),
+    ("0F0, 0B0, 0Q1", "the row of rank 0, column 3", "expected: a stage, what is done and a micro-batch"),
     ("0F0, 0B0\n1F0, 0F1", "the row of rank 1, column 2, 0F1", "all actions of a stage stand in the row of one rank"),
     ("0F0, 0SEND_F0, 0RECV_B0, 0B0\n1F0, 1B0, 1SEND_B0", "the row of rank 1, column 1, 1F0", "expected: 1RECV_F0, 1F0"),
     ("0F0, 0F1, 0B0, 0B1\n1F0, 1B0, 1F2, 1B2", "the row of rank 1, column 3, 1F2", "numbered from 0 without a gap"),
