@@ -65,7 +65,7 @@ TENSOR_COLORS = {
     "OptState": "#c4576d",
     "WeightGrad": "#90484f",
     "Activation": "#f0be0b",
-    "ActivationGrad": "#f3eba6",
+    "ActivationGrad": "#edee9a",
 }
 """Memory is yellow, brown, rose and dark red, which no operation is. Any two colors that can meet in one picture,
 these and those of operations, differ by at least 8 (OKLab, times 100), for readers who are blind to red or to green,
