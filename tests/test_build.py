@@ -655,7 +655,7 @@ def test_the_first_cell_finds_ours_and_not_what_is_called_so_beside_the_notebook
     for name in ("lib", "drawing"):
         (tmp_path / f"{name}.py").write_text("", encoding="utf-8")
     done = run_first_cell(tmp_path)
-    assert (done.stderr, done.stdout.split()) == ("", [str(ROOT / name / "__init__.py") for name in ("lib", "drawing")])
+    assert (done.stderr, done.stdout) == ("", f"{ROOT / 'lib' / '__init__.py'} {ROOT / 'drawing' / '__init__.py'}\n")
 
 
 @pytest.mark.process
