@@ -15,7 +15,7 @@ PINS := tests/pins/stack.txt
 # On Linux this is the build with CUDA, some GB. For the small one: TORCH="torch --index-url ...", as pytorch.org says.
 TORCH := torch
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
-# Files of tests at a time: of four on two processors, the longest mostly wait for what they start.
+# Four files of tests at a time, on two processors as well: the longest ones mostly wait for what they start.
 WORKERS := 4
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PYTEST := $(RUN) -m pytest --dist loadfile --no-loadscope-reorder --numprocesses

@@ -124,11 +124,11 @@ def holds(source: object, *ticks: float, static: bool = False) -> Figure:
     """
     contents = contents_of(source)
     trace = contents.trace
-    for tick in ticks if trace.attempted else ():
+    moments = ticks if ticks and trace.attempted else (trace.peak.issued if trace.peak else 0.0,)
+    for tick in moments:
         if isinstance(tick, bool) or not isinstance(tick, (int, float)) or not 0 <= tick <= trace.time:
             expected = f"0 to {trace.unit.brief(trace.time)}"
             raise PuzzleError("no moment of this run", where="holds", expected=expected, got=describe(tick))
-    moments = (ticks if trace.attempted else ()) or (trace.peak.issued if trace.peak else 0.0,)
     shown = {rank: list({id(one): one for tick in moments for one in contents.held(rank, tick)}.values())
              for rank in contents.pieces}  # fmt: skip
     contents = replace(contents, pieces=shown)

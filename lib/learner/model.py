@@ -362,12 +362,13 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         forward left behind; what it lacks is computed again. With ``partial=True`` the weight may be a piece: then the
         first gradient is that of the piece, and the second a partial sum. With ``sliced=True`` alone input and gradient
         may be a slice of the sequence: then the first is what this slice gives, to be summed over all slices, and the
-        second is a slice. With ``adapter``, the layer's adapter, the first gradient is that of
-        the adapter: the weight is frozen, and it takes as long as backward_input. With ``overlapped=True`` it runs
-        beside the forwards of other micro-batches right before it, since which the rank has awaited nothing: together
-        they save ``Cost.overlapped`` times the shorter one. Only some puzzles allow that.
+        second is a slice. With ``adapter``, the layer's adapter, the first gradient is that of the adapter: the weight
+        is frozen, and it takes as long as backward_input. With ``overlapped=True`` it runs beside the forwards of other
+        micro-batches right before it, since which the rank has awaited nothing: together they save ``Cost.overlapped``
+        times the shorter one. Only some puzzles allow that.
         """
-        if not partial is sliced is overlapped is False or saved is not None or adapter is not None:
+        plain = partial is False and sliced is False and overlapped is False
+        if not plain or saved is not None or adapter is not None:
             options = {"partial": partial, "sliced": sliced, "overlapped": overlapped}
             return tuple(self._compute(BACKWARD, layer, inp, grad, weight, saved, adapter, **options))
         if type(inp) is not Activation or type(grad) is not ActivationGrad or type(weight) is not Weight:

@@ -597,7 +597,7 @@ class Transformer:
         if heads % (tensor * ways):
             most = max(n for n in divisors(heads) if n <= heads // tensor)
             problem = f"{self.name} has {heads} heads of keys and values, which cannot be split so far"
-            expected = f"at most {most} rank{'s' * (most > 1)} that turn slices into heads, or a smaller tensor="
+            expected = f"at most {most} rank{'s' * (most > 1)} that turn slices into heads, with tensor={tensor}"
             raise PuzzleError(problem, where="alltoall", got=f"{ways} ranks of {tensor} GPUs", expected=expected)
 
     def __str__(self) -> str:

@@ -79,12 +79,12 @@ def plan(
     alone, and pipelines with one or several chunks, whose replicas divide the states. ``sharded``: a program of yours
     like that of puzzle 4, in which each rank trains a micro-batch; ``pipeline`` and ``interleaved``: programs like
     those of puzzles 13 and 14, of whose replicas one is run, and their all-reduce added; only those that are given
-    are tried then. GPUs may share long sequences, and experts. ``optimizer``,
-    ``gradients``, ``reduced``, ``adapter_rank``, ``frozen_bits``, ``fp8`` and ``overlap``: those of ``cluster.cost``,
-    adapters being trained where their rank is given; so are ``stored`` and ``gathered``, of FSDP, while a stage of a
-    pipeline keeps weights in 2 bytes; ``hosts``: whether what forward leaves behind may go to the hosts,
-    and the optimizer's states may be there, and be updated there; ``sequence_parallel``: whether GPUs that share layers
-    share their norms and residuals, too. The time of many micro-batches is known from two short runs. What cannot fit,
+    are tried then. GPUs may share long sequences, and experts. ``optimizer``, ``gradients``, ``reduced``,
+    ``adapter_rank``, ``frozen_bits``, ``fp8`` and ``overlap``: those of ``cluster.cost``, adapters being trained where
+    their rank is given; so are ``stored`` and ``gathered``, of FSDP, while a stage of a pipeline keeps weights in 2
+    bytes; ``hosts``: whether what forward leaves behind may go to the hosts, and the optimizer's states may be there,
+    and be updated there; ``sequence_parallel``: whether GPUs that share layers share their norms and residuals, too.
+    The time of many micro-batches is known from two short runs. What cannot fit,
     or cannot be fast, is not run. Raises PuzzleError for what is no model or cluster, for a cluster that does not say
     how many GPUs it has, and if nothing fits; then it names what would do, each of which was tried.
     """

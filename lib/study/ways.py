@@ -32,11 +32,10 @@ class Plan(NamedTuple):
 
     ``name``: the kind of program; ``chunks``: layers of a run on each stage; ``micro_batch``: sequences; ``recompute``:
     what backward does again, in ``part`` of the layers; ``expert_parallel`` and ``expert_tensor``: those of
-    ``cluster.cost``;
-    ``split``: how many layers of the model each layer of the run has, if not all the same; ``offload``: the part of
-    what is kept that goes to hosts; ``states_on_hosts``: whether these have the optimizer's states, and update;
-    ``host_bytes``: what a node's processors hold. ``program`` is the function that was run, and ``run(plan.program,
-    **plan.size)`` runs it again.
+    ``cluster.cost``; ``split``: how many layers of the model each layer of the run has, if not all the same;
+    ``offload``: the part of what is kept that goes to hosts; ``states_on_hosts``: whether these have the optimizer's
+    states, and update; ``host_bytes``: what a node's processors hold. ``program`` is the function that was run, and
+    ``run(plan.program, **plan.size)`` runs it again.
     """
 
     name: str

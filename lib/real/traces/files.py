@@ -8,7 +8,7 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from ...basics.arguments import describe
-from ...basics.errors import PuzzleError
+from ...basics.errors import PuzzleError, numbered
 from .calls import Rank
 from .kineto import Raw
 from .meetings import Whole
@@ -157,9 +157,10 @@ def _step(raws: Sequence[Raw], wanted: int | None) -> int | None:
         return None
     common = set.intersection(*(set(raw.begun) for raw in raws))
     if not common:
-        steps = ", ".join(f"{raw.path.name} has step {', '.join(map(str, sorted(raw.begun)[:6]))}" for raw in raws[:4])
+        begun = [numbered("step", raw.begun) if raw.begun else "none" for raw in raws[:4]]
+        got = ", ".join(f"{raw.path.name} has {own}" for raw, own in zip(raws, begun, strict=False))
         expected = "files of the same step of all ranks: the same schedule(wait=, warmup=, active=) on each"
-        raise PuzzleError("these ranks have no step in common", where="trace", got=steps, expected=expected, line="")
+        raise PuzzleError("these ranks have no step in common", where="trace", got=got, expected=expected, line="")
     return max(common)
 
 
