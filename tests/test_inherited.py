@@ -85,7 +85,8 @@ finally:
 
 def test_a_worker_finds_the_same_whoever_grades_and_whatever_was_left_behind(mechanism: str) -> None:
     # a name of its own, since Linux lists a key for some time after it is gone
-    grader, looks, leaves = (text.replace("left behind", f"left by {os.getpid()}, {mechanism}") for text in (GRADER, LOOKS, LEAVES))
+    name = f"left by {os.getpid()}, {mechanism}"
+    grader, looks, leaves = (text.replace("left behind", name) for text in (GRADER, LOOKS, LEAVES))
     done = subprocess.run(
         [sys.executable, "-c", grader, looks, leaves, mechanism],
         env=os.environ | {"PYTHONPATH": str(Path.cwd())}, capture_output=True, text=True, check=True,
