@@ -12,7 +12,7 @@ from drawing import Figure, draw_course
 from drawing.charts.course import MEANINGS
 from drawing.ink import theme
 from drawing.ink.letters import text_width
-from drawing.ink.marks import Bars
+from drawing.ink.marks import Boxes
 from drawing.schedule.miniature import draw_rows
 from lib.course.outlines import CELLS, silhouette
 from lib.course.specs import Puzzle, due, puzzles
@@ -113,14 +113,15 @@ def test_a_silhouette_is_drawn_to_scale() -> None:
     ahead, back, talk = (MEANINGS[letter][0] for letter in "FBC")
     rows = [[(0, 0.5, ahead)], [(0, 0.5, ahead)], [(0.5, 0.75, back), (0.75, 1, talk)]]
     found = [
-        (shape.items, shape.thick, part.style.line_color_ or part.style.fill_color_)
+        (part.shape.items, part.style.fill_color_.hex_l)
         for part in draw_rows(rows, 10, 20, 96, 30, theme.LANE)
-        if isinstance(part, Primitive) and isinstance(shape := part.shape, Bars)
+        if isinstance(part, Primitive) and isinstance(part.shape, Boxes)
     ]
-    assert [(items, thick, color.hex_l) for items, thick, color in found] == [
-        ([(10, 30, 48)], 20, ahead),
-        ([(58, 45, 24)], 10, back),
-        ([(82, 45, 24)], 10, talk),
+    assert found == [
+        ([(10, 20, 96, 30)], theme.LANE),
+        ([(10, 20, 48, 20)], ahead),
+        ([(58, 40, 24, 10)], back),
+        ([(82, 40, 24, 10)], talk),
     ]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import drawing
 from drawing.ink import theme
 from drawing.ink.trace import trace_of
-from drawing.schedule.layout import Layout, Place, rows_of, ticks, tracks_of
+from drawing.schedule.layout import Layout, rows_of, ticks, tracks_of
 from lib.record.events import MARKS, Event
 from lib.record.figures.waiting import idle_spans
 from lib.record.kinds import MEMORY_KINDS
@@ -58,9 +58,8 @@ def test_compute_is_in_the_row_and_what_it_hides_below(events: list[Event]) -> N
 @pytest.mark.parametrize("run", [sharded_run(), staged_run()])
 def test_boxes_of_a_real_run_do_not_overlap(run: object) -> None:
     layout = Layout(trace_of(run), 980, 74)
-    for here, row in enumerate(layout.rows):
-        shown = [index for index, one in enumerate(row.events) if one.kind not in MARKS and one.length]
-        places = [layout.area(Place(here, index)) for index in shown]
+    for row in layout.rows:
+        places = [layout.area(spot) for spot in row.spots if spot.event.kind not in MARKS and spot.event.length]
         assert places
         for (x, y, width, height), (x2, y2, width2, height2) in combinations(places, 2):
             beside = x + width <= x2 + 1e-9 or x2 + width2 <= x + 1e-9

@@ -37,7 +37,8 @@ def lengths(figure: Figure) -> list[tuple[float, float, float]]:
     found = []
     for path in parse(figure).iter(SVG + "path"):
         x = y = 0.0
-        for relative, dx, dy, long in BAR.findall(path.get("d", "")) if path.get("fill") == "none" else ():
+        bars = path.get("d", "") if path.get("fill") == "none" and path.get("class") != "s-card" else ""
+        for relative, dx, dy, long in BAR.findall(bars):
             x, y = (x + float(dx), y + float(dy)) if relative == "m" else (float(dx), float(dy))
             found.append((x, y, float(long)))
             x += float(long)

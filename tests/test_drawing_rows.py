@@ -10,7 +10,7 @@ from drawing import Figure, compare, draw, play
 from drawing.ink import theme
 from drawing.ink.trace import trace_of
 from drawing.schedule.gaps import exposed, tints
-from drawing.schedule.layout import CROWDED, FINE, HIDDEN, Layout, Place
+from drawing.schedule.layout import CROWDED, FINE, HIDDEN, Layout
 from drawing.schedule.links import links_of
 from drawing.schedule.operations import is_drawn
 from lib import Model, Run, run
@@ -140,21 +140,19 @@ def test_neighbors_that_are_as_idle_are_told_once() -> None:
 
 def test_a_message_between_computes_is_a_thin_bar_at_mid_height() -> None:
     layout = Layout(trace_of(staged_run()), 980, 74)
-    for here, row in enumerate(layout.rows):
-        for index, one in enumerate(row.events):
-            if one.kind in MARKS:
-                continue
-            x, y, width, height = layout.shape(Place(here, index))
-            thin = one.stream == "message"
-            assert (height < layout.height / 2) == thin and y + height / 2 == pytest.approx(row.y + layout.height / 2)
-            assert (x, width) == layout.area(Place(here, index))[::2]
+    for spot in (spot for row in layout.rows for spot in row.spots if spot.event.kind not in MARKS):
+        x, y, width, height = layout.shape(spot)
+        thin, middle = spot.event.stream == "message", spot.row.y + layout.height / 2
+        assert (height < layout.height / 2) == thin and y + height / 2 == pytest.approx(middle)
+        assert (x, width) == layout.area(spot)[::2]
 
 
 @pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "interleaved", "zero_bubble"])
 def test_by_themselves_only_late_messages_have_arrows_and_the_pointer_asks_for_the_others(name: str) -> None:
     layout = Layout(trace_of(solved(name)), 980, 74)
-    found, every = links_of(layout, "auto"), links_of(layout, "p2p").arrows
-    unseen = [one for one in every if not any(is_drawn(layout.event(end)) for end in (one.sent, one.received))]
+    found, layout.links = links_of(layout), "p2p"
+    every = links_of(layout).arrows
+    unseen = [one for one in every if not any(is_drawn(end.event) for end in one)]
     assert {*found.arrows, *found.on_hover, *unseen} == {*every}
     on_hover = max((one.waits for one in found.on_hover), default=0)
     assert not found.arrows or min(one.waits for one in found.arrows) > on_hover
@@ -279,14 +277,15 @@ def test_rows_without_boxes_have_a_lane_for_the_network(layers: int) -> None:
     made = trace(events, layers=layers)
     layout = Layout(made, 980, 74)
     assert layout.network and not layout.fine
-    assert [leaf.shape.thick for leaf in tints(layout)] == [layout.height]  # a bubble has no strip of the network
+    high = [place[3] for leaf in tints(layout) for place in leaf.shape.items]
+    assert high == [layout.height]  # a bubble has no strip of the network
     figure = draw(made, memory=False)
     wide = layout.x1 - layout.x0
     assert bars(figure, theme.TALK) == pytest.approx(wide, rel=0.02)
     assert bars(figure, theme.TALK, HIDDEN) == pytest.approx(wide, rel=0.02)
-    high = {one.get("stroke-opacity"): float(one.get("stroke-width", 0)) for one in parse(figure).iter()
+    tall = {one.get("stroke-opacity"): float(one.get("stroke-width", 0)) for one in parse(figure).iter()
             if one.get("stroke") == theme.TALK}  # fmt: skip
-    assert high[f"{HIDDEN}"] == pytest.approx(2 * high[None]) and high[None] * 4 <= layout.thin
+    assert tall[f"{HIDDEN}"] == pytest.approx(2 * tall[None]) and tall[None] * 4 <= layout.thin
     assert {"only communicates", "communicates, hidden by compute"} <= set(texts(figure))
 
 
@@ -327,7 +326,7 @@ def test_a_crowded_picture_still_tells_what_each_operation_is_and_when() -> None
     figure = draw(done)
     said = titles(figure)
     layout = Layout(trace_of(done), 980, 74)
-    messages = len(links_of(layout, "auto").on_hover)
+    messages = len(links_of(layout).on_hover)
     told = [one for one in operation_titles(figure) if not re.search("waits for|is done", one)]
     assert len(told) == count - messages  # the two ends of a message are told at once
     assert "rank 3: forward, micro-batch 5\ntick 11.2 to 12.2" in said, said[200:230]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drawing import Figure, beside_target, compare, draw, draw_sketch
 from drawing.ink import theme
 from drawing.ink.letters import around, place_of
-from drawing.ink.marks import Boxes, Label, Lines, Polys, Rect, box, label, lines, style
+from drawing.ink.marks import Boxes, Label, Polys, Rect, box, label, lines, style
 from drawing.schedule.gaps import crosses
 from solutions.build.pictures.in_texts import PICTURE
 from tests.drawing_events import sharded_run, staged_run
@@ -38,9 +38,7 @@ def leaves(parts: Any) -> Iterator[Primitive]:
 
 
 def segments(shape: Any) -> Iterator[Rect]:
-    if isinstance(shape, Lines):
-        yield from shape.items
-    elif isinstance(shape, Polys):
+    if isinstance(shape, Polys):
         for corners in shape.outlines():
             yield from ((*a, *b) for a, b in pairwise([*corners, *corners[: shape.closed]]))
 

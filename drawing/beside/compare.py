@@ -17,7 +17,6 @@ from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of
 from ..schedule.links import LINKS
-from ..schedule.numbering import NumberPlans, plan_numbers
 from ..schedule.picture import WIDTH, beside_narrow, card, check_choice, check_width, heading, sentences, small_enough
 from ..schedule.timeline import axis, draw_timeline
 from .difference import in_words as changes_in_words
@@ -95,7 +94,6 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     y, most = PAD, most_memory(traces)
     parts: list[Diagram] = []
     layouts: list[Layout] = []
-    plans: list[NumberPlans] = []
     bands: list[tuple[float, float]] = []  # from which y to which each schedule is
     machine_before = ""
     for trace in traces:
@@ -106,10 +104,9 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
             parts.append(label(end, y + 9, fault, 11, style(theme.BAD), "start", 600))
         y, machine_before = y + NAME, text
         if trace.attempted:
-            layout = Layout(trace, width, y, until, rough, beside=traces)
+            layout = Layout(trace, width, y, until, rough, beside=traces, links=links)
             layouts.append(layout)
-            plans.append(plan_numbers(layout))
-            parts += [*draw_timeline(layout, links, plans[-1]), *_end(layout, until)]
+            parts += [*draw_timeline(layout), *_end(layout, until)]
             total, y = draw_total(layout, layout.bottom + 5, most)
             parts += total
             bands.append((layout.top - 2, y))
@@ -124,7 +121,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
             parts.append(lines(pieces, style(None, theme.INK, 1, dash=(1.5, 3.5))))
         table, y = _table(traces, width, y + 14)
         changes, y = sentences(_changes(traces), y + 6, width)
-        meaning = legend_of(layouts, plans, links=links)
+        meaning = legend_of(layouts)
         legend, y = draw_legend(meaning, width, y + 12)
         parts += [*scale, *table, *changes, *legend]
         y += 12

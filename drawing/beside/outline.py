@@ -26,7 +26,6 @@ from ..ink.texts import spent
 from ..ink.trace import Trace, trace_of
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of
-from ..schedule.numbering import plan_numbers
 from ..schedule.picture import WIDTH, card, heading, in_pieces
 from ..schedule.timeline import axis, draw_timeline, empty_rows, row_names
 from .total_memory import draw_total, most_memory
@@ -58,15 +57,14 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
         by_rank[event.rank].append(event)
     nodes = size.get("node_size")
     trace = Trace(by_rank, size["layers"], size["batches"], nodes, title, hosts=hosts, unit=spec.unit)
-    layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time)
-    plans = plan_numbers(layout, sketch.until)
+    layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time, cut=sketch.until)
     scale, y = axis(layout, layout.bottom)
-    meaning = legend_of([layout], [plans])
+    meaning = legend_of([layout])
     legend, y = draw_legend(meaning, WIDTH, y + 12)
     x, middle = layout.x(sketch.until), layout.rows[len(layout.rows) // 2].y + layout.height / 2
     parts = [
         *heading(title, "", PAD)[0],
-        *draw_timeline(layout, "auto", plans, notes=False),
+        *draw_timeline(layout, notes=False),
         lines([(x, layout.top - 4, x, layout.bottom + 2)], style(None, theme.INK, 1.5)),
         label((x + layout.x1) / 2, middle, REST, 12, style(theme.MUTE), most=largest(REST, layout.x1 - x, svg.KEPT)),
         *scale,
@@ -100,17 +98,16 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     target = replace(own, by_rank=busy, models=(), fault="", failure=None)
     memory = replace(target, by_rank={aim.fullest: held}, memory_target=None)
     most = most_memory([own, memory])
-    above = Layout(own, WIDTH, PAD + HEAD, until, beside=[own, target])
+    above = Layout(own, WIDTH, PAD + HEAD, until, beside=[own, target], links="none")
     own_memory, bottom = draw_total(above, above.bottom + STRIP, most)
     below = Layout(target, WIDTH, bottom + GAP + HEAD, until, beside=[own, target])
     aim_memory, end = draw_total(below, below.bottom + STRIP, most, memory)
-    plans = plan_numbers(above)
     scale, y = axis(below, end)
-    meaning = legend_of([above], [plans], links="none")
+    meaning = legend_of([above])
     legend, y = draw_legend(meaning, WIDTH, y + 12)
     parts = [
         *heading(own.title, _figures(own), PAD)[0],
-        *draw_timeline(above, "none", plans),
+        *draw_timeline(above),
         *own_memory,
         *heading(f"one that meets the {goal}", f"{_figures(target)} {MEANS}", bottom + GAP)[0],
         *_silhouette(below),

@@ -160,9 +160,9 @@ def _signs() -> list[Entry]:
     colors = [patch(*one) for one in MEANINGS.values()]
     return [
         *colors,
-        Entry(_tick(7, 7, 0.8), 15, "solved"),
-        Entry(star(7, 7, 7, style(theme.GOLD)), 15, "solved with its star"),
-        Entry(box(0, 1, 14, 12, style(theme.CARD, theme.INK, 2), 3), 15, "next"),
+        Entry("solved", [_tick(7, 7, 0.8)], 15),
+        Entry("solved with its star", [star(7, 7, 7, style(theme.GOLD))], 15),
+        Entry("next", [box(0, 1, 14, 12, style(theme.CARD, theme.INK, 2), 3)], 15),
     ]
 
 

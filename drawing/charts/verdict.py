@@ -27,7 +27,6 @@ from ..ink.texts import machine, share_text
 from ..ink.trace import Trace, trace_of
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of
-from ..schedule.numbering import plan_numbers
 from ..schedule.picture import card, draw, in_pieces, small_enough
 from ..schedule.timeline import axis, draw_timeline
 from .attempts import draw_attempts
@@ -120,13 +119,12 @@ def draw_card(source: Run, puzzle: str | None = None) -> Figure:
 def _card(trace: Trace, puzzle: Puzzle, rough: int) -> Figure:
     plain = replace(trace, time_target=None, memory_target=None)  # the head says them
     layout = Layout(plain, CARD_WIDTH, HEAD, rough=rough, beside=[plain])
-    plans = plan_numbers(layout)
     total, y = draw_total(layout, layout.bottom + 5, most_memory([plain]))
     scale, y = axis(layout, y)
     ended = y
-    meaning = legend_of([layout], [plans])
+    meaning = legend_of([layout])
     legend, y = draw_legend(meaning, CARD_WIDTH, y + 12)
-    parts = [*_head(trace, puzzle), *draw_timeline(layout, "auto", plans), *total, *scale, *legend]
+    parts = [*_head(trace, puzzle), *draw_timeline(layout), *total, *scale, *legend]
     figure = card(parts, CARD_WIDTH, y + 12, _in_words(trace, puzzle), title=puzzle.title)
     figure.narrow = in_pieces([], meaning, (0, ended + 4))
     return figure

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from .marks import Diagram, Label, Rect, leaves
 
-MOST = 6
-"""Lines of a sentence."""
+MOST, BOLD = 6, 1.2
+"""Lines of a sentence, and how many times as wide bold letters are."""
 _WIDTHS = dict.fromkeys("ijl.,:;|'! ()[]-ftr", 0.36) | dict.fromkeys("mwMW%", 0.92)
 
 
 def text_width(text: str, size: float, bold: bool = False) -> float:
     """Return the approximate width of a text in a common sans font; without the font nobody can measure it."""
     widths = [_WIDTHS.get(letter) or (0.66 if letter.isupper() else 0.6) for letter in text]
-    return size * sum(widths) * (1.2 if bold else 1.0)
+    return size * sum(widths) * (BOLD if bold else 1.0)
 
 
 def first_fit(texts: Iterable[str], sizes: Iterable[float], width: float) -> tuple[str, float] | None:

@@ -27,8 +27,6 @@ from colour import Color
 Point = tuple[float, float]
 Rect = tuple[float, float, float, float]
 """The x and the y of a corner, width and height, in pixels."""
-Bar = tuple[float, float, float]
-"""The x of the left end, the y of the middle, and the length."""
 IDENTITY = Affine.identity()
 
 
@@ -91,57 +89,25 @@ class Polys(Mark):
 
 @dataclass
 class Boxes(Mark):
-    """Rectangles (x, y, width, height) of one style."""
+    """Rectangles (x, y, width, height) of one style. Only a single one has a ``radius``."""
 
     items: Sequence[Rect]
-    radius: float = 0.0
+    radius: float | None = None
 
     def outlines(self) -> Sequence[Sequence[Point]]:
         return [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in self.items]
 
 
 @dataclass
-class Lines(Mark):
-    """Straight lines (x1, y1, x2, y2) of one style."""
-
-    items: Sequence[Rect]
-    closed = False
-
-    def outlines(self) -> Sequence[Sequence[Point]]:
-        return [[(a, b), (c, d)] for a, b, c, d in self.items]
-
-
-@dataclass
-class Bars(Mark):
-    """Horizontal bars of one thickness and style, row by row: as a stroke, a bar takes a third of a box's bytes."""
-
-    items: Sequence[Bar]
-    thick: float
-
-    def outlines(self) -> Sequence[Sequence[Point]]:
-        return Boxes([(x, y - self.thick / 2, length, self.thick) for x, y, length in self.items]).outlines()
-
-
-@dataclass
 class Hovers(Mark):
-    """Invisible horizontal bars of one thickness, each with a hover text, for places that are drawn already."""
+    """Invisible places with hover texts, for what is drawn already. An ``arrow`` is shown by a style sheet while the
+    pointer rests on one of them: no script is needed, and where a page removes styles, it is never seen."""
 
-    items: Sequence[tuple[Bar, str]]
-    thick: float
-
-    def outlines(self) -> Sequence[Sequence[Point]]:
-        return Bars([bar for bar, _ in self.items], self.thick).outlines()
-
-
-@dataclass
-class ArrowHovers(Mark):
-    """Invisible places with hover texts, and the arrow between them that a style sheet shows while the pointer rests on
-    one. No script is needed; where a page removes styles, the arrow is never seen."""
-
-    items: Sequence[tuple[Sequence[tuple[Sequence[Rect], str]], Mark]]
+    items: Sequence[tuple[Sequence[Rect], str]]
+    arrow: Polys | None = None
 
     def outlines(self) -> Sequence[Sequence[Point]]:
-        return Boxes([place for ends, _ in self.items for places, _ in ends for place in places]).outlines()
+        return Boxes([place for places, _ in self.items for place in places]).outlines()
 
 
 @dataclass
@@ -208,23 +174,20 @@ def leaf(shape: Mark, how: Style = UNSEEN) -> Primitive:
     return Primitive(shape, how, IDENTITY)
 
 
-def boxes(items: Sequence[Rect], how: Style, radius: float = 0.0) -> Primitive:
+def boxes(items: Sequence[Rect], how: Style) -> Primitive:
     """Return boxes of one style."""
-    return leaf(Boxes(items, radius), how)
+    return leaf(Boxes(items), how)
 
 
 def box(x: float, y: float, w: float, h: float, how: Style, radius: float = 0.0) -> Primitive:
     """Return one box."""
-    return boxes([(x, y, w, h)], how, radius)
+    return leaf(Boxes([(x, y, w, h)], radius), how)
 
 
 def hovers(items: Iterable[tuple[Rect, str]]) -> list[Diagram]:
     """Return invisible boxes with hover texts, for places that are drawn already."""
-    found: dict[float, list[tuple[Bar, str]]] = {}
-    for (x, y, width, height), text in items:
-        bar = round(x, 1), round(y + height / 2, 1), round(width, 1)  # nobody sees where exactly they are
-        found.setdefault(round(height, 2), []).append((bar, text))
-    return [leaf(Hovers(bars, thick)) for thick, bars in found.items()]
+    found = [([place], text) for place, text in items]
+    return [leaf(Hovers(found))] if found else []
 
 
 def poly(corners: Sequence[Point], how: Style, closed: bool = True) -> Primitive:
@@ -240,7 +203,7 @@ def star(x: float, y: float, size: float, how: Style) -> Primitive:
 
 def lines(items: Sequence[Rect], how: Style) -> Primitive:
     """Return straight lines of one style."""
-    return leaf(Lines(items), how)
+    return leaf(Polys([((a, b), (c, d)) for a, b, c, d in items], closed=False), how)
 
 
 def label(
@@ -281,19 +244,18 @@ def merged(parts: Iterable[Diagram]) -> list[Diagram]:
     labels: list[Diagram] = []
     for node in leaves(parts):
         shape, how = node.shape, node.style
-        if isinstance(shape, Boxes) and not (how.line_width_ and how.line_width_[1]):
+        if isinstance(shape, Boxes):
             for x, y, width, height in shape.items:
                 start = round(x, 1)  # nobody sees a tenth of a pixel among so many
-                bar = (start, y + height / 2, round(x + width, 1) - start or width)
-                found.setdefault((Bars, id(how), round(height, 2)), (how, []))[1].append(bar)
-        elif isinstance(shape, (Boxes, Lines)):
-            found.setdefault((type(shape), id(how)), (how, []))[1].extend(shape.items)
-        elif isinstance(shape, Polys) and shape.closed:
+                place = start, y, round(x + width, 1) - start or width, height
+                found.setdefault((Boxes, id(how), round(height, 2)), (how, []))[1].append(place)
+        elif isinstance(shape, Polys):
             rounded = [[(round(x, 1), round(y, 1)) for x, y in corners] for corners in shape.items]
-            found.setdefault((Polys, id(how)), (how, []))[1].extend(rounded)
+            found.setdefault((Polys, id(how), shape.closed), (how, []))[1].extend(rounded)
         else:
             labels.append(node)
-    return [*(leaf(kind(items, *more), how) for (kind, _, *more), (how, items) in found.items()), *labels]
+    made = (Boxes(items) if kind is Boxes else Polys(items, closed) for (kind, _, closed), (_, items) in found.items())
+    return [*(leaf(shape, how) for shape, (how, _) in zip(made, found.values(), strict=True)), *labels]
 
 
 def box_envelope(x0: float, y0: float, x1: float, y1: float) -> Envelope:

@@ -18,6 +18,7 @@ from lib.basics.errors import Line, PuzzleError
 from lib.basics.units import ELEMENTS, MS, SECONDS, TICKS, Elements, SizeUnit, Unit
 from lib.course.specs import puzzles
 from lib.learner.model import Model
+from lib.machine.cost import Cost
 from lib.machine.failure import Failure, Wait
 from lib.machine.lives import Peak
 from lib.real.prices import RealCost
@@ -100,6 +101,11 @@ class Trace:
     def events(self) -> list[Event]:
         """All events, rank by rank."""
         return [event for events in self.by_rank.values() for event in events]
+
+    @property
+    def cost(self) -> Cost | None:
+        """The prices of the run, if they are known."""
+        return self.models[0].dist.cost if self.models else None
 
     @cached_property
     def operations(self) -> int:
@@ -223,15 +229,15 @@ class Trace:
 
     def tier(self, event: Event) -> object:
         """Return which tier of links a communication goes over: each tier works by itself."""
-        tiers = len(self.models[0].dist.cost.tiers) if self.models else 1
-        return tiers > 1 and spans_boxes(event, self.node_size, self.hosts)
+        several = self.cost is not None and len(self.cost.tiers) > 1
+        return several and spans_boxes(event, self.node_size, self.hosts)
 
     @cached_property
     def within(self) -> dict[str, tuple[float, float]]:
         """The operations within which traffic goes on that others hide, with the parts of their time in which that is
         hidden, and in which it is exposed: where tensor parallelism is asynchronous (``cluster.cost(overlap=True)``).
         """
-        cost = self.models[0].dist.cost if self.models else None
+        cost = self.cost
         if not isinstance(cost, RealCost) or not cost.overlap:
             return {}
         kinds = {event.kind for event in of_stream(self.events, "compute")}

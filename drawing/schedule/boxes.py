@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence
 
 from lib.record.events import Event
 
 from ..ink import theme
-from ..ink.marks import ArrowHovers, Diagram, Polys, Rect, Titled, hovers, leaf, lines, merged, style, together
-from .layout import Layout, Place, Row
-from .links import Message, arrow_of, arrow_shape
-from .numbering import NumberPlans, draw_numbers, joined
+from ..ink.marks import Diagram, Hovers, Polys, Rect, Titled, hovers, leaf, lines, merged, style, together
+from .layout import Layout, Row, Spot
+from .links import Message, arrow_head, arrow_of
+from .numbering import draw_numbers, joined, plan_numbers
 from .operations import (
     carried,
     color_of,
@@ -36,47 +36,35 @@ class Boxes:
     In a crowded picture, boxes of one style are merged into one mark, and hover texts are shorter.
     """
 
-    def __init__(self, layout: Layout, plans: NumberPlans, on_hover: Sequence[Message]) -> None:
-        self.layout, self.plans, self.on_hover = layout, plans, on_hover
-        self.roles = chain_roles(layout)
-        self.apart: Set[Place] = {place for message in on_hover for place in (message.sent, message.received)}
-        """What has its hover text with its arrow."""
-        self.joined = [joined(layout, row) for row in layout.rows]
+    def __init__(self, layout: Layout, on_hover: Sequence[Message]) -> None:
+        self.layout, self.on_hover, self.roles = layout, on_hover, chain_roles(layout)
 
     def draw(self) -> list[Diagram]:
         """Return the boxes, the numbers over them, the hover texts, and the arrows that appear on hover."""
-        crowded, texts = self.layout.crowded, list[tuple[Rect, str]]()
+        crowded, texts, plans = self.layout.crowded, list[tuple[Rect, str]](), plan_numbers(self.layout)
         bright, pale = list[Diagram](), list[Diagram]()
-        for here, row in enumerate(self.layout.rows):
-            for run in dict.fromkeys(self.joined[here].values()):
+        told = {id(end.event) for message in self.on_hover for end in message}  # with its arrow
+        faded = {event for event, role in self.roles.items() if role.opacity}
+        for row in self.layout.rows:
+            runs = joined(self.layout, row)
+            for run in dict.fromkeys(runs.values()):
                 bright += self._stage(row, run)
                 texts += [self._text(row, some) for some in ([run] if crowded else [[event] for event in run])]
-            for place in self._single(here):
-                (bright if self.roles[place].opacity is None else pale).append(self._body(place))
-                texts += [self._end(place)] * (place not in self.apart)
-            bright += self._numbers(here)
-        faded = [Titled("", together(merged(pale) if crowded else pale), FADED)] if pale else []
-        arrows = [leaf(ArrowHovers([*map(self._message, self.on_hover)]))] if self.on_hover else []
-        return [*faded, *(merged(bright) if crowded else bright), *hovers(texts), *arrows]
+            single = (spot for spot in row.spots if is_drawn(spot.event) and id(spot.event) not in runs)
+            for spot in sorted(single, key=lambda spot: not spot.event.length):  # moments last: they lie on top
+                (pale if id(spot.event) in faded else bright).append(self._body(spot))
+                texts += [self._end(spot)] * (id(spot.event) not in told)
+            bright += draw_numbers(self.layout, row, plans, faded)
+        below = [Titled("", together(merged(pale) if crowded else pale), FADED)] if pale else []
+        arrows = [leaf(self._message(message)) for message in self.on_hover]
+        return [*below, *(merged(bright) if crowded else bright), *hovers(texts), *arrows]
 
-    def _single(self, here: int) -> list[Place]:
-        """Return the operations of a row that are boxes of their own, moments last: they lie on top."""
-        shown = [(index, event) for index, event in enumerate(self.layout.rows[here].events) if is_drawn(event)]
-        shown.sort(key=lambda pair: not pair[1].length)
-        return [Place(here, index) for index, event in shown if id(event) not in self.joined[here]]
-
-    def _numbers(self, here: int) -> Iterator[Diagram]:
-        """Yield the numbers of a row, which are not faded, so that they can be read."""
-        row = self.layout.rows[here]
-        faded = {id(event) for index, event in enumerate(row.events) if self.roles[Place(here, index)].opacity}
-        return draw_numbers(self.layout, row, self.plans, faded)
-
-    def _body(self, place: Place) -> Diagram:
-        trace, event, row = self.layout.trace, self.layout.event(place), self.layout.rows[place.row]
-        shape = self.layout.shape(place)
-        body = operation(event.kind, shape, color_of(event, trace))
+    def _body(self, spot: Spot) -> Diagram:
+        row, event, track = spot
+        shape = self.layout.shape(spot)
+        body = operation(event.kind, shape, color_of(event, self.layout.trace))
         waits = []
-        if row.tracks[place.at] and event.waited:  # while its rank computes
+        if track and event.waited:  # while its rank computes
             middle, begun = shape[1] + shape[3] / 2, self.layout.x(event.start - event.waited)
             waits = [lines([(begun, middle, shape[0], middle)], style(None, theme.TALK, 1))]
         return together([*waits, body, *self._feet(row, event, shape)])
@@ -108,27 +96,22 @@ class Boxes:
         text = f"{row.full_name}: {operation_in_words(whole, row, brief=True)}\n{when(whole, self.layout.trace.unit)}"
         return self._area(row, run), text
 
-    def _end(self, place: Place) -> tuple[Rect, str]:
+    def _end(self, spot: Spot) -> tuple[Rect, str]:
         """Return where the pointer finds an operation, also one that takes no time, and its hover text."""
-        x, y, width, height = self.layout.area(place)
-        _, text = self._text(self.layout.rows[place.row], [self.layout.event(place)])
-        if not self.layout.crowded and self.roles[place].text:
-            text += f"\n{self.roles[place].text}"
+        x, y, width, height = self.layout.area(spot)
+        _, text = self._text(spot.row, [spot.event])
+        if not self.layout.crowded and (role := self.roles[id(spot.event)].text):
+            text += f"\n{role}"
         return ((x, y, width, height) if width > 0 else (x - MOMENT[0] / 2, y - 1.5, *MOMENT)), text
 
-    def _message(self, message: Message) -> tuple[list[tuple[list[Rect], str]], Polys]:
+    def _message(self, message: Message) -> Hovers:
         """Return the two ends of a message, with one short text for both in a crowded picture, and its arrow."""
-        layout, arrow = self.layout, arrow_shape(_short(arrow_of(self.layout, message)))
-        ends = [self._end(end) for end in (message.sent, message.received) if is_drawn(layout.event(end))]
-        if not layout.crowded:
-            return [([_short(place)], text) for place, text in ends], arrow
-        sender, receiver = layout.rows[message.sent.row], layout.rows[message.received.row]
-        whole = layout.event(message.sent)._replace(end=layout.event(message.received).end)
-        what = f"{sender.full_name} to {receiver.full_name}{carried(whole, sender, brief=True)}"
-        return [([_short(place) for place, _ in ends], f"{what}\n{when(whole, layout.trace.unit)}")], arrow
-
-
-def _short(rect: Rect) -> Rect:
-    """Return the numbers with one decimal: what is invisible need not be more exact."""
-    a, b, c, d = (round(at, 1) for at in rect)
-    return a, b, c, d
+        way, (sent, received) = arrow_of(self.layout, message), message
+        arrow = Polys([[way[:2], way[2:]], arrow_head(way)])
+        ends = [self._end(end) for end in message if is_drawn(end.event)]
+        if not self.layout.crowded:
+            return Hovers([([place], text) for place, text in ends], arrow)
+        whole = sent.event._replace(end=received.event.end)
+        what = f"{sent.row.full_name} to {received.row.full_name}{carried(whole, sent.row, brief=True)}"
+        text = f"{what}\n{when(whole, self.layout.trace.unit)}"
+        return Hovers([([place for place, _ in ends], text)], arrow)

@@ -4,19 +4,20 @@ its time goes to what. A strip below shows the network."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import TypeVar
 
 from lib.record.table import OPERATIONS, stream_of
 
 from ..ink import theme
-from ..ink.marks import Bar, Bars, Diagram, Rect, hovers, leaf, style
+from ..ink.marks import Diagram, Rect, boxes, hovers, style
 from ..ink.texts import plural, share_text
 from ..ink.trace import of_stream
 from .gaps import covered
 from .layout import HIDDEN, MESSAGE, Layout, Row
 from .miniature import colored, fill, most_of, runs_of
-from .numbering import NumberPlans, draw_numbers
+from .numbering import draw_numbers, plan_numbers
 from .operations import color_of
 
 CELLS = 120_000
@@ -26,41 +27,47 @@ LEVELS, SEEN = 4, 0.08
 NARROW, SEVERAL, STEPS, DIVIDED = 2.5, 8, 8, 4.0
 """Where operations are usually narrower than so many pixels, a column is as wide as several of them, and its height is
 divided in so many steps, if the row has so many pixels."""
+L = TypeVar("L")
 Look = tuple[str, bool]
 """(color, whether it is a thin bar)"""
 Cells = Sequence[dict[Look, float] | None]
 """For how long each look fills each cell of a row, in parts of the cell."""
+Kinds = Mapping[Look, str]
 Span = tuple[float, float, bool]
 """(start, end, whether it is hidden)"""
 
 
-def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
+def draw_coarse(layout: Layout) -> list[Diagram]:
     """Return the rows, one mark for each look, with a hover text for each row, and numbers where there is room."""
     width = layout.x1 - layout.x0
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
     looks: dict[tuple[str, object], Look] = {}
-    bars: dict[tuple[str, float], list[Bar]] = {}
+    found = defaultdict[tuple[str, float], list[Rect]](list)
     texts: list[tuple[Rect, str]] = []
     numbers: list[Diagram] = []
-    wide = column_of(layout, cell)
+    wide, plans = column_of(layout, cell), plan_numbers(layout)
     for row in layout.rows:
-        middle = row.y + layout.height / 2
-        cells, hidden = _cells(layout, row, wide or cell, looks)
+        cells, kinds = _cells(layout, row, wide or cell, looks)
         if wide:
-            for (color, _), thick, at, first, last in _shares(cells, len(row.parts), looks):
-                x, y = layout.x0 + first * wide, row.y + layout.height * (at + thick / 2) / STEPS
-                bar = (x, y, min((last - first) * wide, layout.x1 - x))
-                bars.setdefault((color, layout.height * thick / STEPS), []).append(bar)
-        most = most_of(cells, 0.5 * len(row.parts), hidden)
-        for first, last, (color, thin) in runs_of(most) if not wide else ():
-            x, tall = layout.x0 + first * cell, layout.height * (MESSAGE if thin else 1.0)
-            bars.setdefault((color, tall), []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
+            for (color, _), thick, at, first, last in columns(cells, len(row.parts), kinds, STEPS, 0.5):
+                tall = layout.height * thick / STEPS
+                found[color, tall].append(_bar(layout, wide, first, last, row.y + layout.height * at / STEPS, tall))
+        else:
+            most = most_of(cells, 0.5 * len(row.parts), {look for look, kind in kinds.items() if _talks(kind)})
+            for first, last, (color, thin) in runs_of(most):
+                tall = layout.height * (MESSAGE if thin else 1.0)
+                found[color, tall].append(_bar(layout, cell, first, last, row.y + (layout.height - tall) / 2, tall))
         count, idle = len(row.operations), row.idle(layout.trace.time)
         text = f"{row.full_name}: {count:,} operation{plural(count)}, bubble {share_text(idle)}"
         texts.append(((layout.x0, row.y, width, layout.height), text))
         numbers += draw_numbers(layout, row, plans)
     talk = ((row, layout.foot(row), _talk(row)) for row in layout.rows if layout.network)
-    return [*colored(bars), *strips(layout, cell, LEVELS, talk), *hovers(texts), *numbers]
+    return [*colored(found), *strips(layout, cell, LEVELS, talk), *hovers(texts), *numbers]
+
+
+def _bar(layout: Layout, cell: float, first: int, last: int, y: float, tall: float) -> Rect:
+    x = layout.x0 + first * cell
+    return x, y, min((last - first) * cell, layout.x1 - x), tall
 
 
 def strips(
@@ -68,24 +75,44 @@ def strips(
 ) -> list[Diagram]:
     """Return strips of communication, each up from some y: in each cell a bar as high as the share of its time, in so
     many steps, strong for what is exposed, and pale above that for what is hidden by compute."""
-    found: dict[tuple[int, bool], list[Bar]] = {}
+    found = defaultdict[tuple[int, str], list[Rect]](list)
     count, per_tick = int((layout.x1 - layout.x0) / cell) + 2, layout.per_tick / cell
-    high = (layout.thin - 1) / levels
+    high, kinds = (layout.thin - 1) / levels, {look: look for look in ("exposed", "hidden")}
     for row, foot, spans in rows:
-        cells = fill(((start * per_tick, end * per_tick, hidden) for start, end, hidden in spans), count)
-        whole = len(row.parts) / levels
-        steps = (_steps(here, whole, levels) if here else None for here in cells)
-        for first, last, both in runs_of(steps):
-            x, level = layout.x0 + first * cell, 0
-            for hidden, more in enumerate(both):
-                if more:
-                    bar = (x, foot - (level + more / 2) * high, min((last - first) * cell, layout.x1 - x))
-                    found.setdefault((more, bool(hidden)), []).append(bar)
-                level += more
+        cells = fill(((start * per_tick, end * per_tick, [*kinds][hidden]) for start, end, hidden in spans), count)
+        for look, thick, at, first, last in columns(cells, len(row.parts), kinds, levels, SEEN):
+            found[thick, look].append(_bar(layout, cell, first, last, foot - (at + thick) * high, thick * high))
     return [
-        leaf(Bars(bars, level * high), style(theme.TALK, None, 0, HIDDEN if hidden else None))
-        for (level, hidden), bars in found.items()
+        boxes(some, style(theme.TALK, None, 0, HIDDEN if look == "hidden" else None))
+        for (_, look), some in found.items()
     ]
+
+
+def columns(
+    cells: Iterable[dict[L, float] | None], whole: int, kinds: Mapping[L, str], steps: int, least: float
+) -> Iterator[tuple[L, int, int, int, int]]:
+    """Yield (look, height, what is before it, first cell, cell after the last), heights in steps: each column is
+    divided by how much of its time goes to each kind of look, if that is not less than the ``least`` part of a step,
+    and shows of each kind the look that takes longest."""
+    known = [*OPERATIONS, *sorted({*kinds.values()} - {*OPERATIONS})]
+    order = {kind: (_talks(kind), at) for at, kind in enumerate(known)}
+
+    def divided(here: dict[L, float]) -> tuple[tuple[L, int, int], ...]:
+        parts = defaultdict[str, list[tuple[float, L]]](list)
+        for look, long in here.items():
+            parts[kinds[look]].append((long, look))
+        column: list[tuple[L, int, int]] = []
+        at = 0
+        for kind in sorted(parts, key=order.__getitem__):
+            part = steps * sum(long for long, _ in parts[kind]) / whole
+            thick = 0 if part < least else min(steps - at, max(1, round(part)))
+            if thick:
+                column.append((max(parts[kind])[1], thick, at))
+            at += thick
+        return tuple(column)
+
+    for first, last, column in runs_of(divided(here) if here else None for here in cells):
+        yield from ((look, thick, at, first, last) for look, thick, at in column)
 
 
 def _talk(row: Row) -> Iterator[Span]:
@@ -96,19 +123,12 @@ def _talk(row: Row) -> Iterator[Span]:
             yield from covered(event.start, event.end, computes)
 
 
-def _steps(here: dict[bool, float], whole: float, levels: int) -> tuple[int, int]:
-    """Return how much of a cell is exposed and hidden communication, in steps."""
-    exposed, hidden = (_step(here.get(look, 0.0), whole, levels) for look in (False, True))
-    return exposed, min(hidden, levels - exposed)
+def _talks(kind: str) -> bool:
+    return stream_of(kind) != "compute"
 
 
-def _step(part: float, whole: float, most: int) -> int:
-    """Return a part in steps of a whole, at least one for all that can be seen."""
-    return 0 if part < SEEN * whole else min(most, max(1, round(part / whole)))
-
-
-def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> tuple[Cells, set[Look]]:
-    """Return for how long each look fills each cell, and the looks of communication."""
+def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> tuple[Cells, Kinds]:
+    """Return for how long each look fills each cell, and the kinds of operation that looks are of."""
     per_tick, trace = layout.per_tick / cell, layout.trace
 
     def spans() -> Iterator[tuple[float, float, Look]]:
@@ -120,7 +140,7 @@ def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object]
             yield event.start * per_tick, event.end * per_tick, look
 
     cells = fill(spans(), int((layout.x1 - layout.x0) / cell) + 2)
-    return cells, {look for (kind, _), look in looks.items() if stream_of(kind) != "compute"}
+    return cells, {look: kind for (kind, _), look in looks.items()}
 
 
 def column_of(layout: Layout, cell: float) -> float:
@@ -129,30 +149,3 @@ def column_of(layout: Layout, cell: float) -> float:
     computes = [event.end - event.start for row in layout.rows for event in of_stream(row.events, "compute")]
     usual = median(computes) * layout.per_tick if computes else 0.0
     return max(2 * cell, SEVERAL * usual) if 0 < usual < NARROW and layout.height >= DIVIDED else 0.0
-
-
-def _shares(
-    cells: Cells, whole: int, looks: dict[tuple[str, object], Look]
-) -> Iterator[tuple[Look, int, int, int, int]]:
-    """Yield (look, height, its top, first cell, cell after the last), heights in steps: a column is divided by how much
-    of its time goes to each kind of operation, in the color of the one that takes longest."""
-    kinds, known = {look: kind for (kind, _), look in looks.items()}, [*OPERATIONS]
-
-    def order(kind: str) -> tuple[bool, int, str]:
-        return stream_of(kind) != "compute", known.index(kind) if kind in OPERATIONS else len(known), kind
-
-    found = []
-    for here in cells:
-        parts = defaultdict[str, list[tuple[float, Look]]](list)
-        for look, long in (here or {}).items():
-            parts[kinds[look]].append((long, look))
-        column: list[tuple[Look, int, int]] = []
-        top = 0
-        for kind in sorted(parts, key=order):
-            thick = min(STEPS - top, round(STEPS * sum(long for long, _ in parts[kind]) / whole))
-            if thick:
-                column.append((max(parts[kind])[1], thick, top))
-            top += thick
-        found.append(tuple(column))
-    for first, last, divided in runs_of(found):
-        yield from ((look, thick, top, first, last) for look, thick, top in divided)

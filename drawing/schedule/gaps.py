@@ -13,7 +13,7 @@ from lib.record.table import RECEIVE, SEND
 
 from ..ink import theme
 from ..ink.letters import largest, text_width
-from ..ink.marks import Bars, Diagram, Rect, hovers, label, leaf, style
+from ..ink.marks import Diagram, Rect, boxes, hovers, label, style
 from ..ink.texts import plural, ranges
 from ..ink.trace import Trace
 from .layout import MESSAGE, Layout, Row
@@ -48,22 +48,18 @@ def gaps_of(trace: Trace, row: Row) -> list[Gap]:
 def tints(layout: Layout) -> list[Diagram]:
     """Return the tint of all gaps, and of the time in which a rank computes nothing while it communicates below its
     row. Behind coarse rows there is a tint of the whole row, which is visible between operations."""
-    bars, talks, tall = [], [], layout.row_height if layout.fine else layout.height  # strips of the network have none
+    waits, talks = list[Rect](), list[Rect]()
+    tall = layout.row_height if layout.fine else layout.height  # strips of the network have none
     for row in layout.rows:
         spans = (
             [(gap.start, gap.length) for gap in gaps_of(layout.trace, row)] if layout.fine else [(0, layout.trace.time)]
         )
-        middle = row.y + tall / 2
-        bars += [(layout.x(start), middle, length * layout.per_tick) for start, length in spans]
-        middle = row.y + layout.height / 2
-        talks += [(layout.x(start), middle, (end - start) * layout.per_tick) for start, end in exposed(layout, row)]
-    parts: list[Diagram] = [leaf(Bars(bars, tall), style(theme.GAP))] if bars else []
-    for look, some in (
-        (ONLY_TALKS, [bar for bar in talks if bar[2] >= THIN]),
-        (THIN_TALKS, [bar for bar in talks if bar[2] < THIN]),
-    ):
-        parts += [leaf(Bars(some, layout.height), look)] if some else []
-    return parts
+        waits += [(layout.x(start), row.y, length * layout.per_tick, tall) for start, length in spans]
+        for start, end in exposed(layout, row):
+            talks.append((layout.x(start), row.y, (end - start) * layout.per_tick, layout.height))
+    wide, thin = [place for place in talks if place[2] >= THIN], [place for place in talks if place[2] < THIN]
+    looks = (waits, style(theme.GAP)), (wide, ONLY_TALKS), (thin, THIN_TALKS)
+    return [boxes(places, look) for places, look in looks if places]
 
 
 def covered(start: float, end: float, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, bool]]:

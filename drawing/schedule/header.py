@@ -9,7 +9,7 @@ from lib.basics.units import show_ticks
 from lib.record.figures.breakdown import MEANING, TALK, WAITS, name_of, percents
 
 from ..ink import svg, theme
-from ..ink.letters import fit, text_width, wrapped
+from ..ink.letters import BOLD, first_fit, fit, text_width, wrapped
 from ..ink.marks import Diagram, Rect, Titled, box, label, lines, poly, style
 from ..ink.texts import idle_and_hidden, machine, size_of, who
 from ..ink.trace import Trace
@@ -53,8 +53,9 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     stacked, room = inner - wide < named, inner - wide - named - BETWEEN
     bar = min(room, WIDEST_BAR) if room >= LEAST_BAR else 0.0
     left = inner if stacked else inner - wide - (bar + BETWEEN if bar else 0.0)
+    title = first_fit([trace.title], TITLES, left / BOLD) or (fit(trace.title, TITLES[-1], left), TITLES[-1])
     parts: list[Diagram] = [
-        label(PAD, 26, *_title(trace.title, left), style(theme.INK), "start", 650, most=svg.KEPT),
+        label(PAD, 26, *title, style(theme.INK), "start", 650, most=svg.KEPT),
         *[label(PAD, 46 + MORE * at, line, 11.5, style(theme.MUTE), "start") for at, line in enumerate(known)],
     ]
     x, y = (PAD, STACKED + MORE * (len(known) - 1)) if stacked else (PAD + left + BETWEEN, 0.0)
@@ -77,12 +78,6 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
 def _width(figure: HeaderFigure) -> float:
     value = text_width(figure.value, 18, bold=True) + (0 if figure.met is None else 20)
     return 6 + max(text_width(figure.name, 10), value, text_width(figure.note, 10))
-
-
-def _title(text: str, width: float) -> tuple[str, float]:
-    """Return a title and its size: smaller rather than cut off."""
-    size = next((size for size in TITLES if text_width(text, size, bold=True) <= width), TITLES[-1])
-    return fit(text, size, width), size
 
 
 def figures(trace: Trace) -> list[HeaderFigure]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -48,14 +48,7 @@ LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
 
 
-class Place(NamedTuple):
-    """The place of an event: the number of its row, and its index among that row's events (``at``)."""
-
-    row: int
-    at: int
-
-
-@dataclass
+@dataclass(eq=False)
 class Row:
     """A row of the timeline: the ranks that share it, and their events."""
 
@@ -71,10 +64,13 @@ class Row:
     """The devices of its ranks, if these are hosts."""
     of: int = 0
     """The number of all ranks."""
-    known: dict[float, float] = field(default_factory=dict, repr=False)
-    """Idle shares, by the time of which they are parts."""
     tracks: Sequence[int] = ()
     """The track of each event: 0 is the row itself, 1 and up are the thin tracks below it."""
+
+    @cached_property
+    def spots(self) -> list[Spot]:
+        """Its events, each in its track, in a picture of boxes."""
+        return [Spot(self, event, track) for event, track in zip(self.events, self.tracks, strict=True)]
 
     @property
     def events(self) -> Sequence[Event]:
@@ -127,14 +123,20 @@ class Row:
 
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
-        if time not in self.known:
-            spans = (span for events in self.parts for span in idle_spans(events, time))
-            self.known[time] = sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
-        return self.known[time]
+        spans = (span for events in self.parts for span in idle_spans(events, time))
+        return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
 
     def spent(self, time: float) -> Mapping[str, Fraction]:
         """Return the parts of ``time``, as shares."""
         return time_parts([event for own in self.parts for event in own], len(self.parts), time)
+
+
+class Spot(NamedTuple):
+    """An event in a track of a row."""
+
+    row: Row
+    event: Event
+    track: int
 
 
 class Layout:
@@ -142,7 +144,8 @@ class Layout:
 
     ``until``: the tick at the right end (by default the end of the run); ``rough``: 0 if every operation may be a box,
     otherwise the least number of pixels in a cell; ``beside``: the schedules that it is drawn with, in lower rows;
-    ``fold``: whether ranks that do the same may share a row where the picture would be crowded.
+    ``fold``: whether ranks that do the same may share a row where the picture would be crowded; ``links``: the option
+    of ``draw``; ``cut``: the tick where half of a schedule ends.
     """
 
     def __init__(
@@ -154,9 +157,11 @@ class Layout:
         rough: int = 0,
         beside: Sequence[Trace] = (),
         fold: bool = True,
+        links: str = "auto",
+        cut: float | None = None,
     ) -> None:
         self.trace, self.width, self.top, self.rough = trace, width, top, max(1, rough)
-        self.until = trace.until if until is None else until
+        self.until, self.links, self.cut = trace.until if until is None else until, links, cut
         every = beside or [trace]
         failed = any(one.failure is not None for one in every)
         self.scale = min(self.until, max(one.time for one in every)) if failed else self.until
@@ -230,35 +235,31 @@ class Layout:
         nodes = {rank // size for rank in row.devices or row.ranks} if size else set()
         return nodes.pop() if len(nodes) == 1 else None
 
-    def event(self, place: Place) -> Event:
-        """Return the event at a place."""
-        return self.rows[place.row].events[place.at]
-
-    def places(self) -> dict[int, Place]:
-        """Return the place of each operation by its id, as long as the picture is ``fine``. The ranks of a row did the
-        same, so that their operations share places."""
-        found: dict[int, Place] = {}
-        for here, row in enumerate(self.rows):
-            shown = [Place(here, index) for index, event in enumerate(row.events) if event.kind not in MARKS]
+    @cached_property
+    def spots(self) -> dict[int, Spot]:
+        """The spot of each operation by its id, as long as the picture is ``fine``. The ranks of a row did the same, so
+        that their operations share spots."""
+        found: dict[int, Spot] = {}
+        for row in self.rows:
+            shown = [spot for spot in row.spots if spot.event.kind not in MARKS]
             for rank in filter(self.trace.by_rank.__contains__, row.ranks):
                 operations = (event for event in self.trace.by_rank[rank] if event.kind not in MARKS)
-                found |= {id(event): place for event, place in zip(operations, shown, strict=True)}
+                found |= {id(event): spot for event, spot in zip(operations, shown, strict=True)}
         return found
 
-    def area(self, place: Place) -> Rect:
+    def area(self, spot: Spot) -> Rect:
         """Return the area of an event, which is that of its track for the time that it lasts."""
-        row, event = self.rows[place.row], self.event(place)
-        x, width, track = self.x(event.start), event.length * self.per_tick, row.tracks[place.at]
+        row, event, track = spot
+        x, width = self.x(event.start), event.length * self.per_tick
         if not track:
             return x, row.y, width, self.height
         return x, row.y + self.height + (track - 1) * self.thin + 1, width, self.thin - 1
 
-    def shape(self, place: Place) -> Rect:
+    def shape(self, spot: Spot) -> Rect:
         """Return the part of an event's area that is drawn. A message between computes is a thin bar at mid height, so
         that the rhythm of forwards and backwards stays visible."""
-        x, y, width, height = self.area(place)
-        event, track = self.event(place), self.rows[place.row].tracks[place.at]
-        if event.stream != "message" or track or not event.length or height < THIN_MESSAGE:
+        x, y, width, height = self.area(spot)
+        if spot.event.stream != "message" or spot.track or not width or height < THIN_MESSAGE:
             return x, y, width, height
         return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
 
@@ -266,27 +267,29 @@ class Layout:
 def rows_of(trace: Trace, most: int = GROUP_ABOVE) -> list[Row]:
     """Return the rows. With more than ``most`` ranks, those that do the same share a row, unless they differ in
     ``apart``, are in different nodes of a small machine, or only some of them are hosts."""
-    hosts = trace.hosts
-    if trace.ranks + len(hosts) <= most:
-        return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in trace.by_rank.items()]
-    rows: dict[tuple[object, ...], Row] = {}
-    for rank, events in trace.by_rank.items():
-        key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
+    every = trace.ranks + len(trace.hosts) <= most
+
+    def alike(rank: int, events: Sequence[Event]) -> object:
         node = rank // trace.node_size if trace.node_size and trace.ranks <= GROUP_ABOVE else None
-        row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts, node), Row([], [events], of=trace.ranks))
+        did = [(e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS]
+        return rank if every else (*did, trace.apart.get(rank), rank in trace.hosts, node)
+
+    return in_rows(trace, alike)
+
+
+def in_rows(trace: Trace, alike: Callable[[int, Sequence[Event]], object]) -> list[Row]:
+    """Return rows of the ranks for which ``alike`` is the same."""
+    rows: dict[object, Row] = {}
+    for rank, events in trace.by_rank.items():
+        row = rows.setdefault(alike(rank, events), Row([], [events], of=trace.ranks))
         row.ranks += trace.same_ranks(rank)
-        row.devices += hosts.get(rank, ())
+        row.devices += trace.hosts.get(rank, ())
         if row.events is not events:
             row.same_batches = row.same_batches and _batches(row.events) == _batches(events)
             row.same_memory = row.same_memory and [e.held for e in row.events] == [e.held for e in events]
-    return in_order(rows.values())
-
-
-def in_order(rows: Iterable[Row]) -> list[Row]:
-    """Return rows, the ranks of each in order."""
-    for row in rows:
+    for row in rows.values():
         row.ranks.sort()
-    return list(rows)
+    return [*rows.values()]
 
 
 def _in_lines(rows: list[Row]) -> list[Row]:

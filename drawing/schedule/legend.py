@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from lib.basics.units import MS
@@ -14,16 +14,16 @@ from lib.record.training import BACKWARD, FORWARD
 
 from ..ink import theme
 from ..ink.letters import text_width
-from ..ink.marks import Diagram, box, boxes, label, lines, style, together
+from ..ink.marks import Diagram, box, label, lines, style, together
 from ..ink.trace import Trace, of_stream
 from .coarse import column_of
 from .gaps import ONLY_TALKS, arrivals_of, exposed
 from .layout import HIDDEN, PAD, Layout
 from .links import TIE, arrows, links_of, ties_of
 from .memory import target_line
-from .numbering import NumberPlans, joined
+from .numbering import joined, plan_numbers
 from .operations import ink_on, notches, operation, sample_color, stripes
-from .overlays import DOT, ROUND, THICK, draw_held, flag, for_ever
+from .overlays import DOT, THICK, draw_held, flag, for_ever, held_dot
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
@@ -37,23 +37,20 @@ WHY_UNEQUAL = {
 
 
 class Entry(NamedTuple):
-    """A sample drawn from (0, 0) to (width, TALL), and its meaning."""
+    """A meaning, and a sample drawn from (0, 0) to (width, TALL)."""
 
-    sample: Diagram
-    width: float
     text: str
+    sample: Sequence[Diagram]
+    width: float = WIDE
 
 
 Legend = Sequence[Sequence[Entry]]
 """Groups of entries, each of which begins a line."""
 
 
-def legend_of(
-    layouts: Sequence[Layout], plans: Sequence[NumberPlans], memory: bool = False, links: str = "auto"
-) -> Legend:
-    """Return the legend of schedules with equally many layers. ``links``: the option with which rows were drawn."""
-    numbered = {kind for numbers in plans for kind, how in numbers.items() if how.size}
-    rows = [*_colors(layouts), *_operations(layouts, numbered), *_signs(layouts, links)]
+def legend_of(layouts: Sequence[Layout], memory: bool = False) -> Legend:
+    """Return the legend of schedules with equally many layers."""
+    rows = [*_colors(layouts), *_operations(layouts), *_signs(layouts)]
     return [rows, [entry for layout in layouts for entry in _memory(layout)] if memory else []]
 
 
@@ -70,7 +67,8 @@ def draw_legend(
             wide = entry.width + 5 + text_width(entry.text, max(size, most))
             if x > PAD and x + wide > width - PAD:
                 x, y = PAD, y + line
-            parts.append(entry.sample.translate(x, y))
+            sample = entry.sample[0] if len(entry.sample) == 1 else together(entry.sample)
+            parts.append(sample.translate(x, y))
             text = label(x + entry.width + 5, y + 7, entry.text, size, style(theme.INK), "start", most=most)
             parts.append(text)
             x += wide + 14
@@ -80,20 +78,17 @@ def draw_legend(
 
 def patch(color: str, text: str) -> Entry:
     """Return a patch of a color as an entry."""
-    return Entry(box(0, 0, WIDE, TALL, style(color), 2), WIDE, text)
+    return Entry(text, [box(0, 0, WIDE, TALL, style(color), 2)])
 
 
-def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterator[Entry]:
-    trace = layouts[0].trace
+def _operations(layouts: Sequence[Layout]) -> Iterator[Entry]:
+    trace, numbered = layouts[0].trace, {kind for layout in layouts for kind in plan_numbers(layout)}
     events = [event for layout in layouts for event in layout.trace.events]
     lasting = {event.kind for event in events if event.end > event.start}
     lasting |= {RECEIVE.kind for layout in layouts if arrivals_of(layout)}
     moments = {event.kind for event in of_stream(events, "compute") if event.end == event.start}
-    happened = lasting | moments
-    known = list(OPERATIONS)
-    for kind in [*known, *sorted(happened - {*known})]:
-        if kind not in happened:
-            continue
+    happened, known = lasting | moments, list(OPERATIONS)
+    for kind in [*filter(happened.__contains__, known), *sorted(happened - {*known})]:
         text, color = theme.name_of(kind), sample_color(kind, trace)
         if kind == min(numbered, default="", key=known.index):
             told = {"layer" if layout.trace.by_layer else "micro-batch" for layout in layouts}
@@ -101,14 +96,12 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
         if kind in WHY_UNEQUAL and any(_unequal(layout.trace, kind) for layout in layouts):
             text += f" ({WHY_UNEQUAL[kind]})"
         if kind in moments:
-            yield Entry(operation(kind, (4, 4.5, 0, TALL), color), 8, text)
-        else:
-            wide = WIDE if stream_of(kind) == "compute" else 13.0
-            place = (0.0, TALL * 0.3, wide, TALL * 0.4) if stream_of(kind) == "message" else (0.0, 0.0, wide, TALL)
-            sample = [operation(kind, place, color)]
-            if kind in numbered:
-                sample.append(label(wide / 2, TALL / 2, "0", 9.5, style(ink_on(kind, color)), weight=600))
-            yield Entry(together(sample), wide, text)
+            yield Entry(text, [operation(kind, (4, 4.5, 0, TALL), color)], 8)
+            continue
+        wide = WIDE if stream_of(kind) == "compute" else 13.0
+        y, tall = (TALL * 0.3, TALL * 0.4) if stream_of(kind) == "message" else (0.0, TALL)
+        number = label(wide / 2, TALL / 2, "0", 9.5, style(ink_on(kind, color)), weight=600)
+        yield Entry(text, [operation(kind, (0.0, y, wide, tall), color), *[number] * (kind in numbered)], wide)
 
 
 def _unequal(trace: Trace, kind: str) -> bool:
@@ -118,55 +111,50 @@ def _unequal(trace: Trace, kind: str) -> bool:
     return len({count for count, _ in spent}) < len(spent)
 
 
-def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
+def _signs(layouts: Sequence[Layout]) -> Iterator[Entry]:
     """Yield the signs in the rows besides operations."""
+    traces, middle, gray = [layout.trace for layout in layouts], TALL / 2, box(0, 0, WIDE, TALL, style(theme.MUTE), 2)
+    fine = [layout for layout in layouts if layout.fine]
     if any(joined(layout, row) for layout in layouts for row in layout.rows):
-        notched = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), notches([WIDE / 2], 0, TALL)])
-        yield Entry(notched, WIDE, "notch: the next layer")
-    striped = [layout for layout in layouts if layout.fine]
-    turned = [layout for layout in striped if layout.trace.turned]
-    sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *stripes(1, (0, 0, WIDE, TALL))])
-    if turned:
-        yield Entry(sample, WIDE, "foot: comes from the other end of the pipeline")
-    if any(any(row.chunks.values()) for layout in striped if layout not in turned for row in layout.rows):
-        yield Entry(sample, WIDE, "foot: the rank's next chunk of layers")
-    ties = [kind for layout in layouts for kind in ties_of(layout, links)]
-    if ties:
-        color, middle = theme.kind_color(ties[0]), WIDE / 2
-        ends = boxes([(middle - 4, 0, 8, 3), (middle - 4, TALL - 3, 8, 3)], style(color))
-        tie = lines([(middle, 0, middle, TALL)], style(None, color, TIE))
-        yield Entry(together([ends, tie]), WIDE, "joins the ranks of a collective")
-    if any(links_of(layout, links).arrows for layout in layouts):
-        late = "a late " * (links == "auto")
-        yield Entry(together(arrows([(1.0, 2.0, WIDE - 1, TALL - 2)])), WIDE, f"from send to {late}receive")
-    if any(layout.trace.idle > 1e-9 for layout in layouts):
-        measured = any(layout.trace.unit is MS for layout in layouts)
-        text = f"bubble: waits, or is {'between operations' if measured else 'done'}"
-        yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, text)
-    failed = [layout.trace for layout in layouts if layout.trace.failure is not None]
-    if any(trace.waits for trace in failed):
-        yield Entry(together(for_ever([(0, 0, WIDE, TALL)], step=5)), WIDE, "waits for ever")
-    if failed:
-        yield Entry(flag(2, 1, TALL), WIDE, "where it stopped")
+        yield Entry("notch: the next layer", [gray, notches([WIDE / 2], 0, TALL)])
+    foot = [gray, *stripes(1, (0, 0, WIDE, TALL))]
+    if any(layout.trace.turned for layout in fine):
+        yield Entry("foot: comes from the other end of the pipeline", foot)
+    if any(any(row.chunks.values()) for layout in fine if not layout.trace.turned for row in layout.rows):
+        yield Entry("foot: the rank's next chunk of layers", foot)
+    if ties := [kind for layout in layouts for kind in ties_of(layout)]:
+        color, x = theme.kind_color(ties[0]), WIDE / 2
+        ends = [box(x - 4, y, 8, 3, style(color)) for y in (0, TALL - 3)]
+        yield Entry("joins the ranks of a collective", [*ends, lines([(x, 0, x, TALL)], style(None, color, TIE))])
+    if any(links_of(layout).arrows for layout in layouts):
+        late = "a late " * (layouts[0].links == "auto")
+        yield Entry(f"from send to {late}receive", arrows([(1.0, 2.0, WIDE - 1, TALL - 2)]))
+    if any(trace.idle > 1e-9 for trace in traces):
+        between = "between operations" if any(trace.unit is MS for trace in traces) else "done"
+        gap = box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2)
+        yield Entry(f"bubble: waits, or is {between}", [gap])
+    if any(trace.waits for trace in traces):
+        yield Entry("waits for ever", [*for_ever([(0, 0, WIDE, TALL)], step=5)])
+    if any(trace.failure is not None for trace in traces):
+        yield Entry("where it stopped", [flag(2, 1, TALL)])
     if any(not layout.fine and column_of(layout, layout.rough) for layout in layouts):
-        halves = [(0.0, theme.work_color(FORWARD.kind, 0, 1)), (TALL / 2, theme.work_color(BACKWARD.kind, 0, 1))]
-        sample = together([box(0, y, WIDE, TALL / 2, style(color)) for y, color in halves])
-        yield Entry(sample, WIDE, "height: how much of the time")
+        halves = [(0.0, theme.work_color(FORWARD.kind, 0, 1)), (middle, theme.work_color(BACKWARD.kind, 0, 1))]
+        sample = [box(0, y, WIDE, middle, style(color)) for y, color in halves]
+        yield Entry("height: how much of the time", sample)
     lanes = list[tuple[float | None, str]]()
     if any(layout.network for layout in layouts):
         lanes += [(HIDDEN, "communicates, hidden by compute"), (None, "only communicates")]
     elif any(exposed(layout, row) for layout in layouts for row in layout.rows):
-        yield Entry(box(0, 0, WIDE, TALL, ONLY_TALKS, 2), WIDE, "only communicates")
+        yield Entry("only communicates", [box(0, 0, WIDE, TALL, ONLY_TALKS, 2)])
     if any(layout.within for layout in layouts):
         lanes += [(HIDDEN, "traffic within layers, hidden by products"), (None, "and exposed")]
     for look, text in lanes:
-        yield Entry(box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, look)), WIDE, text)
+        yield Entry(text, [box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, look))])
     if any(map(draw_held, layouts)):
-        dot = box(WIDE / 2 - DOT / 2, TALL / 2 - DOT / 2, DOT, DOT, style(theme.INK, theme.CARD, 1), ROUND)
-        yield Entry(dot, WIDE, "made what is in memory at the peak")
-    if any(layout.fine and layout.trace.chain is not None for layout in layouts):
-        line = lines([(0, TALL / 2, WIDE, TALL / 2)], style(None, theme.CHAIN, THICK))
-        yield Entry(line, WIDE, "the longest chain (all else is pale)")
+        yield Entry("made what is in memory at the peak", [held_dot(WIDE / 2, middle - DOT / 2)])
+    if any(layout.trace.chain is not None for layout in fine):
+        line = lines([(0, middle, WIDE, middle)], style(None, theme.CHAIN, THICK))
+        yield Entry("the longest chain (all else is pale)", [line])
 
 
 def _memory(layout: Layout) -> Iterator[Entry]:
@@ -177,7 +165,7 @@ def _memory(layout: Layout) -> Iterator[Entry]:
             yield patch(color, name)
     peak, target = layout.trace.peak, layout.trace.memory_target
     if target is not None and peak is not None:
-        yield Entry(target_line(layout.trace, 0, WIDE, 7), WIDE, "target")
+        yield Entry("target", [target_line(layout.trace, 0, WIDE, 7)])
 
 
 def _colors(layouts: Sequence[Layout]) -> list[Entry]:
@@ -189,4 +177,4 @@ def _colors(layouts: Sequence[Layout]) -> list[Entry]:
     steps = min(trace.order[1], 16)
     colors = [theme.work_color(FORWARD.kind, step, steps) for step in range(steps)]
     band = [box(40 * step / steps, 0, 40 / steps + 0.3, TALL, style(color)) for step, color in enumerate(colors)]
-    return [Entry(together(band), 40, "micro-batches, from the first to the last")]
+    return [Entry("micro-batches, from the first to the last", band, 40)]

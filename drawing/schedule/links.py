@@ -11,8 +11,8 @@ from typing import NamedTuple
 from lib.record.table import RECEIVE, SEND
 
 from ..ink import theme
-from ..ink.marks import Diagram, Point, Polys, Rect, lines, poly, style
-from .layout import Layout, Place
+from ..ink.marks import Diagram, Point, Rect, lines, poly, style
+from .layout import Layout, Spot
 from .operations import is_drawn
 
 LINKS = ("auto", "none", "p2p", "groups", "all")
@@ -27,11 +27,15 @@ TIE = 1.6
 
 
 class Message(NamedTuple):
-    """A message from one row to another: where it is sent, where received, and how long it waits in between."""
+    """A message from one row to another: where it is sent, and where received."""
 
-    sent: Place
-    received: Place
-    waits: float
+    sent: Spot
+    received: Spot
+
+    @property
+    def waits(self) -> float:
+        """How long it waits in between."""
+        return self.received.event.start - self.sent.event.end
 
 
 class Links(NamedTuple):
@@ -41,22 +45,23 @@ class Links(NamedTuple):
     on_hover: Sequence[Message] = ()
 
 
-def links_of(layout: Layout, links: str) -> Links:
+def links_of(layout: Layout) -> Links:
     """Return which messages have an arrow. With "auto" these are the messages that wait for longer than a box is wide:
     for the others an arrow would say what everybody sees."""
-    if not layout.fine or links in ("none", "groups"):
+    if not layout.fine or layout.links in ("none", "groups"):
         return Links()
     found = list(_messages(layout))
-    if links != "auto":
+    if layout.links != "auto":
         return Links(found)
-    computes = [run for row in layout.rows for run in row.runs]
-    usual = median([run[-1].end - run[0].start for run in computes]) if computes else 0.0
-    late = {message for message in found if message.waits > usual}
-    most = max(Counter(message.sent.row for message in late).values(), default=0)
+    lengths = [run[-1].end - run[0].start for row in layout.rows for run in row.runs]
+    usual = median(lengths) if lengths else 0.0
+    late, others = list[Message](), list[Message]()
+    for one in found:
+        (late if one.waits > usual else others).append(one)
+    most = max(Counter(one.sent.row.y for one in late).values(), default=0)
     if layout.height < LOW or most * ROOM > layout.x1 - layout.x0:
-        late.clear()
-    seen = [one for one in found if is_drawn(layout.event(one.sent)) or is_drawn(layout.event(one.received))]
-    return Links([one for one in found if one in late], [one for one in seen if one not in late])
+        late, others = [], found
+    return Links(late, [one for one in others if is_drawn(one.sent.event) or is_drawn(one.received.event)])
 
 
 def arrows(ways: Sequence[Rect], color: str = theme.ARROW, width: float = 1, head: float = 4.0) -> list[Diagram]:
@@ -67,14 +72,14 @@ def arrows(ways: Sequence[Rect], color: str = theme.ARROW, width: float = 1, hea
 
 def arrow_of(layout: Layout, message: Message) -> Rect:
     """Return the arrow of a message, from edge to edge."""
-    down = message.received.row > message.sent.row
+    down = message.received.row.y > message.sent.row.y
     (x0, y0, wide0, tall0), (x1, y1, wide1, tall1) = layout.shape(message.sent), layout.shape(message.received)
     return x0 + wide0 / 2, y0 + tall0 * down, x1 + wide1 / 2, y1 + tall1 * (not down)
 
 
-def ties_of(layout: Layout, links: str) -> dict[str, list[Rect]]:
+def ties_of(layout: Layout) -> dict[str, list[Rect]]:
     """Return the lines that join the boxes of a collective, by its kind."""
-    if not layout.fine or links in ("none", "p2p") or (links == "auto" and layout.gap < GAP):
+    if not layout.fine or layout.links in ("none", "p2p") or (layout.links == "auto" and layout.gap < GAP):
         return {}
     found: dict[str, list[Rect]] = {}
     for kind, meetings in _collectives(layout):
@@ -89,10 +94,9 @@ def ties_of(layout: Layout, links: str) -> dict[str, list[Rect]]:
 def _collectives(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
     """Yield for each kind the collectives that start at one time: the boxes of each, row by row."""
     meetings: dict[tuple[object, ...], tuple[str, list[Rect]]] = {}
-    for here, row in enumerate(layout.rows):
-        for index, event in enumerate(row.events):
-            if event.stream == "collective" and event.op is not None:
-                meetings.setdefault(event.op, (event.kind, []))[1].append(layout.area(Place(here, index)))
+    for spot in (spot for row in layout.rows for spot in row.spots):
+        if spot.event.stream == "collective" and spot.event.op is not None:
+            meetings.setdefault(spot.event.op, (spot.event.kind, []))[1].append(layout.area(spot))
     found: dict[tuple[str, float], list[list[Rect]]] = {}
     for kind, places in meetings.values():
         if len(places) > 1:
@@ -114,18 +118,11 @@ def _slots(meetings: list[list[Rect]]) -> list[int]:
 
 def _messages(layout: Layout) -> Iterator[Message]:
     """Yield the messages from one row to another. The receiver may be any rank of its row."""
-    places, events = layout.places(), layout.trace.events
-    receives = {event.op: event for event in events if event.kind == RECEIVE.kind}
-    for here, row in enumerate(layout.rows):
-        for index, event in enumerate(row.events):
-            receive = receives.get(event.op) if event.kind == SEND.kind else None
-            if receive is not None and (there := places[id(receive)]).row != here:
-                yield Message(Place(here, index), there, layout.event(there).start - event.end)
-
-
-def arrow_shape(arrow: Rect) -> Polys:
-    """Return an arrow as polygons: its shaft and its head."""
-    return Polys([[arrow[:2], arrow[2:]], arrow_head(arrow)])
+    receives = {event.op: event for event in layout.trace.events if event.kind == RECEIVE.kind}
+    for spot in (spot for row in layout.rows for spot in row.spots if spot.event.kind == SEND.kind):
+        receive = receives.get(spot.event.op)
+        if receive is not None and (there := layout.spots[id(receive)]).row is not spot.row:
+            yield Message(spot, there)
 
 
 def arrow_head(arrow: Rect, size: float = 4.0) -> list[Point]:

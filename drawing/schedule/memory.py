@@ -14,7 +14,7 @@ from ..ink.letters import around, largest, places_of_texts, text_width
 from ..ink.marks import Diagram, Point, Rect, Titled, box, boxes, hovers, label, lines, poly, style
 from ..ink.texts import brief_size
 from ..ink.trace import Trace
-from .layout import PAD, Layout, Row, in_order
+from .layout import PAD, Layout, Row, in_rows
 from .peak import beyond, held_at, moment
 from .timeline import grid, row_name
 
@@ -104,14 +104,8 @@ def stairs(points: Sequence[Point], end: float) -> list[Point]:
 
 def profiles_of(layout: Layout) -> list[Row]:
     """Return the different profiles, in order of rank: as rows of the ranks whose memory is the same at all times."""
-    found: dict[tuple[object, ...], Row] = {}
-    for rank, events in layout.trace.by_rank.items():
-        near = layout.trace.hosts.get(rank, ())
-        key = (bool(near), *((event.issued, event.held) for event in events))
-        profile = found.setdefault(key, Row([], [events], of=layout.trace.ranks))
-        profile.ranks += layout.trace.same_ranks(rank)
-        profile.devices += near
-    return in_order(found.values())
+    hosts = layout.trace.hosts
+    return in_rows(layout.trace, lambda rank, events: (rank in hosts, *((one.issued, one.held) for one in events)))
 
 
 def _most(profile: Row) -> Elements:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from ..ink import theme
-from ..ink.marks import Bar, Bars, Diagram, box, leaf, lines, style
+from ..ink.marks import Diagram, Rect, box, boxes, lines, style
 
 Look = TypeVar("Look")
 Span = tuple[float, float, str]
@@ -66,11 +66,11 @@ def draw_rows(
 ) -> Iterator[Diagram]:
     """Yield rows in this rectangle, on a ground: those that are the same are one block with thin lines."""
     tall, top = height / len(rows), y
-    found: dict[tuple[str, float], list[Bar]] = {}
+    found: dict[tuple[str, float], list[Rect]] = {}
     for row, equal in groupby(rows):
         thick = tall * sum(1 for _ in equal)
         for start, end, color in row:
-            found.setdefault((color, thick), []).append((x + start * width, top + thick / 2, (end - start) * width))
+            found.setdefault((color, thick), []).append((x + start * width, top, (end - start) * width, thick))
         top += thick
     yield box(x, y, width, height, style(ground))
     yield from colored(found)
@@ -79,6 +79,6 @@ def draw_rows(
         yield lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall)))
 
 
-def colored(bars: Mapping[tuple[str, float], Sequence[Bar]]) -> list[Diagram]:
-    """Return bars by their color and height, one mark for all of a look."""
-    return [leaf(Bars(some, tall), style(color)) for (color, tall), some in bars.items()]
+def colored(found: Mapping[tuple[str, float], Sequence[Rect]]) -> list[Diagram]:
+    """Return boxes by their color and height, one mark for all of a look."""
+    return [boxes(some, style(color)) for (color, _), some in found.items()]

@@ -4,8 +4,7 @@ boxes of the same micro-batch, or not at all. If every box decided by itself the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterator, Sequence
 
 from lib.record.events import Event
 
@@ -21,47 +20,37 @@ APART = 0.4
 """Free room in a box beside its number, in parts of the font size: the numbers of two boxes must not read as one."""
 
 
-class NumberPlan(NamedTuple):
-    """The way to write the numbers of a kind: their ``size`` in pixels (0: there are none), and the largest size for
-    which there would be room everywhere."""
-
-    size: float = 0.0
-    most: float = 0.0
+NumberPlans = dict[str, tuple[float, float]]
+"""For every kind that has numbers their size in pixels, and the largest for which there would be room everywhere."""
 
 
-NumberPlans = dict[str, NumberPlan]
-"""The plan for every kind with numbers."""
-
-
-def plan_numbers(layout: Layout, cut: float | None = None) -> NumberPlans:
-    """Return the plan for every kind. ``cut``: the tick where half of a schedule ends. A box that is cut there may be
-    too narrow for its number, and does not count for the others."""
+def plan_numbers(layout: Layout) -> NumberPlans:
+    """Return the plan for every kind with numbers. A box where half of a schedule ends may be too narrow for its
+    number, and does not count for the others."""
     spans = defaultdict[str, set[tuple[str, float]]](set)
     room = layout.fine if layout.trace.by_layer else layout.roomy  # else a run of layers is read as one box
     for run in (run for row in layout.rows if room for run in numbered(layout, row)):
-        if run[-1].end != cut:
+        if run[-1].end != layout.cut:
             spans[run[0].kind].add(_written(layout, run))
-    return {kind: _plan(layout, some) for kind, some in spans.items()}
-
-
-def _plan(layout: Layout, spans: Collection[tuple[str, float]]) -> NumberPlan:
-    for size in SIZES:
-        if layout.height >= size + 3 and all(_fits(layout, *span, size) for span in spans):
-            free = ((text, length * layout.per_tick - APART * svg.KEPT) for text, length in spans)
-            return NumberPlan(size, min(largest(text, width, layout.height) for text, width in free))
-    return NumberPlan()
+    found: NumberPlans = {}
+    for kind, some in spans.items():
+        high = (size for size in SIZES if layout.height >= size + 3)
+        if size := next((size for size in high if all(_fits(layout, *one, size) for one in some)), 0.0):
+            free = ((text, length * layout.per_tick - APART * svg.KEPT) for text, length in some)
+            found[kind] = size, min(largest(text, width, layout.height) for text, width in free)
+    return found
 
 
 def draw_numbers(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int] = ()) -> Iterator[Diagram]:
     """Yield the numbers of a row. ``pale``: the ids of events with faded boxes, where numbers have the color of other
     texts."""
     for run in numbered(layout, row) if plans else ():
-        (size, most), (text, length) = plans.get(run[0].kind, NumberPlan()), _written(layout, run)
-        if size and _fits(layout, text, length, size):
+        text, length = _written(layout, run)
+        if (plan := plans.get(run[0].kind)) and _fits(layout, text, length, plan[0]):
             faded = all(id(event) in pale for event in run)
             how = style(theme.INK if faded else ink_on(run[0].kind, color_of(run[0], layout.trace)))
             x, y = layout.x((run[0].start + run[-1].end) / 2), row.y + layout.height / 2
-            yield label(x, y, text, size, how, weight=600, passive=True, most=most)
+            yield label(x, y, text, plan[0], how, weight=600, passive=True, most=plan[1])
 
 
 def numbered(layout: Layout, row: Row) -> Iterator[Sequence[Event]]:

@@ -15,7 +15,7 @@ from lib.record.table import OPERATIONS, stream_of, training
 from lib.record.training import OVERLAPPED_WORD
 
 from ..ink import theme
-from ..ink.marks import Diagram, Point, Rect, box, boxes, label, lines, poly, style, together
+from ..ink.marks import Diagram, Point, Rect, box, label, lines, poly, style, together
 from ..ink.texts import plural, ranges
 from ..ink.trace import Trace
 from .layout import Row
@@ -54,16 +54,14 @@ def operation(kind: str, place: Rect, color: str) -> Diagram:
 
 def color_of(event: Event, trace: Trace) -> str:
     """Return the color of an event: of a pass that of operation and micro-batch."""
-    return _color(event.kind, trace, trace.order[0].get(min(event.batches, default=0), 0))
+    return sample_color(event.kind, trace, trace.order[0].get(min(event.batches, default=0), 0))
 
 
-def sample_color(kind: str, trace: Trace) -> str:
-    """Return the color of an operation in a legend: of a micro-batch in the middle."""
-    return _color(kind, trace, trace.order[1] // 2)
-
-
-def _color(kind: str, trace: Trace, batch: int) -> str:
-    return theme.work_color(kind, batch, trace.order[1]) if theme.is_pass(kind) else theme.kind_color(kind)
+def sample_color(kind: str, trace: Trace, place: int | None = None) -> str:
+    """Return the color of an operation: in a legend that of a micro-batch in the middle."""
+    many = trace.order[1]
+    place = many // 2 if place is None else place
+    return theme.work_color(kind, place, many) if theme.is_pass(kind) else theme.kind_color(kind)
 
 
 def is_drawn(event: Event) -> bool:
@@ -81,8 +79,8 @@ def stripes(chunk: int, place: Rect) -> list[Diagram]:
     """Return so many stripes at the foot of a box."""
     x, y, width, height = place
     thick = min(3.2, height / 7)
-    feet = [(x, y + height - (1.5 * at + 1) * thick, width, thick) for at in range(chunk)]
-    return [boxes(feet, style(theme.INK, None, 0, STRIPE))] if feet else []
+    look = style(theme.INK, None, 0, STRIPE)
+    return [box(x, y + height - (1.5 * at + 1) * thick, width, thick, look) for at in range(chunk)]
 
 
 def lower(kind: str, height: float) -> float:

@@ -15,26 +15,9 @@ from lib.record.figures.measured import MeasuredChain
 
 from ..ink import svg, theme
 from ..ink.letters import first_fit, text_width
-from ..ink.marks import (
-    Bar,
-    Bars,
-    Classed,
-    Diagram,
-    Point,
-    Rect,
-    Titled,
-    box,
-    boxes,
-    hovers,
-    label,
-    leaf,
-    lines,
-    poly,
-    style,
-    together,
-)
+from ..ink.marks import Classed, Diagram, Point, Rect, Titled, box, boxes, hovers, label, lines, poly, style, together
 from .coarse import strips
-from .layout import HIDDEN, Layout, Place, Row, hatching
+from .layout import HIDDEN, Layout, Row, Spot, hatching
 
 # -- the longest chain of a run, as one line through the boxes of its operations --
 
@@ -44,14 +27,13 @@ FADED = 0.3
 """Opacity of operations that are not on the chain."""
 
 
-def stops(layout: Layout) -> list[tuple[Place, Place]]:
+def stops(layout: Layout) -> list[tuple[Spot, Spot]]:
     """Return for each operation of the chain where the chain arrives and where it leaves. A row shows its first rank;
     the chain may go through another rank of the row, which did the same."""
     chain = layout.trace.chain
     if chain is None or not layout.fine:
         return []
-    places = layout.places()
-    return [(places[id(came)], places[id(went)]) for came, went in chain.links]
+    return [(layout.spots[id(came)], layout.spots[id(went)]) for came, went in chain.links]
 
 
 class ChainRole(NamedTuple):
@@ -61,19 +43,18 @@ class ChainRole(NamedTuple):
     text: str = ""
 
 
-def chain_roles(layout: Layout) -> dict[Place, ChainRole]:
-    """Return the role of each operation. In a row of one rank, its text says how much longer it might take."""
-    bright = {stop for pair in stops(layout) for stop in pair}
-    found = defaultdict[Place, ChainRole](ChainRole)
+def chain_roles(layout: Layout) -> dict[int, ChainRole]:
+    """Return the role of each operation, by its id. In a row of one rank, it says how much longer it might take."""
+    bright = {id(stop.event) for pair in stops(layout) for stop in pair}
+    found = defaultdict[int, ChainRole](ChainRole)
     if not bright:
         return found
     events = layout.trace.events
     measured = layout.trace.profile is not None  # then nobody knows how much longer anything might take
     slack = {} if measured else dict(zip(map(id, events), slack_of(events, layout.trace.tier), strict=True))
-    for here, row in enumerate(layout.rows):
-        for index, event in enumerate(row.events):
-            place = Place(here, index)
-            if place in bright:
+    for row in layout.rows:
+        for event in row.events:
+            if id(event) in bright:
                 text = "on the longest chain"
             elif measured:
                 text = ""
@@ -82,7 +63,7 @@ def chain_roles(layout: Layout) -> dict[Place, ChainRole]:
             else:
                 more = layout.trace.unit.lasting(slack[id(event)])
                 text = f"may take {more} more, with all in this order, and the run takes as long"
-            found[place] = ChainRole(None if place in bright else FADED, text if row.one else "")
+            found[id(event)] = ChainRole(None if id(event) in bright else FADED, text if row.one else "")
     return found
 
 
@@ -104,22 +85,22 @@ def _corners(layout: Layout, chain: Chain) -> list[Point]:
     whole = [(entered.start, entered.end) for entered, _ in chain.links]
     spans = chain.spans if isinstance(chain, MeasuredChain) else whole
 
-    def level(place: Place) -> float:
-        _, y, _, height = layout.area(place)  # of a message, too: the line keeps its level
+    def level(spot: Spot) -> float:
+        _, y, _, height = layout.area(spot)  # of a message, too: the line keeps its level
         return y + height - THICK / 2 - 0.5
 
     corners: list[Point] = []
     for (came, went), (start, end) in zip(stops(layout), spans, strict=True):
         x, width = layout.x(start), (end - start) * layout.per_tick
-        turn = [] if came.row == went.row else [(x + width / 2, level(came)), (x + width / 2, level(went))]
+        turn = [] if came.row is went.row else [(x + width / 2, level(came)), (x + width / 2, level(went))]
         corners += [(x, level(came)), *turn, (x + width, level(went))]
     return corners
 
 
 # -- what is in memory at the peak, in a run that took notes of it --
 
-DOT, ROUND = 7.0, 3.5
-"""Side and radius of a mark in pixels."""
+DOT = 7.0
+"""The width of a dot in pixels."""
 
 
 def draw_held(layout: Layout) -> list[Diagram]:
@@ -135,13 +116,13 @@ def draw_held(layout: Layout) -> list[Diagram]:
             event = row.events[held.made]
             texts[round(layout.x(event.start) + DOT / 2 + 1, 1)].append(_text(layout, peak, held))
     y = row.y + layout.row_height - DOT - 1
-    return [
-        Titled(
-            "\n".join(["in memory at the peak:", *dict.fromkeys(text)]),
-            box(x - DOT / 2, y, DOT, DOT, style(theme.INK, theme.CARD, 1), ROUND),
-        )
-        for x, text in sorted(texts.items())
-    ]
+    told = {x: "\n".join(["in memory at the peak:", *dict.fromkeys(text)]) for x, text in sorted(texts.items())}
+    return [Titled(text, held_dot(x, y)) for x, text in told.items()]
+
+
+def held_dot(x: float, y: float) -> Diagram:
+    """Return a dot around x, from y down."""
+    return box(x - DOT / 2, y, DOT, DOT, style(theme.INK, theme.CARD, 1), DOT / 2)
 
 
 def _text(layout: Layout, peak: Peak, held: Held) -> str:
@@ -229,21 +210,23 @@ def draw_within(layout: Layout) -> list[Diagram]:
     if not layout.fine:
         spans = ((row, layout.foot(row) + layout.thin, _spans(layout, row)) for row in layout.rows)
         return strips(layout, COLUMN, LEVELS, spans)
-    bars: dict[bool, list[Bar]] = {True: [], False: []}
+    found: dict[bool, list[Rect]] = {True: [], False: []}
     texts: list[tuple[Rect, str]] = []
     unit, high = layout.trace.unit, layout.thin - 1
     for row in layout.rows:
-        y = layout.foot(row) + layout.thin / 2
+        y = layout.foot(row) + 0.5
         for event, hidden, exposed in _traffic(layout, row):
             x, width, more = layout.x(event.start), hidden * layout.per_tick, exposed * layout.per_tick
-            bars[True].append((round(x, 2), y, round(width, 2)))
-            bars[False].append((round(x + width, 2), y, round(more, 2)))
+            found[True].append((round(x, 2), y, round(width, 2), high))
+            found[False].append((round(x + width, 2), y, round(more, 2), high))
             text = f"{row.full_name}: traffic within {theme.name_of(event.kind)}\n"
             text += f"{unit.lasting(hidden)} hidden by products, {unit.lasting(exposed)} exposed"
-            texts.append(((x, y - high / 2, width + more, high), text))
-    looks = {True: style(theme.TALK, None, 0, HIDDEN), False: style(theme.TALK)}
-    found: list[Diagram] = [leaf(Bars(bars[hidden], high), look) for hidden, look in looks.items()]
-    return found if layout.crowded else [*found, *hovers(texts)]
+            texts.append(((x, y, width + more, high), text))
+    bars: list[Diagram] = [
+        boxes(found[True], style(theme.TALK, None, 0, HIDDEN)),
+        boxes(found[False], style(theme.TALK)),
+    ]
+    return bars if layout.crowded else [*bars, *hovers(texts)]
 
 
 def _spans(layout: Layout, row: Row) -> Iterator[tuple[float, float, bool]]:

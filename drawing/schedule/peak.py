@@ -36,7 +36,7 @@ def held_at(event: Event, trace: Trace) -> list[Held]:
 
 def _sizes(trace: Trace) -> dict[str, Elements]:
     """Return the size of a whole tensor by kind of memory, where all have one size. With adapters, weights have two."""
-    cost = trace.models[0].dist.cost if trace.models else None
+    cost = trace.cost
     if cost is None or type(cost).elements is not Cost.elements:
         return {}
     one = {"weight": cost.weight_elements, "activation": cost.activation_elements}

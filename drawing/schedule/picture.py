@@ -23,7 +23,6 @@ from .layout import PAD, Layout
 from .legend import Legend, draw_legend, legend_of
 from .links import LINKS
 from .memory import draw_memory
-from .numbering import plan_numbers
 from .overlays import said_of
 from .peak import why_highest
 from .timeline import axis, draw_timeline
@@ -160,21 +159,20 @@ def _schedule(
 ) -> Figure:
     head, top = draw_header(trace, width)
     text, top = sentences(said_of(trace.failure) if not room else [], top, width)
-    layout = Layout(trace, width, top, rough=rough, fold=not room)  # a player has rows of its own
+    layout = Layout(trace, width, top, rough=rough, fold=not room, links=links)  # a player has rows of its own
     if room and len(layout.rows) > CLOSER:
         layout = Layout(trace, width, top, rough=rough, fold=False, beside=[trace])
-    plans = plan_numbers(layout)
     scale, y = axis(layout, layout.bottom)
     below = y + 8, y + 8 + room
     y = below[1] if room else y
-    rows = [*draw_timeline(layout, links, plans), *scale]
+    rows = [*draw_timeline(layout), *scale]
     parts = [*head, *text, *rows]
     memory = memory and trace.peak is not None and trace.peak.memory > 0
     if memory:
         panel, y = draw_memory(layout, y + 12, rows)
         parts += panel
     panel_ends = y + 4
-    legend = legend_of([layout], [plans], memory and not room, links)
+    legend = legend_of([layout], memory and not room)
     if not room:
         drawn, y = draw_legend(legend, width, y + 12)
         parts += drawn

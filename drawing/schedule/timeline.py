@@ -16,7 +16,6 @@ from .coarse import draw_coarse
 from .gaps import draw_gaps, tints
 from .layout import PAD, Layout, Row, ticks
 from .links import TIE, arrow_of, arrows, links_of, ties_of
-from .numbering import NumberPlans
 from .overlays import draw_chain, draw_failure, draw_held, draw_within
 
 LARGE = 1.0
@@ -25,17 +24,17 @@ NOTE = 9.5
 """The height of the texts at the right of a row, in pixels."""
 
 
-def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = True) -> list[Diagram]:
+def draw_timeline(layout: Layout, notes: bool = True) -> list[Diagram]:
     """Return all rows with names, links and nodes. ``notes``: whether idle shares are at the right of the rows."""
-    found = links_of(layout, links)
+    found = links_of(layout)
     ways = [arrow_of(layout, message) for message in found.arrows]
     gaps = [*draw_gaps(layout, notes, ways)]
     parts, texts = [*empty_rows(layout), *gaps], places_of_texts(gaps)
-    for kind, ties in ties_of(layout, links).items():
+    for kind, ties in ties_of(layout).items():
         pieces = [piece for tie in ties for piece in (around(tie, texts) if tie[0] == tie[2] else [tie])]
         parts.append(lines(pieces, style(None, theme.kind_color(kind), TIE)))
     parts += arrows(ways)  # below the boxes, so that they strike through no number
-    parts += Boxes(layout, plans, found.on_hover).draw() if layout.fine else draw_coarse(layout, plans)
+    parts += Boxes(layout, found.on_hover).draw() if layout.fine else draw_coarse(layout)
     parts += draw_within(layout)
     over = [*draw_chain(layout), *draw_held(layout), *draw_failure(layout)]
     return [*parts, *over, *row_names(layout, notes)]

@@ -250,10 +250,10 @@ def meaning(contents: Contents, travels: bool) -> list[Entry]:
     """Return what colors and frames mean."""
     found = [patch(theme.MEMORY[kind][1], theme.MEMORY[kind][0]) for kind in contents.columns]
     looks, color = {piece.how for piece in contents.every}, theme.MEMORY["weights"][1]
-    pale = Entry(box(0, 0, SAMPLE, TALL, style(color, theme.MUTE, 0.5, 0.55), 2), SAMPLE, f"pale: {SAID[PASSING]}")
+    pale = Entry(f"pale: {SAID[PASSING]}", [box(0, 0, SAMPLE, TALL, style(color, theme.MUTE, 0.5, 0.55), 2)], SAMPLE)
     frame = box(0, 0, SAMPLE, TALL, style(None, theme.TALK, 1.2), 2)
     found += [pale] * (PASSING in looks)
-    return [*found, *[Entry(frame, SAMPLE, "travels, or has just come")] * (travels or TRAVELS in looks)]
+    return [*found, *[Entry("travels, or has just come", [frame], SAMPLE)] * (travels or TRAVELS in looks)]
 
 
 def _drawn(contents: Contents, moments: Sequence[float], many: int, static: bool) -> Figure:

@@ -10,7 +10,6 @@ from drawing.ink.texts import summary
 from drawing.ink.trace import Trace, trace_of
 from drawing.schedule.layout import PAD, Layout
 from drawing.schedule.legend import draw_legend, legend_of
-from drawing.schedule.numbering import NumberPlans, plan_numbers
 from drawing.schedule.picture import WIDTH, card
 from drawing.schedule.timeline import axis, draw_timeline
 
@@ -25,7 +24,7 @@ def draw_schedule(source: object, rough: int = 0, family: Sequence[object] = (),
     layout = Layout(trace, WIDTH, PAD, until, rough=rough, beside=others)
     total, y = draw_total(layout, layout.bottom + 5, most_memory(others))
     scale, y = axis(layout, y)
-    parts = [*draw_timeline(layout, "auto", plan_numbers(layout)), *total, *scale]
+    parts = [*draw_timeline(layout), *total, *scale]
     if alone:
         legend, y = _legend([trace], WIDTH, y + 8)
         parts += legend
@@ -53,5 +52,4 @@ def _legend(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagr
     """Return one legend. The schedule with the most micro-batches comes first, since it explains their colors."""
     most = sorted(traces, key=lambda trace: -trace.batches)
     layouts = [Layout(trace, width, 0.0) for trace in most]
-    plans: list[NumberPlans] = [plan_numbers(layout) for layout in layouts]
-    return draw_legend(legend_of(layouts, plans), width, y)
+    return draw_legend(legend_of(layouts), width, y)
