@@ -403,6 +403,8 @@ NARROW = """() => {
         wide: ["#controls", "#ranks", "#code", "#keys"].map(what => place(what).right),
         head: [place(".playhead").left, place("#picture").left, place("#picture").right],
         tags: document.querySelector("#tags").checkVisibility({visibilityProperty: true}),
+        cut: [...document.querySelectorAll("#over > text")].filter(text => text.checkVisibility({visibilityProperty: true})
+            && place("#tags").right > text.getBoundingClientRect().left && text.getBoundingClientRect().right > 0),
     };
 }"""
 
@@ -427,7 +429,7 @@ def test_a_narrow_page(browser: Browser, name: str, scheme: Scheme, tmp_path: Pa
         assert seen["below"] >= 0
         head, left, right = seen["head"]
         assert left <= head <= right  # the picture is scrolled along, within its own box
-        assert seen["tags"] == bool(at)  # and the names of its rows stay
+        assert seen["tags"] == bool(at) and not (at and seen["cut"])  # the names of its rows stay, and cut no other
 
 
 def test_of_many_ranks_some_have_cards_and_one_can_choose_others(browser: Browser, tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ def test_groups_of_any_size_keep_inside(group: object, count: int) -> None:
     assert figure.size[0] < 1100
     assert outside(figure) == []
     assert ("empty" in texts(figure)) == (count == 0)
+    assert draw_group(group, static=True)._repr_html_().count("<img ") == 1
 
 
 def test_long_keys_and_many_of_them_are_cut() -> None:
@@ -169,10 +170,6 @@ def test_long_keys_and_many_of_them_are_cut() -> None:
     assert "and 4,936 more" in texts(draw_group({f"rank {at}": {} for at in range(5000)}))
     wide = draw_group([Activation(0, 2, range(0, 200, 13), 200)])
     assert max(text_width(text, 8.5) for text in texts(wide)) <= 125
-
-
-def test_a_group_can_be_an_image() -> None:
-    assert draw_group([Weight(0, 2, 0)], static=True)._repr_html_().count("<img ") == 1
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "weights", [1], {"a": 1}, {"a": {"b": 1}}, {"a": Weight(0, 1, 0), "b": {}}])

@@ -69,6 +69,7 @@ def test_a_notebook_says_what_the_run_of_its_solution_takes(path: Path) -> None:
     assert picture is not None and len(picture[1]) < 75_000
     drawn = base64.b64decode(picture[1]).decode()
     assert f"time {done.seconds:.4g} s" in said and "tick" not in drawn and "elements" not in drawn
+    assert ">update<" in drawn.partition('class="slim"')[2]  # a phone has the words of the legend, too
     assert cell in texts(path, "code")  # a learner's own function is run by the same cell
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from lib.basics.errors import PuzzleError
@@ -12,7 +13,7 @@ from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
 from ..ink.letters import around, fit, largest, places_of_texts, text_width, wrapped
 from ..ink.marks import Diagram, label, lines, style
-from ..ink.texts import COMPUTES, as_shown, machine, share_text, size_of
+from ..ink.texts import COMPUTES, as_shown, brief_size, machine, share_text, size_of
 from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of
@@ -169,33 +170,37 @@ def _end(layout: Layout, until: float) -> Iterator[Diagram]:
             )
 
 
-def _columns(traces: Sequence[Trace]) -> list[Column]:
-    """Return the columns of the table, with those for nodes and hosts only if there are any."""
+def _columns(traces: Sequence[Trace], slim: bool = False) -> list[Column]:
+    """Return the columns of the table, with those for nodes and hosts only if there are any. ``slim``: with three
+    digits of a size, since there is no room for more."""
     unit = traces[0].unit
     absent = {"nodes"} if not any(trace.node_size for trace in traces) else set()
     absent |= {"on a host"} if not any(trace.hosts for trace in traces) else set()
     time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
     sizes = next((trace.size_unit for trace in traces if trace.peak is not None), traces[0].size_unit)
-    shown, sentence = (sizes.show, "{name} {value}") if sizes.says_itself else (size_of, "{name} {value} {unit}")
+    shown = partial(brief_size, sizes) if slim or sizes.says_itself else size_of
+    sentence = "{name} {value}" if sizes.says_itself else "{name} {value} {unit}"
     memory = Column(MEMORY, sizes.name, lambda one: float(one.peak_memory), shown, True, sentence)
-    most = Column(
-        "on a host", sizes.name, lambda one: float(one.host_peak.memory if one.host_peak else 0), shown, True, sentence
-    )
+    most = memory._replace(name="on a host", value=lambda one: float(one.host_peak.memory if one.host_peak else 0))
     memories = [memory] if any(trace.peak is not None for trace in traces) else []
     return [time, *memories, *(one for one in (most, *COLUMNS) if absent.isdisjoint((one.name, one.unit)))]
 
 
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
     """Return the table: with a line for each schedule, or in a narrow place with a column for each."""
-    columns, slim = _columns(traces), width == PHONE
-    heads, names = [[one.name, one.unit] for one in columns], [[fit(one.title, 11.5, width * 0.24)] for one in traces]
+    slim = width == PHONE
+    columns = _columns(traces, slim)
+    figures, titles = (
+        [[one.name, one.unit] for one in columns],
+        [[fit(one.title, 11.5, width * 0.24)] for one in traces],
+    )
+    left = FIGURES if slim else PAD + max(text_width(title, 11.5, bold=True) for [title] in titles) + 16
+    many = len(traces) if slim else len(columns)
+    ends = [left + (width - PAD - left) / many * (place + 1) for place in range(many)]
     cells = [[_cell(column, trace, traces) for column in columns] for trace in traces]
+    heads, names = figures, titles
     if slim:
-        step = (width - PAD - FIGURES) / len(traces) - 8
-        heads, names = [wrapped(trace.title, 11.5, step, bold=True) for trace in traces], heads
-        cells = [[*line] for line in zip(*cells, strict=True)]
-    left = FIGURES if slim else PAD + max(text_width(name, 11.5, bold=True) for [name] in names) + 16
-    ends = [left + (width - PAD - left) / len(heads) * (place + 1) for place in range(len(heads))]
+        heads, names, cells = _heads(traces, ends), figures, [[*line] for line in zip(*cells, strict=True)]
     parts = [one for head, x in zip(heads, ends, strict=True) for one in _names(head, x, y + 6, "end", slim)]
     y += 12 * max(map(len, heads)) + 4
     parts.append(lines([(PAD, y, width - PAD, y)], style(None, theme.HATCH, 1)))
@@ -207,11 +212,25 @@ def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagra
     return parts, y
 
 
+def _heads(traces: Sequence[Trace], ends: Sequence[float]) -> list[list[str]]:
+    """Return the lines of the titles above columns with these ends. Where a word has no room in its column, each title
+    has lines of its own, with room above all columns before."""
+    step = ends[0] - FIGURES - 8
+    found = [wrapped(trace.title, 11.5, step, bold=True) for trace in traces]
+    if any(line.endswith("…") for head in found for line in head):
+        found = []
+        for trace, end in zip(traces, ends, strict=True):
+            before = len(found[-1]) if found else 0
+            found.append([""] * before + wrapped(trace.title, 11.5, end - PAD, bold=True))
+    return found
+
+
 def _names(texts: Sequence[str], x: float, y: float, anchor: str, bold: bool) -> Iterator[Diagram]:
     """Yield the title of a schedule, ``bold``, or the name of a figure and below it what that is of."""
     for at, text in enumerate(texts):
         how = style(theme.INK if bold or not at else theme.MUTE)
-        yield label(x, y + 12 * at, text, 11.5 if bold else 10.5, how, anchor, 600 if bold else 400)
+        if text:
+            yield label(x, y + 12 * at, text, 11.5 if bold else 10.5, how, anchor, 600 if bold else 400)
 
 
 def _cell(column: Column, trace: Trace, traces: Sequence[Trace]) -> tuple[str, bool]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lib.basics.units import show_ticks
 from lib.record.figures.breakdown import MEANING, TALK, WAITS, name_of, percents
 
 from ..ink import svg, theme
@@ -138,8 +137,7 @@ def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
     shown = percents(trace.parts)
     for part, share in trace.parts.items():
         wide = float(share) * width
-        total, brief = float(share) * trace.time * trace.ranks, trace.unit.brief
-        took = brief(round(total, 3) if brief is show_ticks else total)
+        took = trace.unit.brief(float(share) * trace.time * trace.ranks)
         text = f"{name_of(part)}: {shown[part]} of all ranks' time, {took} {trace.unit.name} of all ranks together"
         text += f"\n{MEANING[part]}" if part in MEANING else ""
         yield Titled(text, _part(trace, part, (x, y, max(wide - 1, min(wide, 0.5)), height)))

@@ -164,12 +164,12 @@ def divided(elements: int, total: int) -> Elements:
 
 
 def show_ticks(ticks: float) -> str:
-    """Return a time for people.
+    """Return a time for people, with four decimals at most.
 
-    >>> show_ticks(17.0), show_ticks(20.4)
-    ('17', '20.4')
+    >>> show_ticks(17.0), show_ticks(20.4), show_ticks(24.6133333333)
+    ('17', '20.4', '24.6133')
     """
-    return f"{ticks:.10g}"
+    return f"{round(ticks, 4) or ticks:.10g}"
 
 
 def two_digits(figure: float | Fraction) -> float:

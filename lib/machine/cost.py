@@ -131,7 +131,7 @@ class Cost:
             together = sum(exact(self.price(step)) for step in steps)
             if together != exact(self.price(whole)):
                 expected = f"{', '.join(steps)} that add up to {whole}, {show_ticks(float(self.price(whole)))}"
-                got = show_ticks(float(together))
+                got = f"{float(together):.10g}"
                 problem = f"the three steps of a layer do not take the time of {whole}"
                 raise PuzzleError(problem, where=type(self).__name__, expected=expected, got=got)
 

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 from drawing.beside.total_memory import draw_total, most_memory
 from drawing.ink.figure import PHONE, Figure, Narrow
-from drawing.ink.marks import Diagram
 from drawing.ink.texts import summary
 from drawing.ink.trace import Trace, trace_of
 from drawing.schedule.layout import PAD, Layout
-from drawing.schedule.legend import draw_legend, legend_of
-from drawing.schedule.picture import WIDTH, card
+from drawing.schedule.legend import Legend, draw_legend, legend_of
+from drawing.schedule.picture import WIDTH, card, in_pieces
 from drawing.schedule.timeline import axis, draw_timeline
 
 
@@ -25,10 +24,13 @@ def draw_schedule(source: object, rough: int = 0, family: Sequence[object] = (),
     total, y = draw_total(layout, layout.bottom + 5, most_memory(others))
     scale, y = axis(layout, y)
     parts = [*draw_timeline(layout), *total, *scale]
-    if alone:
-        legend, y = _legend([trace], WIDTH, y + 8)
-        parts += legend
-    return card(parts, WIDTH, y + 8, summary(trace), alone, title=trace.title)
+    if not alone:
+        return card(parts, WIDTH, y + 8, summary(trace), title=trace.title)
+    meaning = _legend([trace])
+    legend, end = draw_legend(meaning, WIDTH, y + 8)
+    figure = card([*parts, *legend], WIDTH, end + 8, summary(trace), static=True, title=trace.title)
+    figure.narrow = in_pieces([], meaning, (0, y + 4))
+    return figure
 
 
 def draw_shared_legend(sources: Sequence[object]) -> Figure:
@@ -39,7 +41,7 @@ def draw_shared_legend(sources: Sequence[object]) -> Figure:
 
 
 def _shared_legend(sources: Sequence[object], width: float) -> Figure:
-    legend, y = _legend([_trace(source) for source in sources], width, PAD - 6)
+    legend, y = draw_legend(_legend([_trace(source) for source in sources]), width, PAD - 6)
     words = "What the colors and signs of the schedules mean."
     return card(legend, width, y + 10, words, title="Legend")
 
@@ -48,8 +50,8 @@ def _trace(source: object) -> Trace:
     return replace(trace_of(source), memory_target=None, time_target=None)
 
 
-def _legend(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
+def _legend(traces: Sequence[Trace]) -> Legend:
     """Return one legend. The schedule with the most micro-batches comes first, since it explains their colors."""
     most = sorted(traces, key=lambda trace: -trace.batches)
-    layouts = [Layout(trace, width, 0.0) for trace in most]
-    return draw_legend(legend_of(layouts), width, y)
+    layouts = [Layout(trace, WIDTH, 0.0) for trace in most]
+    return legend_of(layouts)
