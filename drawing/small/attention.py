@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
 from math import lcm
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError, numbered, runs_of
 from lib.record.attention import ATTEND, BACKWARD_ATTEND
 from lib.record.causal import ALL, seen, show_slices
-from lib.record.figures.attending import Block, Own, Triangle, attention_of
+from lib.record.figures.attending import Block, Own, Triangle, attention_of, pairs_of
 from lib.record.shards import refined
 from lib.running.run import Run
 
 from ..ink import theme
 from ..ink.figure import Figure, Narrow
 from ..ink.letters import fit, text_width
-from ..ink.marks import Diagram, Titled, box, label, lines, poly, style, together
+from ..ink.marks import Diagram, Point, Polys, Titled, box, label, leaf, lines, poly, style, together
 from ..ink.texts import capitalized, share_text
 from ..ink.trace import texts_for
 from ..schedule.layout import PAD
@@ -37,8 +36,6 @@ MOST_RUNS, MOST_RANKS, MOST_SLICES = 3, 16, 64
 """There is no room for more."""
 FEW = 4
 """So many blocks that nobody has computed are named one by one."""
-Range = tuple[int, int]
-"""The first and the last of some rows or columns."""
 
 
 def draw_attention(
@@ -191,19 +188,16 @@ class _Panel:
         """Yield everything, from top to bottom."""
         yield from self._head()
         yield from self._names()
-        how = style(None, theme.GRID, 1)
-        ends = [self._corner(at, at) for at in range(self.cut + 1)]
-        stairs = [(self.left, self.top), (self.left, self.top + SIDE), ends[-1]]
-        yield poly(stairs, how)
+        yield poly(self._cell(0, 0, self.cut), style(None, theme.GRID, 1))
         for at, own in enumerate(self.triangle.owns):
-            for block in own.blocks:
-                yield from self._block(at, own, block)
+            yield from (self._block(at, own, block) for block in own.blocks if seen(block.queries, block.keys)[0])
         yield from self._missing()
         yield from self._times()
 
-    def _corner(self, query: int, key: int) -> tuple[float, float]:
-        """Return the upper left corner of a block."""
-        return self.left + key * self.side, self.top + query * self.side
+    def _cell(self, query: int, key: int, wide: int = 1) -> list[Point]:
+        """Return the corners of what queries of a slice see of a slice of keys: on the diagonal a triangle."""
+        x, y, side = self.left + key * self.side, self.top + query * self.side, wide * self.side
+        return [(x, y), *[(x + side, y)] * (key < query), (x + side, y + side), (x, y + side)]
 
     def _head(self) -> Iterator[Diagram]:
         ink, mute = style(theme.INK), style(theme.MUTE)
@@ -211,9 +205,8 @@ class _Panel:
         yield label(self.x, self.y + 41, self.triangle.note, 10.5, mute, "start")
         yield label(self.left + SIDE, self.y + 60, f"keys, in {self.cut} slices", 10.5, mute, "end")
         yield label(self.x, self.y + 60, "queries", 10.5, mute, "start")
-        if _has_room(str(self.cut), self.side):
-            for key in range(self.cut):
-                yield label(self._corner(0, key)[0] + self.side / 2, self.top - 9, str(key), SIZE, mute)
+        for key in range(self.cut) if _has_room(str(self.cut), self.side) else ():
+            yield label(self.left + (key + 0.5) * self.side, self.top - 9, str(key), SIZE, mute)
 
     def _names(self) -> Iterator[Diagram]:
         """Yield whose queries are in which rows: once for rows of one rank that follow each other."""
@@ -231,61 +224,33 @@ class _Panel:
         late = (block.step - 1) / max(1, self.triangle.steps - 1)
         return color_of_rank(at, len(self.triangle.owns)), STRONG - (STRONG - PALE) * late
 
-    def _block(self, at: int, own: Own, block: Block) -> Iterator[Diagram]:
+    def _block(self, at: int, own: Own, block: Block) -> Diagram:
+        """Return a block, slice by slice, with the number of its step where there is room."""
         color, opacity = self._shade(at, block)
-        queries, keys = (runs_of(refined(*piece, self.cut)) for piece in (block.queries, block.keys))
-        parts = [(rows, columns) for rows, columns in product(queries, keys) if columns[0] <= rows[1]]
-        text = f"{own.full_name}, step {block.step}: queries of {show_slices(block.queries)} attend to "
-        if block.heads != ALL:
-            text = f"{own.full_name}, each in its part of the heads: queries of {show_slices(block.queries)} attend to "
-        if parts:
-            how = style(color, theme.CARD, 1, opacity)
-            shapes: list[Diagram] = [poly(self._outline(*part), how) for part in parts]
-            shapes += self._numbers(block, parts) if self.triangle.steps > 1 else self._grid(parts)
-            yield Titled(text + _said(self.triangle, block), together(shapes))
-
-    def _outline(self, rows: Range, columns: Range) -> list[tuple[float, float]]:
-        """Return the corners of the part below the diagonal of some rows and columns."""
-        (top, low), (left, right) = (rows[0], rows[1] + 1), (columns[0], columns[1] + 1)
-        first, last = max(top, left), min(low, right)
-        corners = [(first, left), (first, min(first, right)), (last, last), (low, min(low, right)), (low, left)]
-        return [self._corner(query, key) for query, key in dict.fromkeys(corners)]
-
-    def _numbers(self, block: Block, parts: Sequence[tuple[Range, Range]]) -> Iterator[Diagram]:
-        """Yield the number of the step, once in each part of a block that hangs together."""
-        for (top, low), (left, right) in parts:
-            x, y = self._corner(top, left)
-            wide, tall = (right - left + 1) * self.side, (low - top + 1) * self.side
-            least = min(wide, tall)
-            if right < top:
-                x, y = x + wide / 2, y + tall / 2
-            else:  # the diagonal goes through it
-                x, y = x + 0.32 * least, y + tall - 0.3 * least
-            if _has_room(str(block.step), least):
-                yield label(x, y, str(block.step), SIZE, style(theme.INK), weight=600)
-
-    def _grid(self, parts: Sequence[tuple[Range, Range]]) -> Iterator[Diagram]:
-        """Yield lines between slices, so that blocks can be counted."""
-        found = []
-        for (top, low), (left, right) in parts:
-            for key in range(left + 1, min(right, low) + 1):
-                found.append((*self._corner(max(top, key), key), *self._corner(low + 1, key)))
-            for query in range(top + 1, low + 1):
-                found.append((*self._corner(query, left), *self._corner(query, min(query, right + 1))))
-        if found:
-            yield lines(found, style(None, theme.CARD, 0.7))
+        cells = pairs_of(block, self.cut)
+        shapes: list[Diagram] = [
+            leaf(Polys([self._cell(*cell) for cell in cells]), style(color, theme.CARD, 1, opacity))
+        ]
+        if self.triangle.steps > 1 and _has_room(str(block.step), self.side):
+            for query, key in cells:
+                x, y = (0.32, 0.7) if query == key else (0.5, 0.5)
+                x, y = self.left + (key + x) * self.side, self.top + (query + y) * self.side
+                shapes.append(label(x, y, str(block.step), SIZE, style(theme.INK), weight=600))
+        which = f"step {block.step}" if block.heads == ALL else "each in its part of the heads"
+        text = (
+            f"{own.full_name}, {which}: queries of {show_slices(block.queries)} attend to {_said(self.triangle, block)}"
+        )
+        return Titled(text, together(shapes))
 
     def _missing(self) -> Iterator[Diagram]:
         """Yield crosses where nobody has attended to anything that is seen."""
-        apart = self.cut // self.triangle.cut
-        side, how = self.side * apart, style(None, theme.BAD, 1)
+        side = SIDE / self.triangle.cut
         for query, key in self.triangle.missing():
-            x, y = self._corner(query * apart, key * apart)
-            right = x + side * (0.5 if query == key else 0.75)
-            top = y + side * (0.5 if query == key else 0.25)
-            ends = x + side * 0.2, y + side * 0.8
-            cross = lines([(ends[0], top, right, ends[1]), (ends[0], ends[1], right, top)], how)
-            yield Titled(f"nobody: queries of slice {query}, keys of slice {key} of {self.triangle.cut}", cross)
+            x, low = self.left + (key + 0.2) * side, self.top + (query + 0.8) * side
+            long = side * (0.3 if query == key else 0.55)
+            cross = [(x, low - long, x + long, low), (x, low, x + long, low - long)]
+            text = f"nobody: queries of slice {query}, keys of slice {key} of {self.triangle.cut}"
+            yield Titled(text, lines(cross, style(None, theme.BAD, 1)))
 
     def _times(self) -> Iterator[Diagram]:
         """Yield when each rank computes its blocks, and its share of the work."""

@@ -17,7 +17,7 @@ from lib.running.run import Run
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
 from ..ink.letters import wrapped
-from ..ink.marks import Diagram, Point, Rect, Titled, box, label, lines, poly, style, together
+from ..ink.marks import Diagram, Point, Style, Titled, box, label, lines, poly, style, together
 from ..ink.texts import share_text
 from ..schedule.layout import PAD
 from ..schedule.picture import card, sentences
@@ -33,6 +33,12 @@ STEPS = 14
 """How many straight pieces the edge of a band has."""
 PALE, STRONG = 0.14, 0.42
 """How opaque a band is at least, and how much more where an expert has the most tokens."""
+
+
+Room = tuple[float, float]
+"""Of a thing among others below each other: the y of its top, and its height."""
+Homes = dict[tuple[int, int], Room]
+"""The place of each micro-batch, by the rank that brings it."""
 
 
 class Across(NamedTuple):
@@ -91,23 +97,16 @@ def _sentences(run: Run, traffic: Traffic, others: Sequence[Traffic]) -> list[st
     """Return what is said below the picture: for whom all wait, in this layer and in the others."""
     if not any(one.hottest for one in others):
         return ["Every rank gets as many tokens: nobody waits for a hot expert."]
-    texts = [_who_is_hot(run, traffic)]
+    texts = ["In this layer every rank gets as many tokens."]
+    if traffic.hottest:
+        hot, most = _names(traffic.hottest), run.unit.lasting(max(traffic.ticks.values()))
+        verb, times = "is" if len(traffic.hottest) == 1 else "are", f"{traffic.against_the_mean:.3g} times the mean"
+        texts = [f"The hottest {verb} {hot}: {most}, {times}. No token goes home before these are done."]
     if len(others) > 1:
         elsewhere = [one for one in others if one.layer != traffic.layer]
         rest = ", ".join(f"{_names(one.hottest) or 'none'} in layer {one.layer}" for one in elsewhere)
         texts.append(f"The hottest elsewhere: {rest}.")
     return texts
-
-
-def _who_is_hot(run: Run, traffic: Traffic) -> str:
-    if not traffic.hottest:
-        return "In this layer every rank gets as many tokens."
-    hot, most = _names(traffic.hottest), run.unit.lasting(max(traffic.ticks.values()))
-    verb = "is" if len(traffic.hottest) == 1 else "are"
-    return (
-        f"The hottest {verb} {hot}: {most}, {traffic.against_the_mean:.3g} times the mean. "
-        "No token goes home before these are done."
-    )
 
 
 def _names(ranks: Sequence[int]) -> str:
@@ -119,23 +118,27 @@ def _names(ranks: Sequence[int]) -> str:
 
 def _drawn(run: Run, traffic: Traffic, texts: Sequence[str], across: Across, static: bool) -> Figure:
     """Return the picture, with things from left to right as they are in a wide or in a narrow place."""
-    loads = [expert.load * len(traffic.came[expert.rank]) for expert in traffic.experts]
-    tall = max(TALL, LOWEST * len(loads))
-    scale = tall / float(sum(loads))
-    homes = _homes(traffic, scale)
-    rooms = _rooms(traffic, [float(load) * scale for load in loads])
-    bottom = max([place[1] + place[3] for place in (*homes.values(), *rooms)])
+    heres = [(rank, batch) for rank, batches in traffic.brought.items() for batch in batches]
+    went = {one: [expert for expert in traffic.experts if one[1] in traffic.came[expert.rank]] for one in heres}
+    loads = [float(expert.load) * len(traffic.came[expert.rank]) for expert in traffic.experts]
+    scale = max(TALL, LOWEST * len(loads)) / sum(loads)
+    sent = [scale * float(sum(expert.load for expert in went[one])) for one in heres]
+    homes = dict(zip(heres, _stacked([rank for rank, _ in heres], sent), strict=True))
+    rooms = _stacked([expert.rank for expert in traffic.experts], [scale * load for load in loads])
     title = f"Tokens of layer {traffic.layer} on their way to {run.experts} experts"
     parts: list[Diagram] = [label(PAD, 24, title, 14, style(theme.INK), "start", 650)]
-    y = 42.0
-    for line in wrapped(_note(run, traffic), 10.5, across.width - 2 * PAD):
-        parts.append(label(PAD, y, line, 10.5, style(theme.MUTE), "start"))
-        y += 13
-    parts += _heads(across)
+    for at, line in enumerate(wrapped(_note(run, traffic), 10.5, across.width - 2 * PAD)):
+        parts.append(label(PAD, 42 + 13 * at, line, 10.5, style(theme.MUTE), "start"))
+    heads = [
+        ("micro-batches", PAD, "start"),
+        ("experts", across.experts_end, "end"),
+        ("what they take", across.bars, "start"),
+    ]
+    parts += [label(x, TOP - 13, text, 10.5, style(theme.MUTE), anchor) for text, x, anchor in heads]
     parts += _bands(traffic, homes, rooms, across, scale)
-    parts += _home_boxes(traffic, homes, across)
-    parts += _expert_boxes(traffic, rooms, across)
+    parts += _boxes(traffic, homes, rooms, across)
     parts += _time_bars(run, traffic, rooms, across)
+    bottom = max(top + tall for top, tall in (*homes.values(), *rooms))
     below, y = sentences(texts, bottom + 12, across.width)
     words = f"{title}. {_in_words(run, traffic)} {' '.join(texts)}"
     return card([*parts, *below], across.width, y + 4, words, static, title)
@@ -149,57 +152,30 @@ def _note(run: Run, traffic: Traffic) -> str:
     return f"A band is as thick as its tokens are many.{each}"
 
 
-Homes = dict[tuple[int, int], Rect]
-"""The place of each micro-batch, by the rank that brings it: x and width are those of the picture."""
-
-
-def _homes(traffic: Traffic, scale: float) -> Homes:
-    """Return the top and the height of each micro-batch."""
-    found, y = Homes(), TOP
-    for rank, batches in traffic.brought.items():
-        for batch in batches:
-            goes = [expert.load for expert in traffic.experts if batch in traffic.came[expert.rank]]
-            found[rank, batch] = (0, y, 0, float(sum(goes)) * scale)
-            y += found[rank, batch][3] + CLOSE
-        y += APART - CLOSE
+def _stacked(ranks: Sequence[int], heights: Sequence[float]) -> list[Room]:
+    """Return the places of things of these heights below each other, those of a rank closer."""
+    found, y = list[Room](), TOP
+    for rank, after, tall in zip(ranks, [*ranks[1:], None], heights, strict=True):
+        found.append((y, tall))
+        y += tall + (CLOSE if rank == after else APART)
     return found
 
 
-def _rooms(traffic: Traffic, heights: Sequence[float]) -> list[Rect]:
-    """Return the top and the height of each expert."""
-    found, y, before = list[Rect](), TOP, traffic.experts[0].rank
-    for expert, height in zip(traffic.experts, heights, strict=True):
-        y += APART - CLOSE if expert.rank != before else 0
-        found.append((0, y, 0, height))
-        y, before = y + height + CLOSE, expert.rank
-    return found
-
-
-def _heads(across: Across) -> Iterator[Diagram]:
-    mute = style(theme.MUTE)
-    yield label(PAD, TOP - 13, "micro-batches", 10.5, mute, "start")
-    yield label(across.experts_end, TOP - 13, "experts", 10.5, mute, "end")
-    yield label(across.bars, TOP - 13, "what they take", 10.5, mute, "start")
-
-
-def _bands(traffic: Traffic, homes: Homes, rooms: Sequence[Rect], across: Across, scale: float) -> Iterator[Diagram]:
+def _bands(traffic: Traffic, homes: Homes, rooms: Sequence[Room], across: Across, scale: float) -> Iterator[Diagram]:
     """Yield the bands, those of the hottest ranks last."""
-    left = {key: place[1] for key, place in homes.items()}
-    right = [place[1] for place in rooms]
-    most = max(expert.load for expert in traffic.experts)
+    right, most = [top for top, _ in rooms], max(expert.load for expert in traffic.experts)
     found = list[tuple[bool, Diagram]]()
-    for (rank, batch), place in homes.items():
+    for (rank, batch), (y, tall) in homes.items():
         for at, expert in enumerate(traffic.experts):
             if batch not in traffic.came[expert.rank]:
                 continue
-            thick, hot = float(expert.load) * scale, expert.rank in traffic.hottest
-            way = (left[rank, batch], right[at], thick)
-            left[rank, batch] += thick
-            right[at] += thick
+            thick = float(expert.load) * scale
             how = style(_color(traffic, expert.rank), None, 0, PALE + STRONG * float(expert.load / most))
             text = f"micro-batch {batch} of rank {rank} to expert {expert.number} on rank {expert.rank}: "
-            text += f"{share_text(thick / place[3])} of its tokens"
-            found.append((hot, Titled(text, poly(_band(across.home_ends, across.experts, *way), how))))
+            text += f"{share_text(thick / tall)} of its tokens"
+            band = poly(_band(across.home_ends, across.experts, y, right[at], thick), how)
+            found.append((expert.rank in traffic.hottest, Titled(text, band)))
+            y, right[at] = y + thick, right[at] + thick
     yield from [band for _, band in sorted(found, key=lambda one: one[0])]
 
 
@@ -214,49 +190,39 @@ def _band(x0: float, x1: float, y0: float, y1: float, thick: float) -> list[Poin
     return [*upper, *[(x, y + thick) for x, y in reversed(upper)]]
 
 
-def _home_boxes(traffic: Traffic, homes: Homes, across: Across) -> Iterator[Diagram]:
-    how, ink = style(theme.LANE, theme.MUTE, 1), style(theme.INK)
+def _boxes(traffic: Traffic, homes: Homes, rooms: Sequence[Room], across: Across) -> Iterator[Diagram]:
+    """Yield the micro-batches with their ranks, and the experts."""
+
+    def named(x0: float, x1: float, room: Room, how: Style, word: str, number: int) -> Diagram:
+        (y, tall), text = room, f"{word} {number}" if across is WIDE else str(number)
+        words = [label((x0 + x1) / 2, y + tall / 2, text, 10.5, style(theme.INK))] if tall >= 11 else []
+        return together([box(x0, y, x1 - x0, max(tall, 1.5), how, 3), *words])
+
     for rank, batches in traffic.brought.items():
-        places = [homes[rank, batch] for batch in batches]
-        first, last = places[0], places[-1]
-        yield label(PAD, (first[1] + last[1] + last[3]) / 2, f"rank {rank}", 11, ink, "start", 600)
-        for batch, (_, y, _, tall) in zip(batches, places, strict=True):
-            yield box(across.home, y, across.home_ends - across.home, tall, how, 3)
-            if tall >= 11:
-                text = f"mb {batch}" if across is WIDE else str(batch)
-                yield label((across.home + across.home_ends) / 2, y + tall / 2, text, 10.5, ink)
+        middle = (homes[rank, batches[0]][0] + sum(homes[rank, batches[-1]])) / 2
+        yield label(PAD, middle, f"rank {rank}", 11, style(theme.INK), "start", 600)
+    for (_, batch), room in homes.items():
+        yield named(across.home, across.home_ends, room, style(theme.LANE, theme.MUTE, 1), "mb", batch)
+    for expert, room in zip(traffic.experts, rooms, strict=True):
+        how = style(theme.CARD, _color(traffic, expert.rank), 1.4)
+        shape = named(across.experts, across.experts_end, room, how, "expert", expert.number)
+        yield Titled(f"expert {expert.number} on rank {expert.rank}", shape)
 
 
-def _expert_boxes(traffic: Traffic, rooms: Sequence[Rect], across: Across) -> Iterator[Diagram]:
-    wide = across.experts_end - across.experts
-    for expert, (_, y, _, tall) in zip(traffic.experts, rooms, strict=True):
-        color = _color(traffic, expert.rank)
-        shape = box(across.experts, y, wide, max(tall, 1.5), style(theme.CARD, color, 1.4), 3)
-        parts: list[Diagram] = [shape]
-        if tall >= 11:
-            text = f"expert {expert.number}" if across is WIDE else str(expert.number)
-            parts.append(label(across.experts + wide / 2, y + tall / 2, text, 10.5, style(theme.INK)))
-        yield Titled(f"expert {expert.number} on rank {expert.rank}", together(parts))
-
-
-def _time_bars(run: Run, traffic: Traffic, rooms: Sequence[Rect], across: Across) -> Iterator[Diagram]:
+def _time_bars(run: Run, traffic: Traffic, rooms: Sequence[Room], across: Across) -> Iterator[Diagram]:
     """Yield how long the experts of each rank take, and the time at which the hottest ones are done."""
-    most, ink = max(traffic.ticks.values()), style(theme.INK)
-    ends = across.bars_end
+    most, ink, ends = max(traffic.ticks.values()), style(theme.INK), across.bars_end
     if traffic.hottest:
-        top, low = rooms[0][1], rooms[-1][1] + rooms[-1][3]
-        yield lines([(ends, top, ends, low)], style(None, theme.CHAIN, 1, dash=(3, 3)))
+        yield lines([(ends, rooms[0][0], ends, sum(rooms[-1]))], style(None, theme.CHAIN, 1, dash=(3, 3)))
     for rank, ticks in traffic.ticks.items():
-        places = [place for expert, place in zip(traffic.experts, rooms, strict=True) if expert.rank == rank]
-        middle = (places[0][1] + places[-1][1] + places[-1][3]) / 2
-        hot = rank in traffic.hottest
-        long = (ends - across.bars) * ticks / most
+        own = [place for expert, place in zip(traffic.experts, rooms, strict=True) if expert.rank == rank]
+        middle, long = (own[0][0] + sum(own[-1])) / 2, (ends - across.bars) * ticks / most
         yield label(across.experts_end + 8, middle, f"rank {rank}", 11, ink, "start", 600)
         yield box(across.bars, middle - 8, long, 16, style(_color(traffic, rank)), 2)
         if long < ends - across.bars - 1:
             yield box(across.bars + long, middle - 8, ends - across.bars - long, 16, style(theme.GAP), 2)
         text = run.unit.lasting(ticks) if across is WIDE else run.unit.show(ticks)
-        yield label(ends + 6, middle, text, 11, ink, "start", 650 if hot else 400)
+        yield label(ends + 6, middle, text, 11, ink, "start", 650 if rank in traffic.hottest else 400)
 
 
 def _in_words(run: Run, traffic: Traffic) -> str:

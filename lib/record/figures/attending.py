@@ -92,7 +92,7 @@ class Triangle(NamedTuple):
         heads = defaultdict[tuple[int, int], Slices](lambda: NOTHING)
         for own in self.owns:
             for block in own.blocks:
-                for pair in _pairs(block, self.cut):
+                for pair in pairs_of(block, self.cut):
                     heads[pair] = both(heads[pair], own.heads)
         done = {pair for pair, which in heads.items() if which == ALL}
         return [(query, key) for query in range(self.cut) for key in range(query + 1) if (query, key) not in done]
@@ -126,7 +126,7 @@ def _first_time(events: Sequence[Event]) -> list[Block]:
     return found
 
 
-def _pairs(block: Block, cut: int) -> list[tuple[int, int]]:
+def pairs_of(block: Block, cut: int) -> list[tuple[int, int]]:
     """Return the blocks, (query, key) in slices of ``cut``, that see each other."""
     queries, keys = (sorted(refined(*piece, cut)) for piece in (block.queries, block.keys))
     return [(query, key) for query in queries for key in keys if key <= query]
