@@ -15,7 +15,7 @@ from lib.record.training import BACKWARD, FORWARD, UPDATE
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure
-from ..ink.letters import fit, text_width
+from ..ink.letters import wrapped
 from ..ink.marks import Diagram, Titled, box, label, poly, star, style, together
 from ..ink.svg import escape, inside
 from ..ink.texts import capitalized, plural
@@ -30,6 +30,8 @@ WIDE = (WIDTH - 2 * PAD - (COLUMNS - 1) * GAP) / COLUMNS
 """The width of a card in pixels."""
 TILE, INSIDE = 27.0, 7.0
 """In pixels: the side of the square with the number, and the room between the edge of a card and what is in it."""
+TITLE = INSIDE + TILE + 8
+"""Where the title begins, in pixels."""
 INLINE = "display:inline-block;vertical-align:top"
 EDGE = 1.5
 """Room around a card on a page for its frame, in pixels."""
@@ -130,11 +132,11 @@ def draw_course(
         places += more
     parts.append(_tour(*first, new=not solved))
     cards = [(Figure([_tour(EDGE, EDGE, new=not solved)], *CARD, TOUR), _there("machine_tour", folder))]
-    for at, (puzzle, (x, top)) in enumerate(zip([*course, *repairs], places, strict=True)):
+    for at, (puzzle, place) in enumerate(zip([*course, *repairs], places, strict=True)):
         color = theme.STEP if puzzle.repair else theme.layer_color(at, len(course))
-        parts.append(_card(puzzle, x, top, color, now[puzzle.name]))
-        alone = [_card(puzzle, EDGE, EDGE, color, now[puzzle.name])]
-        cards.append((Figure(alone, *CARD, _in_full(puzzle, now[puzzle.name])), _there(puzzle.file, folder)))
+        one, alone = (_card(puzzle, *where, color, now[puzzle.name]) for where in (place, (EDGE, EDGE)))
+        parts.append(one)
+        cards.append((Figure([alone], *CARD, alone.title), _there(puzzle.file, folder)))
     back = box(0.5, 0.5, WIDTH - 1, y - GAP + PAD - 1, style(theme.CARD, theme.GRID, 1), 8)
     drawn = Course([back, *parts], WIDTH, y - GAP + PAD, _in_words(course, repairs, now), static, "The course")
     drawn.so_far = _so_far(course, now)
@@ -172,66 +174,46 @@ def _places(count: int, y: float) -> tuple[list[tuple[float, float]], float]:
     return places, y + -(-count // COLUMNS) * (TALL + GAP)
 
 
-def _tour(x: float, y: float, new: bool) -> Diagram:
-    """Return the card of the tour, with a frame around it for whoever is new here."""
-    corners = [
-        (x + INSIDE + 9, y + INSIDE + 7),
-        (x + INSIDE + 20, y + INSIDE + 13.5),
-        (x + INSIDE + 9, y + INSIDE + 20),
-    ]
-    left, low = x + INSIDE + TILE + 8, y + TALL - 8.5
-    parts = [
+def _frame(x: float, y: float, color: str, title: Sequence[str], foot: str, due: bool, tint: str = "") -> list[Diagram]:
+    """Return a card with its square, its title and its foot. A frame is around one that is to be done next."""
+    edge, middle = style(None, theme.INK, 2.2) if due else style(None, theme.HATCH, 1), y + INSIDE + TILE / 2
+    tinted = [box(x, y, WIDE, TALL, style(tint, opacity=TINT), 8)] if tint else []
+    ups = [middle + 14 * (at - (len(title) - 1) / 2) for at in range(len(title))]
+    return [
         box(x, y, WIDE, TALL, style(theme.CARD), 8),
-        box(x, y, WIDE, TALL, style(None, theme.INK, 2.2) if new else style(None, theme.HATCH, 1), 8),
-        box(x + INSIDE, y + INSIDE, TILE, TILE, style(theme.INK), 6),
-        poly(corners, style(theme.CARD)),
-        label(left, y + INSIDE + TILE / 2 - 7, "Start here:", 11.5, style(theme.INK), "start", 650),
-        label(left, y + INSIDE + TILE / 2 + 7, "the tour", 11.5, style(theme.INK), "start", 650),
-        label(x + INSIDE, low, "one step of training, 3 min", 10, style(theme.MUTE), "start"),
-    ]
-    return Titled(TOUR, together(parts))
-
-
-def _card(puzzle: Puzzle, x: float, y: float, color: str, now: Standing) -> Diagram:
-    mute = style(theme.MUTE)
-    on_color = theme.CARD if color == theme.STEP else theme.text_on(color)
-    edge = style(None, theme.INK, 2.2) if now.due else style(None, theme.HATCH, 1)
-    parts: list[Diagram] = [box(x, y, WIDE, TALL, style(theme.CARD), 8)]
-    if now.solved:
-        tint = theme.GOLD if now.starred else theme.GOOD
-        parts.append(box(x, y, WIDE, TALL, style(tint, opacity=TINT), 8))
-    middle, number = y + INSIDE + TILE / 2, str(puzzle.number)
-    parts += [
+        *tinted,
         box(x, y, WIDE, TALL, edge, 8),
         box(x + INSIDE, y + INSIDE, TILE, TILE, style(color), 6),
-        label(x + INSIDE + TILE / 2, middle, number, 14 if len(number) < 3 else 11.5, style(on_color), weight=650),
+        *(label(x + TITLE, up, one, 11.5, style(theme.INK), "start", 650) for one, up in zip(title, ups, strict=True)),
+        label(x + INSIDE, y + TALL - 8.5, foot, 10, style(theme.MUTE), "start"),
     ]
-    left = x + INSIDE + TILE + 8
-    title = _in_lines(puzzle.title, 11.5, x + WIDE - 6 - left)
-    for at, line in enumerate(title):
-        at_y = middle + 14 * (at - (len(title) - 1) / 2)
-        parts.append(label(left, at_y, line, 11.5, style(theme.INK), "start", 650))
+
+
+def _tour(x: float, y: float, new: bool) -> Diagram:
+    """Return the card of the tour, with a frame around it for whoever is new here."""
+    parts = _frame(x, y, theme.INK, ["Start here:", "the tour"], "one step of training, 3 min", new)
+    corners = [(x + INSIDE + dx, y + INSIDE + dy) for dx, dy in ((9, 7), (20, 13.5), (9, 20))]
+    return Titled(TOUR, together([*parts, poly(corners, style(theme.CARD))]))
+
+
+def _card(puzzle: Puzzle, x: float, y: float, color: str, now: Standing) -> Titled:
+    on_color = theme.CARD if color == theme.STEP else theme.text_on(color)
+    tint = (theme.GOLD if now.starred else theme.GOOD) if now.solved else ""
+    title = wrapped(puzzle.title, 11.5, WIDE - 6 - TITLE, bold=True)[:2]
+    parts = _frame(x, y, color, title, f"{puzzle.difficulty}, {puzzle.minutes} min", now.due, tint)
+    number, low, right = str(puzzle.number), y + TALL - 9.5, x + WIDE - INSIDE
+    size, middle = 14 if len(number) < 3 else 11.5, (x + INSIDE + TILE / 2, y + INSIDE + TILE / 2)
+    parts.append(label(*middle, number, size, style(on_color), weight=650))
     parts += draw_rows(silhouette(puzzle), x + INSIDE, y + 37, WIDE - 2 * INSIDE, 14, theme.GAP)
-    low, right = y + TALL - 8.5, x + WIDE - INSIDE
-    parts.append(label(x + INSIDE, low, f"{puzzle.difficulty}, {puzzle.minutes} min", 10, mute, "start"))
     if now.starred:
-        parts.append(star(right - 6, low - 1, 7, style(theme.GOLD)))
+        parts.append(star(right - 6, low, 7, style(theme.GOLD)))
     if now.solved:
-        parts.append(_tick(right - 7 - 18 * now.starred, low - 1, 0.75))
+        parts.append(_tick(right - 7 - 18 * now.starred, low, 0.75))
     elif now.points:
-        parts.append(label(right, low, "over the target", 10, style(theme.BAD), "end"))
+        parts.append(label(right, low + 1, "over the target", 10, style(theme.BAD), "end"))
     elif now.due:
-        parts.append(label(right, low, "next", 10.5, style(theme.INK), "end", 650))
+        parts.append(label(right, low + 1, "next", 10.5, style(theme.INK), "end", 650))
     return Titled(_in_full(puzzle, now), together(parts))
-
-
-def _in_lines(text: str, size: float, width: float) -> list[str]:
-    """Return a title in one line or two, with the second one cut where it is too long."""
-    words, first = text.split(" "), ""
-    while words and text_width(f"{first} {words[0]}".strip(), size, bold=True) <= width:
-        first = f"{first} {words.pop(0)}".strip()
-    rest = " ".join(words)
-    return [line for line in (first, fit(rest, size, width) if rest else "") if line]
 
 
 def _tick(x: float, y: float, size: float) -> Diagram:
