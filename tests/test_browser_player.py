@@ -403,7 +403,7 @@ NARROW = """() => {
         wide: ["#controls", "#ranks", "#code", "#keys"].map(what => place(what).right),
         head: [place(".playhead").left, place("#picture").left, place("#picture").right],
         tags: document.querySelector("#tags").checkVisibility({visibilityProperty: true}),
-        cut: [...document.querySelectorAll("#over > text")].filter(text => text.checkVisibility({visibilityProperty: true})
+        cut: [...document.querySelectorAll("#over > text")].filter(text => text.style.visibility !== "hidden"
             && place("#tags").right > text.getBoundingClientRect().left && text.getBoundingClientRect().right > 0),
     };
 }"""

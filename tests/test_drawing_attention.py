@@ -45,7 +45,7 @@ def blocks(figure: Any) -> dict[str, list[Any]]:
     """Return the polygons of each block of the triangle, by its hover text."""
     found = [node for node in figure.diagrams if getattr(node, "title", "").count("attend to")]
     inside = [[leaf.shape for leaf in node.diagram.diagrams] for node in found]
-    shapes = [[shape.items[0] for shape in own if isinstance(shape, Polys)] for own in inside]
+    shapes = [[one for shape in own if isinstance(shape, Polys) for one in shape.items] for own in inside]
     return dict(zip([node.title for node in found], shapes, strict=True))
 
 

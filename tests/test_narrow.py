@@ -45,7 +45,6 @@ WIDTHS = (360, 480, 600, 733, 915, 1100, 1600)
 COLUMNS = ("reference", "course")
 """What has pictures beside each other."""
 SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}
-FOUR = ["gpipe", "one_f_one_b", "interleaved", "zero_bubble"]
 
 HEAD_TEXTS = re.compile(r'<text x="([\d.]+)" y="[\d.]+" font-size="([\d.]+)" text-anchor="(\w+)"[^>]*>([^<]*)')
 SEEN = """() => {
@@ -89,7 +88,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "failed": lambda: draw(failed(CASES[-1]).run),
     "static": lambda: draw(staged_run(), static=True),
     "compare": lambda: compare(sharded_run(4, 2, node_size=2), staged_run()),
-    "four": lambda: compare(*map(solved, FOUR)),
+    "four": lambda: compare(*map(solved, WORDS["four"][2:])),
     "race": lambda: race(solved("one_f_one_b"), solved("interleaved")),
     "sketch": lambda: draw_sketch("gpipe"),
     "beside target": lambda: beside_target(solved("gpipe")),
@@ -148,7 +147,7 @@ WORDS = {
     "failed": ["rank 0", "time", "forward", "41-63", "393k", "0"],
     "race": ["one_f_one_b", "ticks", "bubble", "memory", "52.6", "forward", "communication"],
     "compare": ["bubble", "peak memory", "sharded", "backward"],
-    "four": [*FOUR, "2.88M", "1.57M"],
+    "four": ["2.88M", "1.57M", "gpipe", "one_f_one_b", "interleaved", "zero_bubble"],
 }
 
 

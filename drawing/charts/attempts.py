@@ -17,7 +17,7 @@ from ..ink.figure import Figure
 from ..ink.letters import overlap, place_of
 from ..ink.marks import Diagram, Label, Rect, Titled, box, label, lines, poly, star, style, together
 from ..ink.texts import capitalized, plural, si, size_of
-from .time_memory import BOTTOM, LEFT, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
+from .time_memory import BOTTOM, LEFT, TOP, Chart, Meaning, draw_chart, stairs, target_area, target_sample
 
 FASTER, BEYOND = "no schedule is faster", "beyond the edge"
 MOST_NAMED = 5  # points of one kind whose figures the legend has
@@ -43,7 +43,7 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
             yield Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
         yield from [*_known(spec, chart, trail), *_trail(spec, chart, trail)]
 
-    words, legend = f"{title}. {' '.join(texts)}", partial(_legend, spec, trail)
+    words, legend = f"{title}. {' '.join(texts)}", _legend(spec, trail)
     return draw_chart(chart_of, spec.unit, spec.size_unit, title, texts[0], inside, legend, words, static)
 
 
@@ -134,23 +134,19 @@ def _beyond(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Di
                 break
 
 
-def _legend(puzzle: Puzzle, trail: Sequence[Point], x: float, y: float) -> tuple[list[Diagram], float]:
-    """Return the legend of the marks, with their figures, and the y where it ends."""
+def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Meaning]:
+    """Return what the marks mean, with their figures."""
     rows = [("newest", "your newest attempt", trail[-1:])] if trail else []
     rows += [("passes", "right, within the target", [])] if any(point.passed for point in trail) else []
     rows += [("over", "right, over the target", [])] if not all(point.passed for point in trail) else []
     rows += [(name, f"the {name}", points) for name, points in _landmarks(puzzle).items()]
-    parts: list[Diagram] = []
+    found: list[Meaning] = []
     for name, shown, points in rows:
-        if name == "best known":
-            parts.append(lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3))))
-        figures = _some([_figures(point, puzzle) for point in points])
-        parts += [_mark(name, x, y), *meaning(x, y, shown, figures)]
-        y += 25 + 16 * len(figures)
+        mark = _best_known if name == "best known" else partial(_mark, name)
+        found.append((mark, shown, _some([_figures(point, puzzle) for point in points])))
     if limits := _limits(puzzle):
-        parts += [_vertical_line(x, y - 9, y + 9), *meaning(x, y, FASTER, [f"{'; '.join(limits)} ticks"])]
-        y += 41
-    return parts, y
+        found.append((lambda x, y: _vertical_line(x, y - 9, y + 9), FASTER, [f"{'; '.join(limits)} ticks"]))
+    return found
 
 
 def _some(figures: list[str]) -> list[str]:
@@ -176,6 +172,11 @@ def _mark(name: str, x: float, y: float) -> Diagram:
         "over": (5.0, style(theme.CARD, theme.BAD, 2)),
     }[name]
     return box(x - radius, y - radius, 2 * radius, 2 * radius, how, radius)
+
+
+def _best_known(x: float, y: float) -> Diagram:
+    dashes = lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3)))
+    return together([dashes, _mark("best known", x, y)])
 
 
 def _title(point: Point, puzzle: Puzzle, trail: Sequence[Point]) -> str:

@@ -13,9 +13,9 @@ from lib.study.sweep import Sweep, Trial
 
 from ..ink import theme
 from ..ink.figure import Figure
-from ..ink.marks import Diagram, Titled, box, label, poly, style
+from ..ink.marks import Diagram, Titled, box, poly, style, together
 from ..ink.texts import plural
-from .time_memory import TEXTS, Chart, draw_chart, meaning, stairs, target_area, target_sample
+from .time_memory import Chart, Meaning, draw_chart, stairs, target_area, target_sample
 
 TITLE = "Time and memory"
 SHOWN, DESCRIBED = 14, 4
@@ -55,14 +55,14 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
         places = [chart.at(trial) for trial in right]
         for at, trial in enumerate(right):
             above = places[at + 1 :].count(places[at])  # what coincides is seen around what lies on it
-            mark = _mark(names.index(trial.name), *places[at], trial in front, len(names), 5.5 + 4.0 * above)
+            mark = _mark(names.index(trial.name), len(names), *places[at], trial in front, 5.5 + 4.0 * above)
             yield Titled(f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}", mark)
 
     aim = f"; the target of {target.name}: {_figures(target, sweep)}" if target else ""
     best = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial, sweep)}" for trial in front[:DESCRIBED])
     best += f"; and {len(front) - DESCRIBED} more" if len(front) > DESCRIBED else ""
     words = f"{TITLE}: {text}{aim}. What no other of the same size beats: {best}."
-    legend = partial(_legend, names, target, sweep)
+    legend = _legend(names, target, sweep)
     return draw_chart(chart_of, sweep.unit, sweep.size_unit, TITLE, text, inside, legend, words, static)
 
 
@@ -85,7 +85,7 @@ def _fronts(front: list[Trial], chart: Chart) -> Iterator[Diagram]:
             yield stairs(places, 1.2)
 
 
-def _mark(number: int, x: float, y: float, best: bool, of: int, k: float = 5.5) -> Diagram:
+def _mark(number: int, of: int, x: float, y: float, best: bool = True, k: float = 5.5) -> Diagram:
     """Return the mark of a program, with a color and one of four shapes, so that color is not the only difference."""
     color = theme.layer_color(number, max(of, 2))
     how = style(color, theme.CARD, 1) if best else style(theme.CARD, color, 2)
@@ -99,20 +99,15 @@ def _mark(number: int, x: float, y: float, best: bool, of: int, k: float = 5.5) 
     return box(x - k, y - k, 2 * k, 2 * k, how, k) if shape is None else poly(shape, how)
 
 
-def _legend(names: list[str], target: Trial | None, sweep: Sweep, x: float, y: float) -> tuple[list[Diagram], float]:
-    """Return the legend, and the y where it ends."""
-    mute, parts = style(theme.MUTE), list[Diagram]()
-    for number, name in enumerate(names[:SHOWN]):
-        parts += [_mark(number, x, y, True, len(names)), *meaning(x, y, name)]
-        y += 22
+def _legend(names: list[str], target: Trial | None, sweep: Sweep) -> list[Meaning]:
+    """Return what the marks mean."""
+    found: list[Meaning] = [(partial(_mark, at, len(names)), name, []) for at, name in enumerate(names[:SHOWN])]
     if len(names) > SHOWN:
-        parts.append(label(x + TEXTS, y, f"and {len(names) - SHOWN} more", 11.5, mute, "start"))
-        y += 22
+        found.append((lambda *_: together([]), f"and {len(names) - SHOWN} more", []))
     if target:
-        parts += [target_sample(x, y), *meaning(x, y, "the target", [_figures(target, sweep)])]
-        y += 38
-    parts.append(label(x - 8, y + 10, "filled: no other of its size beats it", 10.5, mute, "start"))
-    return parts, y + 28
+        found.append((target_sample, "the target", [_figures(target, sweep)]))
+    filled = style(theme.MUTE)
+    return [*found, (lambda x, y: box(x - 5, y - 5, 10, 10, filled, 5), "filled", ["no other of its size beats it"])]
 
 
 def _size(trial: Trial) -> str:

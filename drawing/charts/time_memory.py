@@ -11,7 +11,7 @@ from lib.grading.progress import Point
 from lib.study.sweep import Trial
 
 from ..ink import theme
-from ..ink.figure import PHONE, Figure, Narrow
+from ..ink.figure import PHONE, Figure, at_any_width
 from ..ink.letters import text_width, wrapped
 from ..ink.marks import Diagram, box, label, lines, poly, style
 from ..ink.texts import brief_size
@@ -26,8 +26,8 @@ ROOM, FARTHEST = 0.14, 2.0
 """Room around the points, as a part of their span; points beyond so many times a target are at the edge."""
 BESIDE, BELOW = (RIGHT + 38, TOP), (PAD + 14, HEIGHT + 8)
 """Where the legend has its first mark: beside the chart, or in a narrow place below it."""
-TEXTS = 22.0
-"""How far from its mark a text of the legend is, in pixels."""
+TEXTS, LINE, NEXT = 22.0, 16.0, 25.0
+"""Of the legend, in pixels: how far a text is from its mark, a line from the one before, and a mark from it."""
 WITHIN = style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1)
 """The look of the area within a target."""
 
@@ -87,8 +87,8 @@ class Chart(NamedTuple):
 
 Inside = Callable[[Chart], Iterable[Diagram]]
 """What is in a chart."""
-Legend = Callable[[float, float], tuple[Iterable[Diagram], float]]
-"""A legend whose first mark is at (x, y), and the y where it ends."""
+Meaning = tuple[Callable[[float, float], Diagram], str, Sequence[str]]
+"""What draws a mark around a place, what that means, and notes in the lines below."""
 
 
 def draw_chart(
@@ -98,21 +98,32 @@ def draw_chart(
     title: str,
     note: str,
     inside: Inside,
-    legend: Legend,
+    legend: Sequence[Meaning],
     words: str,
     static: bool,
 ) -> Figure:
     """Return a picture: title, note, grid with figures, names of the axes, what is inside, and the legend. ``chart_of``
     returns the chart up to some x; ``words`` describe it."""
-    chart, narrow = chart_of(RIGHT), chart_of(NARROW)
-    marks, _ = legend(*BESIDE)
-    figure = card(
-        [*_axes(chart, unit, sizes, title, note), *inside(chart), *marks], WIDTH, HEIGHT, words, static, title
-    )
-    marks, end = legend(*BELOW)
-    parts = [*_axes(narrow, unit, sizes, title, note), *inside(narrow), *marks]
-    figure.narrow = Narrow(above=card(parts, PHONE, end, words))
-    return figure
+
+    def drawn(right: float) -> Figure:
+        chart, slim = chart_of(right), right == NARROW
+        marks, end = _legend(legend, *(BELOW if slim else BESIDE))
+        parts = [*_axes(chart, unit, sizes, title, note), *inside(chart), *marks]
+        return card(parts, PHONE if slim else WIDTH, end if slim else max(end, HEIGHT), words, title=title)
+
+    return at_any_width(drawn, RIGHT, NARROW, static)
+
+
+def _legend(legend: Sequence[Meaning], x: float, y: float) -> tuple[list[Diagram], float]:
+    """Return the legend with its first mark at (x, y), and the y where it ends."""
+    parts: list[Diagram] = []
+    for mark, text, notes in legend:
+        parts += [mark(x, y), label(x + TEXTS, y, text, 11.5, style(theme.INK), "start", 600)]
+        for note in notes:
+            y += LINE
+            parts.append(label(x + TEXTS, y, note, 10.5, style(theme.MUTE), "start"))
+        y += NEXT
+    return parts, y
 
 
 def _axes(chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str) -> list[Diagram]:
@@ -139,13 +150,6 @@ def stairs(points: Sequence[tuple[float, float]], width: float) -> Diagram:
     for x, y in points[1:]:
         corners += [(x, corners[-1][1]), (x, y)]
     return poly(corners, style(None, theme.MUTE, width, dash=(4, 3)), closed=False)
-
-
-def meaning(x: float, y: float, text: str, notes: Sequence[str] = ()) -> Iterator[Diagram]:
-    """Yield what a mark of the legend at (x, y) means, with notes in the lines below."""
-    yield label(x + TEXTS, y, text, 11.5, style(theme.INK), "start", 600)
-    for line, note in enumerate(notes, 1):
-        yield label(x + TEXTS, y + 16 * line, note, 10.5, style(theme.MUTE), "start")
 
 
 def target_area(chart: Chart, target: Figures, words: str) -> Iterator[Diagram]:

@@ -173,3 +173,12 @@ class Figure(Compose):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raise PuzzleError if that fails."""
         write(path, {".svg": self.svg, ".html": lambda: page(self.title, placed(self.in_place()))})
+
+
+def at_any_width(draw: Callable[[Any], Figure], wide: Any, slim: Any, static: bool = False) -> Figure:
+    """Return ``draw(wide)``, which in a narrow place is ``draw(slim)``, unless it has room there itself."""
+    figure = draw(wide)
+    figure.static = static
+    if figure.size[0] > PHONE:
+        figure.narrow = Narrow(above=draw(slim))
+    return figure

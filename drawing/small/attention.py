@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import lcm
+from functools import partial
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError, numbered, runs_of
@@ -14,7 +14,7 @@ from lib.record.shards import refined
 from lib.running.run import Run
 
 from ..ink import theme
-from ..ink.figure import Figure, Narrow
+from ..ink.figure import Figure, at_any_width
 from ..ink.letters import fit, text_width
 from ..ink.marks import Diagram, Point, Polys, Titled, box, label, leaf, lines, poly, style, together
 from ..ink.texts import capitalized, share_text
@@ -61,15 +61,11 @@ def draw_attention(
         raise PuzzleError(problem, where="draw_attention", expected=expected, got=got)
     names = texts_for(runs, titles, "title", "draw_attention")
     found = [_triangle(one, name or one.name, layer, batch, backward) for one, name in zip(runs, names, strict=True)]
-    cut = lcm(*[triangle.cut for triangle in found])
-    most = max(len(triangle.owns) for triangle in found)
+    most, cut = max(len(triangle.owns) for triangle in found), max(triangle.cut for triangle in found)
     if most > MOST_RANKS or cut > MOST_SLICES:
         expected, got = f"up to {MOST_RANKS} ranks and {MOST_SLICES} slices", f"{most} ranks, {cut} slices"
         raise PuzzleError("there is no room for so many", where="draw_attention", expected=expected, got=got)
-    figure = _drawn(found, cut, len(found), static)
-    if len(found) > 1:
-        figure.narrow = Narrow(above=_drawn(found, cut, 1, static))
-    return figure
+    return at_any_width(partial(_drawn, found), len(found), 1, static)
 
 
 def _triangle(run: Run, title: str, layer: int, batch: int | None, backward: bool) -> Triangle:
@@ -145,7 +141,7 @@ def _said(triangle: Triangle, block: Block) -> str:
 # -- drawn ------------------------------------------------------------------------------------------
 
 
-def _drawn(found: Sequence[Triangle], cut: int, abreast: int, static: bool) -> Figure:
+def _drawn(found: Sequence[Triangle], abreast: int) -> Figure:
     """Return the picture, with so many runs beside each other."""
     width = 2 * PAD + abreast * (PANEL + BETWEEN) - BETWEEN
     longest = {one.unit: max(o.end - o.start for o in found if o.unit is one.unit) for one in found}
@@ -153,14 +149,14 @@ def _drawn(found: Sequence[Triangle], cut: int, abreast: int, static: bool) -> F
     for first in range(0, len(found), abreast):
         bottom = y
         for place, triangle in enumerate(found[first : first + abreast]):
-            panel = _Panel(triangle, cut, longest[triangle.unit], PAD + place * (PANEL + BETWEEN), y)
+            panel = _Panel(triangle, longest[triangle.unit], PAD + place * (PANEL + BETWEEN), y)
             parts += panel.parts()
             bottom = max(bottom, panel.bottom)
         y = bottom
     texts = [sentence for one in found for sentence in _sentences(one, len(found) > 1)]
     below, y = sentences(texts, y + 6, width)
     words = " ".join(["Who attends to what.", *map(_in_words, found), *texts])
-    return card([*parts, *below], width, y + 4, words, static, "Who attends to what")
+    return card([*parts, *below], width, y + 4, words, title="Who attends to what")
 
 
 def color_of_rank(rank: int, ranks: int) -> str:
@@ -177,10 +173,10 @@ def _has_room(number: str, side: float) -> bool:
 class _Panel:
     """What is drawn of one run: its triangle, and below it when each rank computes its blocks."""
 
-    def __init__(self, triangle: Triangle, cut: int, longest: float, x: float, y: float) -> None:
-        self.triangle, self.cut, self.longest = triangle, cut, longest or 1.0
+    def __init__(self, triangle: Triangle, longest: float, x: float, y: float) -> None:
+        self.triangle, self.cut, self.longest = triangle, triangle.cut, longest or 1.0
         self.x, self.y = x, y
-        self.left, self.top, self.side = x + NAMES, y + TOP, SIDE / cut
+        self.left, self.top, self.side = x + NAMES, y + TOP, SIDE / self.cut
         self.lanes = self.top + SIDE + 26
         self.bottom = self.lanes + len(triangle.owns) * (LANE + APART) + 16
 
@@ -231,7 +227,7 @@ class _Panel:
         shapes: list[Diagram] = [
             leaf(Polys([self._cell(*cell) for cell in cells]), style(color, theme.CARD, 1, opacity))
         ]
-        if self.triangle.steps > 1 and _has_room(str(block.step), self.side):
+        if self.triangle.steps > 1 and _has_room(str(block.step), 0.8 * self.side):
             for query, key in cells:
                 x, y = (0.32, 0.7) if query == key else (0.5, 0.5)
                 x, y = self.left + (key + x) * self.side, self.top + (query + y) * self.side
@@ -244,12 +240,11 @@ class _Panel:
 
     def _missing(self) -> Iterator[Diagram]:
         """Yield crosses where nobody has attended to anything that is seen."""
-        side = SIDE / self.triangle.cut
         for query, key in self.triangle.missing():
-            x, low = self.left + (key + 0.2) * side, self.top + (query + 0.8) * side
-            long = side * (0.3 if query == key else 0.55)
+            x, low = self.left + (key + 0.2) * self.side, self.top + (query + 0.8) * self.side
+            long = self.side * (0.3 if query == key else 0.55)
             cross = [(x, low - long, x + long, low), (x, low, x + long, low - long)]
-            text = f"nobody: queries of slice {query}, keys of slice {key} of {self.triangle.cut}"
+            text = f"nobody: queries of slice {query}, keys of slice {key} of {self.cut}"
             yield Titled(text, lines(cross, style(None, theme.BAD, 1)))
 
     def _times(self) -> Iterator[Diagram]:

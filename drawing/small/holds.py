@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
@@ -19,7 +19,7 @@ from lib.record.kinds import MEMORY_KINDS
 from lib.running.run import Run, Timed
 
 from ..ink import theme
-from ..ink.figure import PHONE, Figure, Narrow
+from ..ink.figure import PHONE, Figure, at_any_width
 from ..ink.letters import first_fit, fit
 from ..ink.marks import Classed, Diagram, Rect, Titled, box, boxes, in_lines, label, lines, style, tile, vcat
 from ..ink.texts import brief_size, capitalized, full_ranks
@@ -132,10 +132,7 @@ def holds(source: object, *ticks: float, static: bool = False) -> Figure:
     shown = {rank: list({id(one): one for tick in moments for one in contents.held(rank, tick)}.values())
              for rank in contents.pieces}  # fmt: skip
     contents = replace(contents, pieces=shown)
-    figure = _drawn(contents, moments, MANY, static)
-    if figure.size[0] > PHONE:
-        figure.narrow = Narrow(above=_drawn(contents, moments, FEW, static))
-    return figure
+    return at_any_width(partial(_drawn, contents, moments), MANY, FEW, static)
 
 
 def contents_of(source: object) -> Contents:
@@ -256,7 +253,7 @@ def meaning(contents: Contents, travels: bool) -> list[Entry]:
     return [*found, *[Entry("travels, or has just come", [frame], SAMPLE)] * (travels or TRAVELS in looks)]
 
 
-def _drawn(contents: Contents, moments: Sequence[float], many: int, static: bool) -> Figure:
+def _drawn(contents: Contents, moments: Sequence[float], many: int) -> Figure:
     """Return the picture with so many cards beside each other."""
     trace, ranks = contents.trace, [*contents.pieces]
     wide = max(PHONE, min(many, len(ranks)) * (WIDE + BETWEEN) + 2 * PAD - 8)
@@ -271,7 +268,7 @@ def _drawn(contents: Contents, moments: Sequence[float], many: int, static: bool
         parts.append(in_lines([_card(contents, rank, tick) for rank in ranks], many).translate(PAD + 4, y + 34))
         y += 24 + -(-len(ranks) // many) * (HEAD + FOOT + 10 + contents.tall)
         words.append(f"{capitalized(text)}: {_in_words(contents, tick)}.")
-    return card(parts, wide, y + 16, " ".join(words), static, title)
+    return card(parts, wide, y + 16, " ".join(words), title=title)
 
 
 def moving(contents: Contents) -> tuple[Figure, list[list[list[float]]]]:

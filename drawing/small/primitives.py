@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from lib.basics.arguments import describe
@@ -15,7 +16,7 @@ from lib.record.table import RECEIVE, SEND, collective, in_stream, stream_of
 from lib.running.run import run
 
 from ..ink import theme
-from ..ink.figure import PHONE, Figure, Narrow
+from ..ink.figure import Figure, at_any_width
 from ..ink.marks import Diagram, hcat, label, lines, style, tile, vcat
 from ..schedule.layout import PAD
 from ..schedule.links import arrows
@@ -59,13 +60,10 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activatio
         raise PuzzleError("no such machine", where="draw_primitive", expected=expected, got=describe(ranks))
     activations = activations and kind != SEND.kind and collective(kind).of_activations is not None
     exchange = _exchange(kind, 2 if stream_of(kind) == "message" else ranks, activations)
-    figure = _drawn(exchange, len(exchange.before), static)
-    if figure.size[0] > PHONE:
-        figure.narrow = Narrow(above=_drawn(exchange, FEW, static))
-    return figure
+    return at_any_width(partial(_drawn, exchange), len(exchange.before), FEW, static)
 
 
-def _drawn(exchange: Exchange, many: int, static: bool) -> Figure:
+def _drawn(exchange: Exchange, many: int) -> Figure:
     """Return the picture with so many ranks beside each other."""
     rooms, words = (HEAD, TALL, BETWEEN, TALL + APART), ("", "before", "", "after")
     texts = [label(0, TALL / 2, word, 11, style(theme.MUTE), "start") for word in words]
@@ -79,7 +77,7 @@ def _drawn(exchange: Exchange, many: int, static: bool) -> Figure:
     rows = [hcat([names, *columns[at : at + many]]) for at in range(0, len(columns), many)]
     wide, tall = 2 * PAD + LEFT + many * (WIDE + APART) - APART, TOP + len(rows) * sum(rooms) + PAD - APART
     parts = [*_head(exchange), vcat(rows).translate(PAD, TOP)]
-    return card(parts, wide, tall, _in_words(exchange), static, theme.name_of(exchange.kind))
+    return card(parts, wide, tall, _in_words(exchange), title=theme.name_of(exchange.kind))
 
 
 def _exchange(kind: str, ranks: int, activations: bool) -> Exchange:

@@ -4,6 +4,7 @@ slice of an activation is a part of the width; a partial sum, full of lines, has
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from lib.basics.arguments import describe
@@ -14,7 +15,7 @@ from lib.record.labels import Labels
 from lib.record.shards import WHOLE
 
 from ..ink import theme
-from ..ink.figure import PHONE, Figure, Narrow
+from ..ink.figure import Figure, at_any_width
 from ..ink.letters import fit, text_width
 from ..ink.marks import Diagram, Rect, Titled, box, boxes, in_lines, label, lines, style, tile, together, vcat
 from ..ink.texts import plural, ranges
@@ -201,14 +202,10 @@ def draw_group(group: object, *, static: bool = False) -> Figure:
     It also takes a dictionary of named dictionaries, or several tensors. ``static=True``: an image without hover texts,
     for notebooks that are saved with their outputs. Raises PuzzleError for anything else.
     """
-    lines, left_out = _shown(_lines(group))
-    figure = _in_columns(lines, left_out, COLUMNS, static)
-    if figure.size[0] > PHONE:
-        figure.narrow = Narrow(above=_in_columns(lines, left_out, FEW, static))
-    return figure
+    return at_any_width(partial(_in_columns, *_shown(_lines(group))), COLUMNS, FEW, static)
 
 
-def _in_columns(lines: Sequence[Line], left_out: int, most: int, static: bool) -> Figure:
+def _in_columns(lines: Sequence[Line], left_out: int, most: int) -> Figure:
     """Return the tensors in at most so many columns."""
     left = max((text_width(line.name, 11, bold=True) for line in lines), default=0.0)
     left = 12.0 + (left + 12.0 if left else 0.0)
@@ -224,7 +221,7 @@ def _in_columns(lines: Sequence[Line], left_out: int, most: int, static: bool) -
     width = left + columns * (WIDE + GAP) + 4
     frame = box(0.5, 0.5, width - 1, y - 1, style(theme.CARD, theme.GRID, 1), 6)
     words = " ".join(map(_line_in_words, lines)) + (f" And {left_out:,} more." if left_out else "")
-    return Figure([frame, *parts], width, y, words, static, "Tensors")
+    return Figure([frame, *parts], width, y, words, title="Tensors")
 
 
 def _lines(group: object) -> list[Line]:

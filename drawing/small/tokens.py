@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from chalk.style import Style
+
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError, numbered
 from lib.basics.units import Elements
@@ -15,9 +17,9 @@ from lib.record.labels import Labels
 from lib.running.run import Run
 
 from ..ink import theme
-from ..ink.figure import PHONE, Figure, Narrow
+from ..ink.figure import PHONE, Figure, at_any_width
 from ..ink.letters import wrapped
-from ..ink.marks import Diagram, Point, Style, Titled, box, label, lines, poly, style, together
+from ..ink.marks import Diagram, Point, Titled, box, label, lines, poly, style, together
 from ..ink.texts import share_text
 from ..schedule.layout import PAD
 from ..schedule.picture import card, sentences
@@ -79,9 +81,7 @@ def draw_tokens(run: Run, layer: int = 1, *, static: bool = False) -> Figure:
         got = f"{len(traffic.brought)} ranks, {len(traffic.experts)} experts"
         raise PuzzleError("there is no room for so many", where="draw_tokens", expected=expected, got=got)
     texts = _sentences(run, traffic, [*sent.values()])
-    figure = _drawn(run, traffic, texts, WIDE, static)
-    figure.narrow = Narrow(above=_drawn(run, traffic, texts, SLIM, static))
-    return figure
+    return at_any_width(partial(_drawn, run, traffic, texts), WIDE, SLIM, static)
 
 
 def _load(run: Run, layer: int, expert: int) -> Elements:
@@ -116,7 +116,7 @@ def _names(ranks: Sequence[int]) -> str:
 # -- drawn ------------------------------------------------------------------------------------------
 
 
-def _drawn(run: Run, traffic: Traffic, texts: Sequence[str], across: Across, static: bool) -> Figure:
+def _drawn(run: Run, traffic: Traffic, texts: Sequence[str], across: Across) -> Figure:
     """Return the picture, with things from left to right as they are in a wide or in a narrow place."""
     heres = [(rank, batch) for rank, batches in traffic.brought.items() for batch in batches]
     went = {one: [expert for expert in traffic.experts if one[1] in traffic.came[expert.rank]] for one in heres}
@@ -141,7 +141,7 @@ def _drawn(run: Run, traffic: Traffic, texts: Sequence[str], across: Across, sta
     bottom = max(top + tall for top, tall in (*homes.values(), *rooms))
     below, y = sentences(texts, bottom + 12, across.width)
     words = f"{title}. {_in_words(run, traffic)} {' '.join(texts)}"
-    return card([*parts, *below], across.width, y + 4, words, static, title)
+    return card([*parts, *below], across.width, y + 4, words, title=title)
 
 
 def _note(run: Run, traffic: Traffic) -> str:
