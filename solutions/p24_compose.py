@@ -456,8 +456,8 @@ async def fsdp_two_at_once_ahead(model: Model) -> Model:
     return await sharded(model, at_once=2, ahead=True)
 
 
-def on_all_nodes(fn: Callable[[Model], Any], represent: str | bool = False) -> Run:
-    """A run at the puzzle's size and prices. Along an axis where all do the same, some ranks may stand for all."""
+def on_all_nodes(fn: Callable[[Model], Any]) -> Run:
+    """A run at the puzzle's size and prices."""
     cost = A100_MEGATRON.cost(
         GPT_175B,
         micro_batch=2,
@@ -468,22 +468,22 @@ def on_all_nodes(fn: Callable[[Model], Any], represent: str | bool = False) -> R
         reduced=2,
     )
     mesh = {"x": 8, "y": 2, "z": 4}
-    return run(fn, ranks=64, layers=16, batches=256, mesh=mesh, cost=cost, represent=represent)
+    return run(fn, ranks=64, layers=16, batches=256, mesh=mesh, cost=cost)
 
 
 def only_fsdp(static: bool = False) -> Figure:
     """Rank 0 of FSDP, one micro-batch after the other."""
-    first = on_all_nodes(fsdp_one_by_one, represent="x").models[0]
+    first = on_all_nodes(fsdp_one_by_one).models[0]
     return draw(first, title="FSDP", static=static)
 
 
 def four_ways(static: bool = False) -> Figure:
     """Rank 0 of FSDP, and of three pipelines with replicas."""
     shown = {
-        "FSDP, two at once": on_all_nodes(fsdp_two_at_once_ahead, represent="x"),
+        "FSDP, two at once": on_all_nodes(fsdp_two_at_once_ahead),
         "16 stages, 4 replicas": on_all_nodes(sixteen_stages),
-        "8 thin stages, 8 replicas": on_all_nodes(compose, represent="x"),
-        "4 thin stages, 16 replicas": on_all_nodes(compose_overlapped, represent="x"),
+        "8 thin stages, 8 replicas": on_all_nodes(compose),
+        "4 thin stages, 16 replicas": on_all_nodes(compose_overlapped),
     }
     first = [done.models[0] for done in shown.values()]
     return compare(*first, titles=list(shown), static=static)
@@ -534,21 +534,16 @@ nic, used, off = 25e9, 0.8, 8  # A100_MEGATRON; its error: `make papers`
 card = prices.cluster.memory / BILLION
 
 
-def timed(fn: Callable[[Model], Any]) -> Run:
-    """A run in which some ranks stand for all."""
-    return on_all_nodes(fn, represent=fn is not sixteen_stages and "x")
-
-
 def row(fn: Callable[[Model], Any]) -> str:
     """Seconds and GB, in two digits, and whether that fits."""
-    done = timed(fn)
+    done = on_all_nodes(fn)
     return (
         f"{done.time:.0f} | {done.memory / BILLION:.0f} | {'' if done.fits else 'does not fit'}"
     )
 
 
 ours, best, two_at_once, deep, one_by_one = map(
-    timed,
+    on_all_nodes,
     (compose, compose_overlapped, fsdp_two_at_once_ahead, sixteen_stages, fsdp_one_by_one),
 )
 computing = sum(

@@ -26,14 +26,7 @@ settings.register_profile("project", deadline=None, derandomize=True, database=N
 settings.register_profile("mutants", settings.get_profile("project"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("project")
 
-
 HERE = Path(__file__).parent
-collect_ignore = [
-    str(path.relative_to(HERE))
-    for path in HERE.rglob("[!_]*.py")
-    if not path.name.startswith("test_") and ">>>" not in path.read_text(encoding="utf-8")
-]
-"""What has neither tests nor doctests need not be imported to find that out: some of it imports much of torch."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -99,10 +92,12 @@ def pytest_runtest_call() -> Generator[None, None, None]:
     guard.check()
 
 
-LONGEST = """test_lab test_engine_processes test_corpus test_installed test_build test_passes test_referee test_shell
-test_colab test_notebooks test_bounds test_fuzz test_tasks test_represent test_whole_gradient test_peak test_sizes
-test_recording test_browser test_browser_player"""
-"""Files that take longest begin first: if one of them were the last, all workers but one would have nothing to do."""
+LONGEST = """test_build test_engine_processes test_plan test_corpus test_schedules test_installed test_explain test_lab
+test_represent test_notebooks test_passes test_tasks test_engine_numbers test_colab test_fuzz test_shell test_target
+test_docs test_papers test_schedule_search test_board test_drawing_picture test_bounds test_drawing_rows test_grading
+test_drawing_player test_engine_local test_referee test_chain test_browser_player test_whole_gradient test_peak
+test_sizes test_recording test_browser"""
+"""Files that take longest begin first, so that none is the last; those that only compute and others take turns."""
 LONG = """test_corpus test_passes test_fuzz test_bounds test_chain test_represent test_plain_machine test_papers
 test_recording_floods test_page_figures test_recording test_whole_gradient test_drawing_picture test_drawing_compare
 test_colab test_closed_forms test_lives test_priced test_repairs test_drawing_strikes test_palette test_board"""
@@ -120,11 +115,11 @@ test_each_change_is_what_comes_out_if_it_is_made test_whatever_shows_a_run_that_
 test_where_there_is_one_bound_only_one_is_told test_the_code_of_a_page_runs
 test_an_agent_gets_neither_solutions_nor_hints test_wrong_programs_stay_wrong
 test_the_gradient_of_a_frozen_weight_is_not_even_computed test_the_best_so_far_is_kept test_the_place_is_told_in_fields
-test_a_star_is_shown_wherever_a_verdict_is
-test_long_sequences_and_experts_have_axes_of_their_own test_ranks_stand_for_others_where_all_experts_are_alike
-test_who_is_too_slow_is_told_what_to_look_at test_many_ranks_that_are_alike_share_one_strip
-test_what_meets_the_bound_hears_so test_programs_to_be_repaired_are_drawn_in_cells_that_may_fail
-test_it_finds_zb_v_in_its_own_memory test_many_narrow_operations_are_shares_of_a_column
+test_a_star_is_shown_wherever_a_verdict_is test_long_sequences_and_experts_have_axes_of_their_own
+test_ranks_stand_for_others_where_all_experts_are_alike test_who_is_too_slow_is_told_what_to_look_at
+test_many_ranks_that_are_alike_share_one_strip test_what_meets_the_bound_hears_so
+test_programs_to_be_repaired_are_drawn_in_cells_that_may_fail test_it_finds_zb_v_in_its_own_memory
+test_many_narrow_operations_are_shares_of_a_column
 test_a_picture_that_would_be_crowded_folds_ranks_that_do_the_same_from_eight_on
 test_the_verdict_at_a_shell_has_the_same_list_with_lines test_a_file_with_a_wrong_value_is_read_or_refused
 test_sizes_that_nothing_divides test_bounds_are_below_what_runs_give test_adapters_are_planned_and_take_what_a_run_takes
@@ -135,7 +130,19 @@ test_states_on_hosts_take_what_a_run_takes test_a_limit_that_strikes_inside_our_
 test_what_is_left_out_changes_neither_the_best_nor_the_front test_a_task_of_a_variant_has_its_figures
 test_putting_off_sends_gains_what_more_moves_of_work_do_not test_the_same_files_are_written_again
 test_fsdp_may_keep_weights_in_4_bytes test_chunks_of_different_sizes_take_what_a_run_takes
-test_every_mutant_that_changes_nothing_is_one_that_is_made"""
+test_every_mutant_that_changes_nothing_is_one_that_is_made test_the_changed_line_or_the_verb_left_out_is_named
+test_an_error_about_tensors_is_never_without_words test_few_lines_are_named_besides test_a_verdict_is_short
+test_everything_that_is_said_is_what_the_recordings_show test_explanations_as_data_are_those_that_are_kept
+test_every_statement_has_a_sentence_with_no_gap test_finer_pieces_make_up_coarser_ones_whatever_the_size
+test_what_unpacks_to_far_more_than_it_is_is_not_read_to_its_end test_the_idle_share_is_the_same_wherever_it_is_written
+test_an_error_of_a_rule_has_the_facts_of_its_sentence test_asynchronous_traffic_has_a_lane_with_its_meaning
+test_where_sizes_are_rounded_the_list_adds_up_to_the_peak_without_that test_each_alone_rejects_a_program
+test_every_solution_is_in_it_with_its_figures_and_its_sentence test_with_little_memory_backwards_are_whole
+test_a_program_that_takes_all_of_the_target_passes_at_all_sizes test_nothing_is_advised_that_was_not_tried
+test_it_shows_no_word_of_later_puzzles_and_each_of_them_one_click_away
+test_a_table_that_a_function_changes_is_named_instead_of_a_verdict
+test_a_solution_that_is_wrong_at_one_kind_of_size_is_refused
+test_a_right_program_may_hold_a_tensor_more_as_long_as_it_meets_the_target"""
 """Tests that take a second or more of processor time by themselves, in files that are quick."""
 
 

@@ -99,9 +99,8 @@ class Installed:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(self.folder)], check=True)
         self.packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(self.folder), "platbase": ""}))
         pip = [sys.executable, "-m", "pip", "--python", str(self.folder), "install", "--quiet", "--no-index"]
-        subprocess.run(
-            [*pip, "--no-deps", str(wheel)], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        )
+        quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        subprocess.run([*pip, "--no-deps", "--no-compile", str(wheel)], check=True, env=quiet)
         others = sysconfig.get_path("purelib")
         watch = WATCH.format(root=str(ROOT) + os.sep, others=sys.prefix + os.sep, log=str(self.log))
         (self.packages / "sitecustomize.py").write_text(watch, encoding="utf-8")

@@ -85,10 +85,12 @@ class Case:
         """Rows of work that can be done when its turn comes; or, unless strict, that may wait for what comes too late
         on another rank."""
         rows: list[list[str]] = [[] for _ in range(self.ranks)]
-        ahead = rnd.choice([0, 1, 2, 9])
+        ahead, rank_of = rnd.choice([0, 1, 2, 9]), {one: self.rank_of[one[0]] for one in left}
+        needs = {one: self.needs(*one) & rank_of.keys() for one in left}
+        if not strict:
+            needs = {one: {other for other in its if rank_of[other] == rank_of[one]} for one, its in needs.items()}
         while left:
-            by_rank = [[one for one in left if strict or self.rank_of[one[0]] == rank] for rank in range(self.ranks)]
-            ready = [one for one in left if self.needs(*one).isdisjoint(by_rank[self.rank_of[one[0]]])]
+            ready = [one for one in left if needs[one].isdisjoint(left)]
             stage, kind, mb = one = rnd.choice([one for one in ready if one[2] <= ready[0][2] + ahead])
             left.remove(one)
             rows[self.rank_of[stage]].append(f"{stage}{kind}{mb}")

@@ -8,7 +8,7 @@ nothing is exposed but the pipeline's bubble, and close elsewhere.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -47,8 +47,9 @@ class Change(NamedTuple):
 def changes(run: Outcome, cost: RealCost) -> list[Change]:
     """Return the changes that are worth a line: first those that are faster and fit, from the fastest."""
     found = []
+    moments = {(event.kind, len(event.batches), event.held): event for event in run.typical[0]}.values()
     for name, other in _others(cost):
-        seconds, size = _time(run, cost, other), _memory(run, cost, other)
+        seconds, size = _time(run, cost, other), _memory(moments, cost.model.layers / run.layers, cost, other)
         if abs(seconds / run.time - 1) >= LEAST or abs(size / run.memory - 1) >= LEAST:
             found.append(Change(name, seconds, size, other.fits(round(size))))
     return sorted(found, key=lambda one: (not one.fits, one.seconds, one.bytes))
@@ -102,9 +103,8 @@ def _time(run: Outcome, cost: RealCost, other: RealCost) -> float:
     return run.time - busy[rank] + then[rank]
 
 
-def _memory(run: Outcome, cost: RealCost, other: RealCost) -> float:
-    """Return the highest peak at other prices, of what each rank holds at each moment."""
-    together = cost.model.layers / run.layers
+def _memory(moments: Iterable[Event], together: float, cost: RealCost, other: RealCost) -> float:
+    """Return the highest peak at other prices, of what is held at each moment, with so many layers to a layer."""
 
     def layer(prices: RealCost) -> float:
         inner = (1 - prices.offload) * prices._inner(prices.recomputed)
@@ -121,7 +121,7 @@ def _memory(run: Outcome, cost: RealCost, other: RealCost) -> float:
         found = float(sum(event.held)) - float(event.held[ACTIVATIONS]) + kept * unit + works[1]
         return found + sum(float(event.held[slot]) * (times - 1) for slot, times in scaled)
 
-    return max(map(held, run.typical[0]))
+    return max(map(held, moments))
 
 
 def _workspace(event: Event, cost: RealCost) -> float:

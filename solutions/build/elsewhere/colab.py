@@ -86,9 +86,9 @@ def first_cell(root: Path) -> str:
     return source
 
 
-def notebook(path: Path, root: Path, solved: bool = False, first: str = "") -> Json:
-    """The notebook of a source, complete by itself. ``first``: its first cell, which all have in common, if known."""
-    made = notebook_of(path, solved, first or first_cell(root))
+def notebook(path: Path, root: Path, first: str, solved: bool = False) -> Json:
+    """The notebook of a source, complete by itself. ``first``: its first cell, which all have in common."""
+    made = notebook_of(path, solved, first)
     where = published(root)
     texts = [cell for cell in made["cells"] if cell["cell_type"] == "markdown"]
     texts.append({"source": [onward(path)]})

@@ -5,6 +5,7 @@ import linecache
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,9 @@ def once(function: Callable[..., Any], *sizes: Any, **options: Any) -> Run:
 def _same(function: Callable[..., Any], sizes: Any, options: Any) -> Any:
     """Return something that is equal for equal runs, or nothing where a cost or a program cannot be compared."""
     with suppress(TypeError):
-        return _key(function), _key(sizes), _key(options)
+        call = signature(lib.run).bind(function, *sizes, **options)
+        call.apply_defaults()
+        return _key(call.arguments)
     return None
 
 
