@@ -76,9 +76,6 @@ MEMORY = {
     "inbox": ("messages not received yet", "#fee408"),
 }
 """The name and the color of each kind of memory."""
-# Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.
-RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
-
 ON, BACK = (247.8, 0.115, 0.566, 0.716), (47.7, 0.139, 0.545, 0.7)
 """Blue of what goes forward, and orange of what goes backwards: hue in degrees and chroma, in OKLCH, and the lightness
 of the first micro-batch and of the last."""
@@ -125,14 +122,11 @@ def glyph_of(kind: str) -> str:
 
 @cache
 def layer_color(layer: int, layers: int) -> str:
-    """Return the color of a layer among so many. If they are few, all are near the middle of the ramp."""
-    half = min(0.5, 0.09 * layers)
-    place = 0.45 if layers == 1 else max(0.46 - half, 0.0) + 2 * half * layer / (layers - 1)
-    place = min(max(place, 0.0), 1.0) * (len(RAMP) - 1)
-    stop = min(int(place), len(RAMP) - 2)
-    part = place - stop
-    mixed = [a + (b - a) * part for a, b in zip(RAMP[stop], RAMP[stop + 1], strict=True)]
-    return _oklch(*mixed)
+    """Return the color of a layer among so many, from indigo to green: lightness rises all the way, so that they differ
+    in gray and for color-blind readers, too. If they are few, all are near the middle."""
+    half = min(0.46, 0.09 * layers)
+    place = 0.45 if layers == 1 else 0.46 - half + 2 * half * layer / (layers - 1)
+    return _oklch(0.42 + 0.43 * place, 0.125, 285 - 157 * place)
 
 
 @cache

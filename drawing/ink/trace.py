@@ -205,17 +205,15 @@ class Trace:
     @property
     def fast_enough(self) -> bool | None:
         """Whether the time meets its target; None without a target, and for a run with a fault."""
-        if self.time_target is None or self.fault:
-            return None
-        return (self.unit.scored(self.time) if self.scored else self.time) <= self.time_target
+        return self._meets(self.time, self.time_target, self.unit.scored)
 
     @property
     def small_enough(self) -> bool | None:
         """Whether the peak memory meets its target; None as in ``fast_enough``."""
-        if self.memory_target is None or self.peak is None or self.fault:
-            return None
-        memory = self.peak.memory
-        return (self.size_unit.scored(memory) if self.scored else memory) <= self.memory_target
+        return self._meets(self.peak.memory, self.memory_target, self.size_unit.scored) if self.peak else None
+
+    def _meets(self, value: Any, target: Any, scored: Callable[[Any], Any]) -> bool | None:
+        return None if target is None or self.fault else (scored(value) if self.scored else value) <= target
 
     @cached_property
     def hidden(self) -> float:

@@ -49,11 +49,11 @@ def draw_coarse(layout: Layout) -> list[Diagram]:
     for row in layout.rows:
         cells, kinds = _cells(layout, row, wide or cell, looks)
         if wide:
-            for (color, _), thick, at, first, last in columns(cells, len(row.parts), kinds, STEPS, 0.5):
+            for (color, _), thick, at, first, last in columns(cells, kinds, STEPS, 0.5):
                 tall = layout.height * thick / STEPS
                 found[color, tall].append(_bar(layout, wide, first, last, row.y + layout.height * at / STEPS, tall))
         else:
-            most = most_of(cells, 0.5 * len(row.parts), {look for look, kind in kinds.items() if _talks(kind)})
+            most = most_of(cells, 0.5, {look for look, kind in kinds.items() if _talks(kind)})
             for first, last, (color, thin) in runs_of(most):
                 tall = layout.height * (MESSAGE if thin else 1.0)
                 found[color, tall].append(_bar(layout, cell, first, last, row.y + (layout.height - tall) / 2, tall))
@@ -61,7 +61,7 @@ def draw_coarse(layout: Layout) -> list[Diagram]:
         text = f"{row.full_name}: {count:,} operation{plural(count)}, bubble {share_text(idle)}"
         texts.append(((layout.x0, row.y, width, layout.height), text))
         numbers += draw_numbers(layout, row, plans)
-    talk = ((row, layout.foot(row), _talk(row)) for row in layout.rows if layout.network)
+    talk = ((layout.foot(row), _talk(row)) for row in layout.rows if layout.network)
     return [*colored(found), *strips(layout, cell, LEVELS, talk), *hovers(texts), *numbers]
 
 
@@ -70,17 +70,15 @@ def _bar(layout: Layout, cell: float, first: int, last: int, y: float, tall: flo
     return x, y, min((last - first) * cell, layout.x1 - x), tall
 
 
-def strips(
-    layout: Layout, cell: float, levels: int, rows: Iterable[tuple[Row, float, Iterable[Span]]]
-) -> list[Diagram]:
+def strips(layout: Layout, cell: float, levels: int, rows: Iterable[tuple[float, Iterable[Span]]]) -> list[Diagram]:
     """Return strips of communication, each up from some y: in each cell a bar as high as the share of its time, in so
     many steps, strong for what is exposed, and pale above that for what is hidden by compute."""
     found = defaultdict[tuple[int, str], list[Rect]](list)
     count, per_tick = int((layout.x1 - layout.x0) / cell) + 2, layout.per_tick / cell
     high, kinds = (layout.thin - 1) / levels, {look: look for look in ("exposed", "hidden")}
-    for row, foot, spans in rows:
+    for foot, spans in rows:
         cells = fill(((start * per_tick, end * per_tick, [*kinds][hidden]) for start, end, hidden in spans), count)
-        for look, thick, at, first, last in columns(cells, len(row.parts), kinds, levels, SEEN):
+        for look, thick, at, first, last in columns(cells, kinds, levels, SEEN):
             found[thick, look].append(_bar(layout, cell, first, last, foot - (at + thick) * high, thick * high))
     return [
         boxes(some, style(theme.TALK, None, 0, HIDDEN if look == "hidden" else None))
@@ -89,7 +87,7 @@ def strips(
 
 
 def columns(
-    cells: Iterable[dict[L, float] | None], whole: int, kinds: Mapping[L, str], steps: int, least: float
+    cells: Iterable[dict[L, float] | None], kinds: Mapping[L, str], steps: int, least: float
 ) -> Iterator[tuple[L, int, int, int, int]]:
     """Yield (look, height, what is before it, first cell, cell after the last), heights in steps: each column is
     divided by how much of its time goes to each kind of look, if that is not less than the ``least`` part of a step,
@@ -104,7 +102,7 @@ def columns(
         column: list[tuple[L, int, int]] = []
         at = 0
         for kind in sorted(parts, key=order.__getitem__):
-            part = steps * sum(long for long, _ in parts[kind]) / whole
+            part = steps * sum(long for long, _ in parts[kind])
             thick = 0 if part < least else min(steps - at, max(1, round(part)))
             if thick:
                 column.append((max(parts[kind])[1], thick, at))
@@ -117,10 +115,9 @@ def columns(
 
 def _talk(row: Row) -> Iterator[Span]:
     """Yield the spans of a row's communication, and whether they are hidden by compute."""
-    for events in row.parts:
-        computes = sorted((one.start, one.end) for one in of_stream(events, "compute") if one.end > one.start)
-        for event in of_stream(events, "collective", "message"):
-            yield from covered(event.start, event.end, computes)
+    computes = sorted((one.start, one.end) for one in of_stream(row.events, "compute") if one.end > one.start)
+    for event in of_stream(row.events, "collective", "message"):
+        yield from covered(event.start, event.end, computes)
 
 
 def _talks(kind: str) -> bool:

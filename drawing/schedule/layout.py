@@ -44,8 +44,9 @@ NEXT_TO_NOTHING = 0.001
 """A share of the time that nobody sees."""
 LANED = 7.0
 """Rows lower than so many pixels have no strip for the network."""
-LINES = 280
-"""Rows of a picture at most. If there are more, neighbors share one."""
+ALL, LOWEST, TALLEST = 560.0, 1.0, 1500.0
+"""In pixels: the height of many rows together, how low each may become for that, and how high all may become for that.
+"""
 
 
 @dataclass(eq=False)
@@ -53,8 +54,8 @@ class Row:
     """A row of the timeline: the ranks that share it, and their events."""
 
     ranks: list[int]
-    parts: list[Sequence[Event]]
-    """The different sequences of events of its ranks, in the order of issue. There are several only in joined rows."""
+    events: Sequence[Event]
+    """The events of its first rank, in the order of issue."""
     y: float = 0.0
     same_batches: bool = True
     """Whether all its ranks work on the same micro-batches."""
@@ -71,11 +72,6 @@ class Row:
     def spots(self) -> list[Spot]:
         """Its events, each in its track, in a picture of boxes."""
         return [Spot(self, event, track) for event, track in zip(self.events, self.tracks, strict=True)]
-
-    @property
-    def events(self) -> Sequence[Event]:
-        """The events of its first rank."""
-        return self.parts[0]
 
     @property
     def name(self) -> str:
@@ -95,7 +91,7 @@ class Row:
     @cached_property
     def operations(self) -> list[Event]:
         """The events that are drawn."""
-        return [event for events in self.parts for event in events if event.kind not in MARKS]
+        return [event for event in self.events if event.kind not in MARKS]
 
     @cached_property
     def runs(self) -> list[list[Event]]:
@@ -123,12 +119,11 @@ class Row:
 
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
-        spans = (span for events in self.parts for span in idle_spans(events, time))
-        return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
+        return sum(end - start for start, end in idle_spans(self.events, time)) / time if time else 0.0
 
     def spent(self, time: float) -> Mapping[str, Fraction]:
         """Return the parts of ``time``, as shares."""
-        return time_parts([event for own in self.parts for event in own], len(self.parts), time)
+        return time_parts(self.events, 1, time)
 
 
 class Spot(NamedTuple):
@@ -166,16 +161,16 @@ class Layout:
         failed = any(one.failure is not None for one in every)
         self.scale = min(self.until, max(one.time for one in every)) if failed else self.until
         """The last tick on the axis: the room behind a failed run has none."""
-        self.rows = _in_lines(rows_of(trace, FOLDED_FROM - 1 if fold else GROUP_ABOVE))
+        self.rows = rows_of(trace, FOLDED_FROM - 1 if fold else GROUP_ABOVE)
         few = trace.ranks > FOLDED_FROM and len(self.rows) <= FOLDED_NODES
         alike = few and len({self.node_of(row) for row in self.rows}) == len(self.rows)
         if not (rough or alike or trace.operations > CROWDED):
-            self.rows = _in_lines(rows_of(trace))
+            self.rows = rows_of(trace)
         count = len(self.rows)
         self.folded = count < trace.ranks + len(trace.hosts) and count <= ROOM_FOR_MORE
         """Whether few rows stand for many ranks: then they are higher, and all communication is below the compute."""
         known = ((8, 17.0), (GROUP_ABOVE, 14.0)) if beside else ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
-        lowest = max(2.0, (240 if beside else 560) / count)
+        lowest = 240 / count if beside else max(ALL / count, min(LOWEST, TALLEST / count))
         self.height = next((height for most, height in known if count <= most), lowest) + FOLDED * self.folded
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
         self.nodes = len({self.node_of(row) for row in self.rows} - {None}) > 1  # then rows say on which node they are
@@ -281,7 +276,7 @@ def in_rows(trace: Trace, alike: Callable[[int, Sequence[Event]], object]) -> li
     """Return rows of the ranks for which ``alike`` is the same."""
     rows: dict[object, Row] = {}
     for rank, events in trace.by_rank.items():
-        row = rows.setdefault(alike(rank, events), Row([], [events], of=trace.ranks))
+        row = rows.setdefault(alike(rank, events), Row([], events, of=trace.ranks))
         row.ranks += trace.same_ranks(rank)
         row.devices += trace.hosts.get(rank, ())
         if row.events is not events:
@@ -290,23 +285,6 @@ def in_rows(trace: Trace, alike: Callable[[int, Sequence[Event]], object]) -> li
     for row in rows.values():
         row.ranks.sort()
     return [*rows.values()]
-
-
-def _in_lines(rows: list[Row]) -> list[Row]:
-    """Return the rows. If there are too many, neighbors are joined to one row."""
-    each = math.ceil(len(rows) / LINES)
-    if each <= 1:
-        return rows
-    groups = [rows[at : at + each] for at in range(0, len(rows), each)]
-    return [
-        Row(
-            [rank for row in group for rank in row.ranks],
-            [events for row in group for events in row.parts],
-            devices=[device for row in group for device in row.devices] if all(row.devices for row in group) else [],
-            of=group[0].of,
-        )
-        for group in groups
-    ]
 
 
 def _batches(events: Sequence[Event]) -> list[frozenset[int]]:

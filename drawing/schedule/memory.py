@@ -10,7 +10,7 @@ from lib.record.figures.score import memory_parts
 from lib.record.kinds import MEMORY_KINDS
 
 from ..ink import svg, theme
-from ..ink.letters import around, largest, places_of_texts, text_width
+from ..ink.letters import BOLD, around, first_fit, largest, places_of_texts, text_width
 from ..ink.marks import Diagram, Point, Rect, Titled, box, boxes, hovers, label, lines, poly, style
 from ..ink.texts import brief_size
 from ..ink.trace import Trace
@@ -216,14 +216,13 @@ class PeakNote:
         layout, trace = self.layout, self.layout.trace
         size = f"peak {brief_size(trace.size_unit, self.peak.memory)}"
         happens = moment(self.peak, trace, self.strip.profile.one)
-        for text in (f"{size}: {happens}", f"{size}: {happens.partition(', and ')[0]}", size):
-            width = text_width(text, 10.5, bold=True) + 6
-            if self.x + 7 + width <= layout.x1:
-                return (self.x + 7, self.y - 15, width, 14), text
-            if self.x - 7 - width >= layout.x0:
-                return (self.x - 7 - width, self.y - 15, width, 14), text
-            if width <= layout.x1 - layout.x0:
-                break
+        texts = [f"{size}: {happens}", f"{size}: {happens.partition(', and ')[0]}", size]
+        text, _ = first_fit(texts, [10.5 * BOLD], layout.x1 - layout.x0 - 6) or (size, 0)
+        width = text_width(text, 10.5, bold=True) + 6
+        if self.x + 7 + width <= layout.x1:
+            return (self.x + 7, self.y - 15, width, 14), text
+        if self.x - 7 - width >= layout.x0:
+            return (self.x - 7 - width, self.y - 15, width, 14), text
         left = min(max(self.x - 0.8 * width, layout.x0), layout.x1 - width)
         return (left, self.y - 21, width, 13), text
 

@@ -208,7 +208,7 @@ def draw_within(layout: Layout) -> list[Diagram]:
     if not layout.within:
         return []
     if not layout.fine:
-        spans = ((row, layout.foot(row) + layout.thin, _spans(layout, row)) for row in layout.rows)
+        spans = ((layout.foot(row) + layout.thin, _spans(layout, row)) for row in layout.rows)
         return strips(layout, COLUMN, LEVELS, spans)
     found: dict[bool, list[Rect]] = {True: [], False: []}
     texts: list[tuple[Rect, str]] = []
@@ -239,7 +239,7 @@ def _spans(layout: Layout, row: Row) -> Iterator[tuple[float, float, bool]]:
 def _traffic(layout: Layout, row: Row) -> Iterator[tuple[Event, float, float]]:
     """Yield the operations with such traffic, with the time in which it is hidden, and in which it is exposed."""
     within = layout.trace.within
-    for event in row.parts[0]:
+    for event in row.events:
         if event.kind in within:
             hidden, exposed = within[event.kind]
             yield event, hidden * event.length, exposed * event.length
