@@ -118,8 +118,9 @@ class Browser:
         width: int = 900,
         html: str = "",
         body: str = "",
+        judged: bool = True,
     ) -> "Sight":
-        """Look at a piece of HTML in a page.
+        """Look at a piece of HTML in a page. Unless it is to be ``judged``, the script alone looks.
 
         ``script``: a JavaScript function to call in the page; ``scheme``: what the system prefers; ``theme``: how the
         page itself looks; ``html``, ``body``: attributes of these elements, by which a notebook tells its theme.
@@ -127,11 +128,11 @@ class Browser:
         page = PAGE.format(
             html=html and f" {html}", body=body and f" {body}", colors=PAGE_COLORS[theme], content=content
         )
-        return self.page(page, script, scheme, width)
+        return self._call(lambda: _look(self._chromium, page, script, scheme, width, judged))
 
     def page(self, page: str, script: str = "() => null", scheme: Scheme = "light", width: int = 900) -> "Sight":
         """Look at a page of its own."""
-        return self._call(lambda: _look(self._chromium, page, script, scheme, width))
+        return self._call(lambda: _look(self._chromium, page, script, scheme, width, judged=True))
 
     def visit(
         self,
@@ -191,7 +192,7 @@ def _places() -> Iterator[str | None]:
         yield None
 
 
-def _look(chromium: "Chromium", html: str, script: str, scheme: Scheme, width: int) -> "Sight":
+def _look(chromium: "Chromium", html: str, script: str, scheme: Scheme, width: int, judged: bool) -> "Sight":
     page = chromium.new_page(
         color_scheme=scheme, viewport={"width": width, "height": 700}, offline=True, reduced_motion="reduce"
     )
@@ -199,8 +200,10 @@ def _look(chromium: "Chromium", html: str, script: str, scheme: Scheme, width: i
         requests: list[str] = []
         page.on("request", lambda request: requests.append(request.url))
         page.set_content(html)
-        png = page.screenshot(full_page=True)
+        png = page.screenshot(full_page=True) if judged else b""
         measured = page.evaluate(script)
+        if not judged:
+            return Sight(png, 0, measured, {}, set(), requests)
         violations, passed = axe(page)
         # last, since the image that is decoded there would count as a request
         wanted = list(requests)

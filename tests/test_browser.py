@@ -146,7 +146,8 @@ def test_words_stay_where_a_picture_is_taken_out(browser: Browser) -> None:
     figure = draw(staged_run())
     output = sanitized(figure._repr_html_())
     assert "rank 0: forward" in output  # what is left of the picture, and must not be seen
-    alone, beside = (browser.show(html, VISIBLE).measured for html in (output, figure._repr_html_() + output + output))
+    shown = (output, figure._repr_html_() + output + output)
+    alone, beside = (browser.show(html, VISIBLE, judged=False).measured for html in shown)
     assert len(alone) == 2
     assert alone[0] == "A notebook"
     assert alone[1].startswith(figure.summary)
@@ -166,7 +167,7 @@ def test_a_picture_stays_where_a_player_is_taken_out(browser: Browser, tmp_path:
     sight = browser.show(sanitized(output), STANDS)
     keep(sight.png, "player-taken-out", tmp_path)
     assert sight.measured == [True, True, False] and sight.colors > FEW and sight.violations == {}
-    assert browser.show(output, STANDS).measured == [False, False, True]
+    assert browser.show(output, STANDS, judged=False).measured == [False, False, True]
 
 
 @pytest.mark.parametrize(("kind", "template"), [("live", "lab"), ("static", "classic")])
@@ -232,7 +233,7 @@ FOLLOWS = """async () => {
 
 def test_the_player_follows_a_change_of_theme(browser: Browser) -> None:
     shown = play(staged_run(2, 2))._repr_html_()
-    light, dark, again = browser.show(shown, FOLLOWS, body='data-jp-theme-light="true"').measured
+    light, dark, again = browser.show(shown, FOLLOWS, body='data-jp-theme-light="true"', judged=False).measured
     assert light == again and light[:2] == ["rgb(255, 255, 255)"] * 2 and dark[:2] == ["rgb(22, 25, 31)"] * 2
     assert dark[2] != light[2]
 
@@ -264,7 +265,7 @@ def test_the_player_plays(browser: Browser, host: str, tmp_path: Path) -> None:
 
 
 def test_a_picture_that_does_not_shrink_is_wider_than_the_page(browser: Browser) -> None:
-    assert browser.show(draw(sharded_run()).svg(), MEASURE).measured["scrolled"] > WIDTH
+    assert browser.show(draw(sharded_run()).svg(), MEASURE, judged=False).measured["scrolled"] > WIDTH
 
 
 def test_a_picture_without_words_is_a_violation(browser: Browser) -> None:

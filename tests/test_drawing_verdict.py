@@ -161,7 +161,7 @@ def test_on_a_phone_names_stand_above_what_they_name(browser: Browser, width: in
         model.forward(0, model.weights[0], model.weights[0])  # type: ignore[call-overload]
 
     for fn in (ddp, wrong):
-        rows = browser.show(show_verdict(grade(fn, "ddp")), NAMES, width=width).measured
+        rows = browser.show(show_verdict(grade(fn, "ddp")), NAMES, width=width, judged=False).measured
         assert len(rows) > 2
         for above, beside, right in rows:
             assert right <= width and (above, beside) == ((True, False) if width == 360 else (False, True))
