@@ -72,7 +72,6 @@ def check(done: Run) -> None:
     assert parts == by_moments(done.device_events, done.ranks, done.time)
     idle = idle_share(done.device_events, done.ranks, done.time)
     assert float(idle_of(parts)) == pytest.approx(idle, abs=1e-12)
-    assert sum(int(shown.strip("<%")) for shown in percents(parts).values() if shown != "<1%") == 100
 
 
 @pytest.mark.parametrize(("fn", "spec"), SMALL)
@@ -90,33 +89,13 @@ def test_parts_of_random_programs() -> None:
     assert {TALK, *WAITS, "forward", "backward", "update"} <= seen.keys()
 
 
-@given(st.lists(st.integers(0, 1000), min_size=6, max_size=6).filter(lambda amounts: sum(amounts) > 0))
-def test_the_idle_share_is_the_same_wherever_it_is_written(amounts: list[int]) -> None:
-    """As one figure, and as the sum of the parts in which ranks wait: by themselves, and beside all the others."""
-    whole = sum(amounts)
-    parts = {
-        part: Fraction(amount, whole) for part, amount in zip(("forward", "update", TALK, *WAITS), amounts, strict=True)
-    }
-    idle = idle_of(parts)
-
-    def added(shown: dict[str, str]) -> int:
-        return sum(int(shown[part].strip("<%")) for part in WAITS if shown[part] != "<1%")
-
-    alone = {part: parts[part] for part in WAITS}
-    assert added(percents(parts)) == added(percents(alone)) == round(100 * idle)
-
-
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=11))
-def test_percents_add_up_to_a_hundred(amounts: list[int]) -> None:
-    names = [*OPERATIONS][: len(amounts)]
-    parts = {name: Fraction(amount, sum(amounts)) for name, amount in zip(names, amounts, strict=True)}
-    shown = percents(parts)
-    assert sum(int(text.strip("%")) for text in shown.values() if text != "<1%") == 100
-    for part, text in shown.items():
-        assert abs(100 * parts[part] - (0 if text == "<1%" else int(text[:-1]))) < 1, (part, text)
-    assert percents({FILL: Fraction(102, 1000), TURN: Fraction(217, 1000), DRAIN: Fraction(1065, 10000)}) == {
-        FILL: "10%", TURN: "22%", DRAIN: "11%"
-    }  # fmt: skip
+def test_each_percent_is_that_of_its_part(amounts: list[int]) -> None:
+    parts = {f"part {at}": Fraction(amount, sum(amounts)) for at, amount in enumerate(amounts)}
+    for part, text in percents(parts).items():
+        least, most = (0, 0.5) if text == "<1%" else (int(text[:-1]) - 0.5, int(text[:-1]) + 0.5)
+        assert least <= 100 * parts[part] <= most, (part, text)
+    assert percents({FILL: Fraction(0)}) == {FILL: "0%"}
 
 
 def test_every_part_has_words() -> None:

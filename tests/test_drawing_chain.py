@@ -34,9 +34,9 @@ def line_of(figure: Any) -> list[ElementTree.Element]:
 
 def test_the_sum_stands_in_the_head_in_the_words_and_over_the_line() -> None:
     figure = draw(solved("gpipe"), chain=True)
-    assert f"the longest chain: {SUM}" in texts(figure)
+    assert f"the longest chain, in ticks: {SUM}" in texts(figure)
     assert f"The longest chain of operations that wait for each other: {SUM}." in figure.summary
-    assert titles(figure).count(f"the longest chain: {SUM}") == 2  # in the head, and the line
+    assert titles(figure).count(f"the longest chain, in ticks: {SUM}") == 2  # in the head, and the line
     assert "the longest chain (all else is pale)" in texts(figure)
     assert len(line_of(figure)) == 2
 
@@ -121,20 +121,20 @@ def test_hover_texts_tell_how_much_longer_an_operation_may_take() -> None:
 def test_a_picture_without_boxes_has_the_sum_only() -> None:
     done = staged_run(4, 200)
     figure = draw(done, chain=True)
-    assert f"the longest chain: {chain_of(done.events)}" in texts(figure)
+    assert f"the longest chain, in ticks: {chain_of(done.events)}" in texts(figure)
     assert line_of(figure) == [] and "the longest chain (all else is pale)" not in texts(figure)
 
 
 def test_it_is_shown_by_itself_where_a_right_run_is_over_its_target_in_time() -> None:
     done = solved("gpipe")
     slow = draw(done, time_target=33.7)
-    assert f"the longest chain: {SUM}" in texts(slow)
+    assert f"the longest chain, in ticks: {SUM}" in texts(slow)
     shown = {"met": draw(done), "at the target": draw(done, time_target=33.8), "unwanted": draw(
         done, time_target=33.7, chain=False
     ), "played": play(done)}  # fmt: skip
     for name, other in shown.items():
         text = other.page if name == "played" else other.svg()  # type: ignore[union-attr]
-        assert "the longest chain: " not in text, name
+        assert "the longest chain, in ticks: " not in text, name
 
 
 def test_it_is_not_shown_by_itself_of_what_is_wrong_or_unknown() -> None:
@@ -177,4 +177,4 @@ def test_a_run_that_failed_has_a_chain_up_to_there() -> None:
     with pytest.raises(PuzzleError) as caught:
         run(stops_early, ranks=2, layers=1, batches=1)
     assert caught.value.run is not None
-    assert "the longest chain: 2.4 = 2 forward + 0.4 messages" in texts(draw(caught.value.run, chain=True))
+    assert "the longest chain, in ticks: 2.4 = 2 forward + 0.4 messages" in texts(draw(caught.value.run, chain=True))

@@ -218,7 +218,7 @@ def test_at_most_eight_profiles_are_shown_among_them_the_peak() -> None:
     ranks = [[event(rank, "forward", 0, 1, held=(rank, 0, 0, 0, 0, 0, 0))] for rank in range(1, 30)]
     ranks[17] = [event(17, "forward", 0, 1, held=(99, 0, 0, 0, 0, 0, 0))]
     figure = draw(trace(*ranks))
-    assert "Memory, the highest first (8 of 29 different profiles)" in texts(figure)
+    assert "Memory, the rank with the peak first (8 of 29 different profiles)" in texts(figure)
     assert any(title.startswith("peak: 99 elements on rank 17 ") for title in titles(figure))
     assert sum(text.startswith("max ") for text in texts(figure)) == 8
 

@@ -72,7 +72,7 @@ def test_a_send_moves_a_tensor() -> None:
 
 def test_times_are_those_of_the_machine() -> None:
     assert (Cost().collective, Cost().send) == (0.3, 0.2)
-    assert "0.3 ticks, each with 65,536 elements" in texts(draw_primitive("allgather"))
+    assert "0.3 ticks; each rank takes part with 65,536 elements" in texts(draw_primitive("allgather"))
     assert "0.2 ticks on each side, 131,072 elements" in texts(draw_primitive("pass_to"))
 
 

@@ -66,11 +66,11 @@ def test_the_ranks_that_take_longest_are_red_and_named(name: str, layer: int) ->
     figure = draw_tokens(done(name), layer)
     assert (theme.CHAIN in figure.svg()) == bool(hottest)
     if hottest:
-        assert f"The hottest {'is' if len(hottest) == 1 else 'are'} rank" in figure.summary
+        assert f"The busiest {'is' if len(hottest) == 1 else 'are'} rank" in figure.summary
         for rank in hottest:
-            assert str(rank) in figure.summary.partition("The hottest")[2].partition(":")[0]
+            assert str(rank) in figure.summary.partition("The busiest")[2].partition(":")[0]
     else:
-        assert "every rank gets as many tokens" in figure.summary.replace("Every", "every")
+        assert "every rank gets equally many tokens" in figure.summary.replace("Every", "every")
     for rank, took in ticks.items():
         [said] = re.findall(rf"rank {rank} computes experts? [\d, -]+, ([\d.]+) tick", figure.summary)
         assert float(said) == pytest.approx(took, rel=1e-3) and f"rank {rank}" in texts(figure)

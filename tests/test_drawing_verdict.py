@@ -147,6 +147,8 @@ def test_a_card_of_what_does_not_pass_has_no_mark() -> None:
         draw_card(3)  # type: ignore[arg-type]
     with pytest.raises(PuzzleError, match="there is no puzzle"):
         draw_card(done)
+    with pytest.raises(PuzzleError, match="the target of ddp is for another size"):
+        draw_card(run(wasteful(slow=True), ranks=4, layers=6, batches=4), "ddp")
 
 
 NAMES = """() => [...document.querySelectorAll("table tr")].map(row => {

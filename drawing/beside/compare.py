@@ -13,7 +13,7 @@ from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
 from ..ink.letters import around, fit, largest, places_of_texts, text_width, wrapped
 from ..ink.marks import Diagram, label, lines, style
-from ..ink.texts import COMPUTES, as_shown, brief_size, machine, share_text, size_of
+from ..ink.texts import brief_size, computing, machine, share_text, size_of
 from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of
@@ -49,8 +49,8 @@ class Column(NamedTuple):
 SENT = "{name} {unit} {value}"
 
 COLUMNS = (
-    Column("computes", "of rank time", lambda trace: as_shown(trace.parts, COMPUTES), share_text),
-    Column("only", "communicates", lambda trace: as_shown(trace.parts, [TALK]), share_text, sentence=SENT),
+    Column("computes", "of rank time", lambda trace: computing(trace.parts), share_text),
+    Column("only", "communicates", lambda trace: float(trace.parts.get(TALK, 0)), share_text, sentence=SENT),
     Column("bubble", "of rank time", lambda trace: trace.idle, share_text, True),
     Column("sent inside", "nodes", lambda trace: trace.traffic(between=False), share_text, sentence=SENT),
     Column("sent between", "nodes", lambda trace: trace.traffic(between=True), share_text, sentence=SENT),

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.course.outlines import is_known
-from lib.course.specs import Puzzle, find
+from lib.course.outlines import comparable_puzzle, is_known
+from lib.course.specs import Puzzle
 from lib.grading import page
 from lib.grading.notebook import ShownVerdict
 from lib.grading.verdict import PASS
@@ -107,11 +107,12 @@ def draw_card(source: Run, puzzle: str | None = None) -> Figure:
     """A card to keep of a run of a puzzle's program: its schedule, its figures, and the star if it has that.
 
     ``draw_card(run).save("gpipe.svg")`` writes it. The puzzle is the one with the function's name, unless ``puzzle``
-    names another. Raises PuzzleError for an unknown puzzle, and for anything that is not a run.
+    names another. Raises PuzzleError for an unknown puzzle, for a run whose size or prices are not the puzzle's own,
+    and for anything that is not a run.
     """
     if not isinstance(source, Run):
         raise PuzzleError("draw_card takes a run", expected="draw_card(run(fsdp, ranks=4, ...))", got=describe(source))
-    spec = find(source.name if puzzle is None else puzzle)
+    spec = comparable_puzzle(source, puzzle, "draw_card")
     trace = _with_targets(source, spec)
     return small_enough(lambda rough: _card(trace, spec, rough), CARD_SIZE, lambda figure: len(figure.svg()))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lib.basics.errors import number_ranges
 from lib.basics.units import Elements, SizeUnit, show_elements
 from lib.real.traces.labels import UNRECORDED
-from lib.record.figures.breakdown import TALK, in_words, percents
+from lib.record.figures.breakdown import TALK, in_words
 from lib.record.table import OPERATIONS, TRACED
 
 from .theme import name_of
@@ -168,13 +168,12 @@ def who(trace: Trace) -> str:
 
 def computes(parts: Mapping[str, Fraction]) -> str:
     """Return the share of time in which ranks compute: ``computes 73%``."""
-    return f"computes {share_text(as_shown(parts, COMPUTES))}"
+    return f"computes {share_text(computing(parts))}"
 
 
-def as_shown(parts: Mapping[str, Fraction], some: Container[str]) -> float:
-    """Return the sum of some shares in whole percent, as the head of a picture has them: all add up to 100."""
-    shown = [text for part, text in percents(parts).items() if part in some]
-    return sum(int(text[:-1]) for text in shown if text[0] != "<") / 100 or 0.001 * bool(shown)
+def computing(parts: Mapping[str, Fraction]) -> float:
+    """Return the share of time in which ranks compute."""
+    return float(sum(share for part, share in parts.items() if part in COMPUTES))
 
 
 def loses_by_waiting(trace: Trace) -> bool:

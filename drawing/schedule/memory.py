@@ -61,7 +61,7 @@ def _strips(
     shown = _chosen(profiles, peak.rank)
     top = y + 20
     first, *others = sorted(shown, key=lambda profile: peak.rank not in profile.ranks)
-    title += ", the highest first" * (first is not shown[0])
+    title += ", the rank with the peak first" * (first is not shown[0])
     title += f" ({len(shown)} of {len(profiles)} different profiles)" * (len(shown) < len(profiles))
     height = next(height for most, height in HEIGHTS.items() if len(shown) <= most)
     highest = Strip(layout, first, peak, target, top, (height, LABELED))

@@ -96,16 +96,16 @@ def _load(run: Run, layer: int, expert: int) -> Elements:
 def _sentences(run: Run, traffic: Traffic, others: Sequence[Traffic]) -> list[str]:
     """Return what is said below the picture: for whom all wait, in this layer and in the others."""
     if not any(one.hottest for one in others):
-        return ["Every rank gets as many tokens: nobody waits for a hot expert."]
-    texts = ["In this layer every rank gets as many tokens."]
+        return ["Every rank gets equally many tokens, so nobody waits for a busy expert."]
+    texts = ["In this layer every rank gets equally many tokens."]
     if traffic.hottest:
         hot, most = _names(traffic.hottest), run.unit.lasting(max(traffic.ticks.values()))
         verb, times = "is" if len(traffic.hottest) == 1 else "are", f"{traffic.against_the_mean:.3g} times the mean"
-        texts = [f"The hottest {verb} {hot}: {most}, {times}. No token goes home before these are done."]
+        texts = [f"The busiest {verb} {hot}: {most}, {times}. No token goes home before these are done."]
     if len(others) > 1:
         elsewhere = [one for one in others if one.layer != traffic.layer]
         rest = ", ".join(f"{_names(one.hottest) or 'none'} in layer {one.layer}" for one in elsewhere)
-        texts.append(f"The hottest elsewhere: {rest}.")
+        texts.append(f"The busiest elsewhere: {rest}.")
     return texts
 
 
@@ -132,7 +132,7 @@ def _drawn(run: Run, traffic: Traffic, texts: Sequence[str], across: Across) -> 
     heads = [
         ("micro-batches", PAD, "start"),
         ("experts", across.experts_end, "end"),
-        ("what they take", across.bars, "start"),
+        ("time for its experts", across.bars, "start"),
     ]
     parts += [label(x, TOP - 13, text, 10.5, style(theme.MUTE), anchor) for text, x, anchor in heads]
     parts += _bands(traffic, homes, rooms, across, scale)
@@ -149,7 +149,7 @@ def _note(run: Run, traffic: Traffic) -> str:
     one = Labels("Activation", traffic.layer, run.layers, batches=frozenset({0}), total_batches=run.batches)
     chosen = float(whole / run.cost.elements(one))
     each = f" Each token goes to {chosen:g} experts." if chosen > 1 else ""
-    return f"A band is as thick as its tokens are many.{each}"
+    return f"The thicker a band, the more tokens.{each}"
 
 
 def _stacked(ranks: Sequence[int], heights: Sequence[float]) -> list[Room]:

@@ -12,7 +12,6 @@ A simulated and a measured run are divided in the same way: in both, a collectiv
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from math import floor
 
 from ..events import Event
 from ..table import OPERATIONS, TRACED, in_stream, row_of
@@ -88,28 +87,13 @@ def name_of(part: str) -> str:
 
 
 def percents(parts: Mapping[str, Fraction]) -> dict[str, str]:
-    """Return parts in whole percent that add up: those in which ranks wait to their sum, which is the idle time
-    wherever it is written, and all of them to 100%. What is cut off goes to those that lose most by it. Only what does
-    not occur is 0%.
+    """Return parts in percent, each rounded by itself, so that parts as large look as large: their sum may be 99 or
+    101. Only what does not occur is 0%.
 
-    >>> percents({"forward": Fraction(1, 3), TALK: Fraction(1, 3), FILL: Fraction(1, 3)})
-    {'forward': '34%', 'communication': '33%', 'fill': '33%'}
+    >>> percents({"forward": Fraction(1, 3), TALK: Fraction(332, 500), FILL: Fraction(1, 375)})
+    {'forward': '33%', 'communication': '66%', 'fill': '<1%'}
     """
-    waits = waits_of(parts)
-    works = {part: share for part, share in parts.items() if part not in waits}
-    waiting, everything = round(100 * sum(waits.values())), sum(parts.values())
-    working = 100 - waiting if everything == 1 else round(100 * sum(works.values()))
-    whole = in_whole(works, working) | in_whole(waits, waiting)
-    return {part: f"{whole[part]}%" if whole[part] else "<1%" for part in parts}
-
-
-def in_whole(parts: Mapping[str, Fraction], total: int, scale: int = 100) -> dict[str, int]:
-    """Return parts in whole percent, or in another part of 1, that add up to a total."""
-    whole = {part: floor(scale * share) for part, share in parts.items()}
-    by_rest = sorted(parts, key=lambda part: whole[part] - scale * parts[part])
-    for part in by_rest[: total - sum(whole.values())]:
-        whole[part] += 1
-    return whole
+    return {part: "<1%" if 0 < share < Fraction(1, 200) else f"{float(share):.0%}" for part, share in parts.items()}
 
 
 def in_words(parts: Mapping[str, Fraction]) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from math import floor
 
 from ..events import Event
 from ..table import OPERATIONS, RECEIVE
 from ..training import BACKWARD
-from .breakdown import WAITS, in_whole, name_of
+from .breakdown import WAITS, name_of
 
 
 def parts_of(time: float, shares: Mapping[str, Fraction]) -> dict[str, Fraction]:
@@ -36,8 +37,12 @@ def rounded(parts: Mapping[str, Fraction], places: int) -> dict[str, Fraction]:
     >>> [float(part) for part in rounded(thirds, 1).values()]
     [0.4, 0.3, 0.3]
     """
-    scale, whole = 10**places, sum(parts.values())
-    return {part: Fraction(some, scale) for part, some in in_whole(parts, round(whole * scale), scale).items()}
+    scale = 10**places
+    whole = {part: floor(scale * value) for part, value in parts.items()}
+    missing = round(scale * sum(parts.values())) - sum(whole.values())
+    for part in sorted(parts, key=lambda part: whole[part] - scale * parts[part])[:missing]:  # that lose most
+        whole[part] += 1
+    return {part: Fraction(value, scale) for part, value in whole.items()}
 
 
 def calls_of(logs: Iterable[Sequence[Event]]) -> Counter[str]:
