@@ -2,8 +2,8 @@
 # # LLM training puzzles
 #
 # Training a model of {{LLAMA / BILLION}} billion parameters takes {{trained(LLAMA) / 1e12:.1f}} TB of memory. Your
-# GPU has {{CARD}} GB. Even if the model did fit, that one GPU would need {{round(years, -1)}} years. So how do
-# thousands of GPUs train one model together? You'll find out by doing it yourself.
+# GPU has {{CARD}} GB. Even if it fit, that one GPU would need {{round(years, -1)}} years. So how do
+# thousands of GPUs train one model together? You'll find out by doing it.
 #
 # In each puzzle you write one short Python function. A simulated machine of 1 to {{most_gpus}} GPUs runs it, draws what
 # happened, and says whether it really trains the model, and how fast. Seven answers to one question:

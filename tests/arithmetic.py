@@ -272,8 +272,22 @@ def adam(w: float, g: float, state: tuple[float, float]) -> tuple[float, tuple[f
     return w - RATE * fair_m / (math.sqrt(fair_v) + EPSILON), (m, v)
 
 
-def trained(layers: int, batches: int, adapters: bool = False, experts: bool = False) -> list[Vector]:
-    """Every layer's weight, or its adapter, after one step on one device, micro-batch by micro-batch."""
+def direction(grad: Vector) -> Vector:
+    """A gradient over its length, which stands for what Muon makes of a matrix: it needs the whole."""
+    length = math.hypot(*grad.values()) if grad.keys() == set(range(WIDTH)) else math.nan
+    return {at: one / length for at, one in grad.items()}
+
+
+def trained(
+    layers: int,
+    batches: int,
+    adapters: bool = False,
+    experts: bool = False,
+    muon: bool = False,
+    tokens: Sequence[int] = (),
+) -> list[Vector]:
+    """Every layer's weight, or its adapter, after one step on one device, micro-batch by micro-batch, each of which
+    counts by its tokens, if it has some."""
     weights = [first_weight(layer, experts) for layer in range(layers)]
     trains = [first_adapter(layer) for layer in range(layers)] if adapters else weights
     if adapters:
@@ -287,7 +301,9 @@ def trained(layers: int, batches: int, adapters: bool = False, experts: bool = F
         for layer in reversed(range(layers)):
             of_weight, grad = layer_backward(inputs[layer], weights[layer], grad, batch=batch)
             change = of_adapter(of_weight, trains[layer]) if adapters else of_weight
-            sums[layer] = {at: sums[layer][at] + change[at] for at in change}
+            share = tokens[batch] / sum(tokens) if tokens else 1.0
+            sums[layer] = {at: sums[layer][at] + share * change[at] for at in change}
+    sums = [direction(one) for one in sums] if muon else sums
     states = [first_state_of_adapter(layer) if adapters else first_state(layer, experts) for layer in range(layers)]
     return [
         {at: adam(trains[layer][at], sums[layer][at], states[layer][at])[0] for at in trains[layer]}
@@ -488,6 +504,12 @@ class Numbers:
         where = set.intersection(*map(set, real))
         total = {at: math.fsum(value[at] for value in real) for at in where}
         return total | {at: math.nan for value in real for at in value if at not in where}
+
+    def scale(self, value: Vector, factor: Any) -> Vector:
+        return {at: float(factor) * one for at, one in value.items()}
+
+    def orthogonalize(self, grad: Vector) -> Vector:
+        return direction(grad)
 
     def cut(self, value: Any, piece: Any) -> Any:
         if piece.kind in ("Tokens", "TokensGrad"):

@@ -9,8 +9,8 @@ from tests.drawing_events import chain, event, sharded_run, staged_run
 
 STAGED = """\
 staged on 2 ranks: time 7.7 ticks, peak memory 1,179,648 elements
-where the time of all ranks goes: forward 26%, backward 26%, update 7%, only communicates 10%,
-    waits to begin 8%, waits between 15%, waits at the end 8%
+where the time of all ranks goes: forward 26%, backward 26%, update 6%, only communicates 10%,
+    waits to begin 8%, waits between 16%, waits at the end 8%
 tick    0   1  1.2 1.4 2.2 2.4   2.6 3.6    4.6 4.8 5   5.8 6  6.2 7.2
 rank 0  0F0 >1 0F1 -   >1  .     .   .      .   <1  0B0 -   <1 0B1 0U
 rank 1  .   .  <0  1F0 -   L0+<0 1F1 L1+1B0 >0  1B1 -   >0  1U -   ."""

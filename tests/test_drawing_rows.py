@@ -223,12 +223,12 @@ def test_what_is_written_into_gaps_can_be_read_and_gaps_be_seen(page: int) -> No
 
 def test_where_more_time_is_lost_to_communication_than_to_waiting_rows_say_how_much_they_compute() -> None:
     """Beside 79 percent of only communicating, "bubble 0%" would read as a perfect run."""
-    for name, said in (("hpz", "computes 21%"), ("gpipe", "bubble 45%"), ("fsdp", "computes 73%")):
+    for name, said in (("hpz", "computes 22%"), ("gpipe", "bubble 45%"), ("fsdp", "computes 74%")):
         figure = draw(solved(name), memory=False)
         assert said in texts(figure)
         assert any("bubble" in text for text in texts(figure)) != ("computes" in said), name
     folded = texts(draw(sharded_run(64, 60)))
-    assert "64 ranks" in folded and "computes 80%" in folded
+    assert "64 ranks" in folded and "computes 81%" in folded
 
 
 def bars(figure: Figure, color: str, opacity: float | None = None) -> float:

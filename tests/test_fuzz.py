@@ -248,8 +248,8 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
     """Whether the final weights, as numbers, are those of plain training: all ranks', together complete."""
     if isinstance(result, PuzzleError):
         return False
-    adapters = result.train == "adapters"
-    wanted = arithmetic.trained(size["layers"], size["batches"], adapters, bool(size.get("experts")))
+    how = result.train == "adapters", bool(size.get("experts")), result.train == "muon", size.get("tokens") or ()
+    wanted = arithmetic.trained(size["layers"], size["batches"], *how)
     for layer, weight in enumerate(wanted):
         finals = [state.finals[layer].value for state in result.final_states if layer in state.finals]
         if {at for final in finals for at in final} != set(weight):

@@ -142,7 +142,7 @@ def test_a_picture_fits_its_place_at_any_width(
 
 WORDS = {
     "stages": ["rank 0", "rank 7", "ticks", "0", "20", "time", "peak memory, elements", "forward", "activations"],
-    "shards": ["rank 0", "rank 7", "ticks", "only communicates 60%", "ranks 0-7", "1.57M"],
+    "shards": ["rank 0", "rank 7", "ticks", "only communicates 59%", "ranks 0-7", "1.57M"],
     "coarse": ["0-31", "4.82M"],
     "failed": ["rank 0", "time", "forward", "41-63", "393k", "0"],
     "race": ["one_f_one_b", "ticks", "bubble", "memory", "52.6", "forward", "communication"],
