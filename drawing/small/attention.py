@@ -198,7 +198,8 @@ class _Panel:
     def _head(self) -> Iterator[Diagram]:
         ink, mute = style(theme.INK), style(theme.MUTE)
         yield label(self.x, self.y + 24, fit(self.triangle.title, 13, PANEL * 0.8), 13, ink, "start", 650)
-        yield label(self.x, self.y + 41, self.triangle.note, 10.5, mute, "start")
+        note = self.triangle.note + "; number: the step" * (self.triangle.steps > 1)
+        yield label(self.x, self.y + 41, note, 10.5, mute, "start")
         yield label(self.left + SIDE, self.y + 60, f"keys, in {self.cut} slices", 10.5, mute, "end")
         yield label(self.x, self.y + 60, "queries", 10.5, mute, "start")
         for key in range(self.cut) if _has_room(str(self.cut), self.side) else ():
@@ -252,6 +253,7 @@ class _Panel:
         triangle, mute, ink = self.triangle, style(theme.MUTE), style(theme.INK)
         first, scale = triangle.start, SIDE / self.longest
         long = (triangle.end - first) * scale
+        yield label(self.left, self.lanes - 9, "when each rank attends", 10.5, mute, "start")
         yield label(self.left + SIDE + SHARES, self.lanes - 9, "work", 10.5, mute, "end")
         for at, own in enumerate(triangle.owns):
             y = self.lanes + at * (LANE + APART)
