@@ -286,8 +286,7 @@ def trained(
     muon: bool = False,
     tokens: Sequence[int] = (),
 ) -> list[Vector]:
-    """Every layer's weight, or its adapter, after one step on one device, micro-batch by micro-batch, each of which
-    counts by its tokens, if it has some."""
+    """Every layer's weight, or its adapter, after one step on one device, by micro-batches (and their ``tokens``)."""
     weights = [first_weight(layer, experts) for layer in range(layers)]
     trains = [first_adapter(layer) for layer in range(layers)] if adapters else weights
     if adapters:

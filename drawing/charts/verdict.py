@@ -107,8 +107,7 @@ def draw_card(source: Run, puzzle: str | None = None) -> Figure:
     """A card to keep of a run of a puzzle's program: its schedule, its figures, and the star if it has that.
 
     ``draw_card(run).save("gpipe.svg")`` writes it. The puzzle is the one with the function's name, unless ``puzzle``
-    names another. Raises PuzzleError for an unknown puzzle, for a run whose size or prices are not the puzzle's own,
-    and for anything that is not a run.
+    names another. Raises PuzzleError for an unknown puzzle, another size or other prices, and for what is not a run.
     """
     if not isinstance(source, Run):
         raise PuzzleError("draw_card takes a run", expected="draw_card(run(fsdp, ranks=4, ...))", got=describe(source))

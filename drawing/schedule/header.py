@@ -66,11 +66,8 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     spent, end = _time_bar(trace, *place)
     low = max(low, end + 4)
     texts = [(theme.BAD, trace.fault)] if trace.fault else []
-    texts += (
-        [(theme.CHAIN, f"the longest chain, in {trace.unit.name}: {trace.chain.describe(trace.unit)}")]
-        if trace.chain
-        else []
-    )
+    chain, unit = trace.chain, trace.unit
+    texts += [(theme.CHAIN, f"the longest chain, in {unit.name}: {chain.describe(unit)}")] if chain else []
     for color, text in texts:
         for line in wrapped(text, 12, inner, bold=True):
             low += MORE

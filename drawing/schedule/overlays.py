@@ -77,9 +77,8 @@ def draw_chain(layout: Layout) -> list[Diagram]:
         poly(corners, style(None, color, wide), closed=False)
         for color, wide in ((theme.CARD, THICK + 2 * CASING), (theme.CHAIN, THICK))
     ]
-    return [
-        Titled(f"the longest chain, in {layout.trace.unit.name}: {chain.describe(layout.trace.unit)}", together(both))
-    ]
+    unit = layout.trace.unit
+    return [Titled(f"the longest chain, in {unit.name}: {chain.describe(unit)}", together(both))]
 
 
 def _corners(layout: Layout, chain: Chain) -> list[Point]:

@@ -111,10 +111,7 @@ def _brought(kind: str, model: Model, activations: bool) -> tuple[Tensor | None,
 def _head(exchange: Exchange) -> list[Diagram]:
     name, ticks = theme.name_of(exchange.kind), show_ticks(exchange.events[0].length)
     size, mute = show_elements(exchange.events[0].elements), style(theme.MUTE)
-    key = {
-        Weight: "bar: layer, block: shards",
-        WeightGrad: "bar: layer, block: shards, strip: micro-batches in the sum",
-    }
+    key = {Weight: "bar: layer, block: shards", WeightGrad: "bar: layer, block: shards, strip: micro-batches summed"}
     texts = [f"{ticks} ticks; each rank takes part with {size} elements", key.get(type(exchange.before[0]), "")]
     if exchange.kind == SEND.kind:
         name, texts = "send and receive", [f"{ticks} ticks on each side, {size} elements"]
