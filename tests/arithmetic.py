@@ -279,12 +279,7 @@ def direction(grad: Vector) -> Vector:
 
 
 def trained(
-    layers: int,
-    batches: int,
-    adapters: bool = False,
-    experts: bool = False,
-    muon: bool = False,
-    tokens: Sequence[int] = (),
+    layers: int, batches: int, adapters: bool = False, experts: bool = False, muon: bool = False, tokens: Any = ()
 ) -> list[Vector]:
     """Every layer's weight, or its adapter, after one step on one device, by micro-batches (and their ``tokens``)."""
     weights = [first_weight(layer, experts) for layer in range(layers)]
