@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 from lib.basics.errors import PuzzleError
@@ -138,18 +139,9 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
 
 def _changes(traces: Iterable[Trace]) -> Iterator[str]:
     """Yield what changed from one schedule to the next, in sentences."""
-    for trace, before in _with_before(traces):
-        if before is not None:
-            head, made = changes_in_words(before, trace)
-            yield f"{trace.title} is {head}{made and '; '}{made}."
-
-
-def _with_before(traces: Iterable[Trace]) -> Iterator[tuple[Trace, Trace | None]]:
-    """Yield each schedule with the one before that it is compared with."""
-    before = None
-    for trace in traces:
-        yield trace, before if _is_compared(trace) else None
-        before = trace if _is_compared(trace) else before
+    for before, trace in pairwise(filter(_is_compared, traces)):
+        head, made = changes_in_words(before, trace)
+        yield f"{trace.title} is {head}{made and '; '}{made}."
 
 
 def _is_compared(trace: Trace) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from zlib import crc32
@@ -175,19 +174,18 @@ def _shade(kind: str) -> str:
 
 
 def _legend(traces: Sequence[Trace]) -> list[Entry]:
-    """Return what the colors mean."""
+    """Return what the colors mean: of one that several operations share, ``backward, also for the input``."""
     kinds = {event.kind for trace in traces for event in trace.events if event.kind not in MARKS and event.length}
-    names = defaultdict[str, list[str]](list)
+    said = dict[str, str]()
     for kind in sorted(kinds, key=[*OPERATIONS].index):
-        shade = _shade(kind)
-        names[shade or sample_color(kind, traces[0])].append("communication" if shade else theme.name_of(kind))
-    said = {color: _shared(*dict.fromkeys(each)) for color, each in names.items()} | {theme.GAP: "bubble"}
+        color, name = _shade(kind) or sample_color(kind, traces[0]), theme.name_of(kind)
+        if _shade(kind):
+            said[color] = "communication"
+        else:
+            first = said.get(color, "").partition(",")[0]
+            said[color] = f"{said[color]}, also {name.removeprefix(first).strip()}" if first else name
+    said[theme.GAP] = "bubble"
     return [patch(color, name) for color, name in sorted(said.items(), key=lambda one: len(one[1]) > LONG)]
-
-
-def _shared(first: str, *others: str) -> str:
-    """Return what a color means: ``backward, also for the input``."""
-    return ", also ".join([first, *(other.removeprefix(first).strip() for other in others)])
 
 
 def _heads(trace: Trace, y: float) -> Iterator[Diagram]:
@@ -202,17 +200,12 @@ def _name(name: str, note: str, y: float) -> Iterator[Diagram]:
     yield label(beside, y + 1, fit(note, 12, RIGHT - beside), 12, style(theme.MUTE), "start")
 
 
-def _figures(trace: Trace, traces: Sequence[Trace], y: float) -> list[Diagram]:
-    best = [min(column) for column in zip(*map(_values, traces), strict=True)]
+def _figures(trace: Trace, traces: Sequence[Trace], y: float) -> Iterator[Diagram]:
+    figures = [(one.time, one.idle, float(one.peak_memory)) for one in (trace, *traces)]
     texts = trace.unit.brief(trace.time), share_text(trace.idle), brief_size(trace.size_unit, trace.peak_memory)
-    return [
-        label(x, y, text, 15, style(theme.INK), "end", 750 if value == least else 400, most=PHONE)
-        for x, text, value, least in zip(COLUMNS, texts, _values(trace), best, strict=True)
-    ]
-
-
-def _values(trace: Trace) -> tuple[float, float, float]:
-    return trace.time, trace.idle, float(trace.peak_memory)
+    for x, text, (value, *others) in zip(COLUMNS, texts, zip(*figures, strict=True), strict=True):
+        weight = 750 if value == min(others) else 400
+        yield label(x, y, text, 15, style(theme.INK), "end", weight, most=PHONE)
 
 
 def _apart(one: Run, runs: Sequence[Run]) -> list[str]:

@@ -130,12 +130,11 @@ def _card(trace: Trace, puzzle: Puzzle, rough: int) -> Figure:
     return figure
 
 
-def _figures(trace: Trace, puzzle: Puzzle) -> tuple[float, float]:
-    return puzzle.scored(trace.time, trace.peak_memory)
-
-
-def _passes(trace: Trace) -> bool:
-    return trace.fast_enough is True and trace.small_enough is True
+def _reached(trace: Trace, puzzle: Puzzle) -> str:
+    """Return whether a run reaches the target of its puzzle, or the star."""
+    if trace.fast_enough is not True or trace.small_enough is not True:
+        return ""
+    return "star" if puzzle.has_star(*puzzle.scored(trace.time, trace.peak_memory)) else "target"
 
 
 def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
@@ -144,10 +143,9 @@ def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
     title = f"{puzzle.number}. {puzzle.title}"
     yield label(PAD, 28, title, 20, ink, "start", 650, most=svg.KEPT)
     x = PAD + text_width(title, 20, bold=True) + 24
-    if _passes(trace):
+    if reached := _reached(trace, puzzle):
         yield poly([(x - 8, 28), (x - 3, 34), (x + 8, 21)], style(None, theme.GOOD, 3), closed=False)
-        if puzzle.has_star(*_figures(trace, puzzle)):
-            yield star(x + 26, 27, 12, style(theme.GOLD))
+        yield from [star(x + 26, 27, 12, style(theme.GOLD))] * (reached == "star")
     yield label(CARD_WIDTH - PAD, 24, "LLM training puzzles", 11.5, mute, "end")
     yield label(CARD_WIDTH - PAD, 41, machine(trace), 11, mute, "end")
     time, memory = puzzle.describe(trace.time, trace.peak_memory)
@@ -163,5 +161,4 @@ def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
 
 def _in_words(trace: Trace, puzzle: Puzzle) -> str:
     time, memory = puzzle.describe(trace.time, trace.peak_memory)
-    starred = _passes(trace) and puzzle.has_star(*_figures(trace, puzzle))
-    return f"{puzzle.heading}: {time}, {memory}{', with the star' * starred}."
+    return f"{puzzle.heading}: {time}, {memory}{', with the star' * (_reached(trace, puzzle) == 'star')}."

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
@@ -189,11 +188,8 @@ def _divided(place: Rect, total: int, down: bool) -> Sequence[Rect]:
     return [(x + width * cell / count, y, width / count, height) for cell in range(count)]
 
 
-class Line(NamedTuple):
-    """A dictionary: its name, and its tensors by their keys."""
-
-    name: str
-    tensors: list[tuple[str, Tensor]]
+Line = tuple[str, Sequence[tuple[str, Tensor]]]
+"""A dictionary: its name, and its tensors by their keys."""
 
 
 def draw_group(group: object, *, static: bool = False) -> Figure:
@@ -202,16 +198,15 @@ def draw_group(group: object, *, static: bool = False) -> Figure:
     It also takes a dictionary of named dictionaries, or several tensors. ``static=True``: an image without hover texts,
     for notebooks that are saved with their outputs. Raises PuzzleError for anything else.
     """
-    return at_any_width(partial(_in_columns, *_shown(_lines(group))), COLUMNS, FEW, static)
+    return at_any_width(partial(_in_columns, *_shown(group)), COLUMNS, FEW, static)
 
 
 def _in_columns(lines: Sequence[Line], left_out: int, most: int) -> Figure:
     """Return the tensors in at most so many columns."""
-    left = max((text_width(line.name, 11, bold=True) for line in lines), default=0.0)
+    left = max((text_width(name, 11, bold=True) for name, _ in lines), default=0.0)
     left = 12.0 + (left + 12.0 if left else 0.0)
-    columns = min(most, max([1, *(len(line.tensors) for line in lines)]))
-    parts: list[Diagram] = []
-    y = 8.0
+    columns = min(most, max([1, *(len(tensors) for _, tensors in lines)]))
+    parts, y = list[Diagram](), 8.0
     for line in lines:
         more, y = _row(line, left, y, columns)
         parts += more
@@ -224,21 +219,17 @@ def _in_columns(lines: Sequence[Line], left_out: int, most: int) -> Figure:
     return Figure([frame, *parts], width, y, words, title="Tensors")
 
 
-def _lines(group: object) -> list[Line]:
-    if isinstance(group, Mapping) and group and all(isinstance(inner, Mapping) for inner in group.values()):
-        return [Line(fit(str(name), 11, NAMES), _named(inner)) for name, inner in group.items()]
-    return [Line("", _named(group))]
-
-
-def _shown(lines: list[Line]) -> tuple[list[Line], int]:
+def _shown(group: object) -> tuple[list[Line], int]:
     """Return the first tensors of the first lines, and how many tensors, or lines, are left out."""
-    room, shown = MOST, []
-    for line in lines[:LINES]:
-        shown.append(line._replace(tensors=line.tensors[:room]))
-        room -= len(shown[-1].tensors)
-        if not room:
-            break
-    left_out = sum(len(line.tensors) for line in lines) - (MOST - room)
+    several = isinstance(group, Mapping) and group and all(isinstance(inner, Mapping) for inner in group.values())
+    named = group.items() if several else [("", group)]  # type: ignore[attr-defined]
+    lines = [(fit(str(name), 11, NAMES), _named(inner)) for name, inner in named]
+    room, shown = MOST, list[Line]()
+    for name, tensors in lines[:LINES]:
+        if room:
+            shown.append((name, tensors[:room]))
+            room -= len(shown[-1][1])
+    left_out = sum(len(tensors) for _, tensors in lines) - (MOST - room)
     return shown, left_out or len(lines) - len(shown)
 
 
@@ -246,10 +237,9 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
     """Return tensors with their keys, if they have any. Raise PuzzleError for anything else."""
     if isinstance(group, Mapping):
         pairs = [(fit(str(key), 10, WIDE + GAP), tensor) for key, tensor in group.items()]
-    elif isinstance(group, Iterable) and not isinstance(group, str):
-        pairs = [("", tensor) for tensor in group]
     else:
-        pairs = [("", group)]
+        several = isinstance(group, Iterable) and not isinstance(group, str)
+        pairs = [("", tensor) for tensor in (group if several else [group])]  # type: ignore[attr-defined]
     if not all(isinstance(tensor, Tensor) for _, tensor in pairs):
         expected = "a dictionary of them, such as model.weights"
         raise PuzzleError("draw_group takes tensors", expected=expected, got=describe(group))
@@ -258,19 +248,20 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
 
 def _row(line: Line, left: float, y: float, columns: int) -> tuple[list[Diagram], float]:
     """Return the pictures of a line from ``y`` down, and the y where they end."""
-    high = KEY if any(key for key, _ in line.tensors) else 0.0
-    middle = y + (KEY + TALL / 2 if line.tensors else 10)
-    parts: list[Diagram] = [label(12, middle, line.name, 11, style(theme.INK), "start", 600)] if line.name else []
-    if not line.tensors:
+    name, tensors = line
+    high = KEY if any(key for key, _ in tensors) else 0.0
+    middle = y + (KEY + TALL / 2 if tensors else 10)
+    parts: list[Diagram] = [label(12, middle, name, 11, style(theme.INK), "start", 600)] if name else []
+    if not tensors:
         return [*parts, label(left, y + 10, "empty", 10, style(theme.MUTE), "start")], y + 28
     tiles = []
-    for key, tensor in line.tensors:
-        name = [label(WIDE / 2, KEY / 2, key, 10, style(theme.MUTE))] if high else []
-        tiles.append(vcat([tile(WIDE + GAP, high, name), tile(WIDE + GAP, TALL + GAP, framed([icon(tensor)]))]))
+    for key, tensor in tensors:
+        head = [label(WIDE / 2, KEY / 2, key, 10, style(theme.MUTE))] if high else []
+        tiles.append(vcat([tile(WIDE + GAP, high, head), tile(WIDE + GAP, TALL + GAP, framed([icon(tensor)]))]))
     return [*parts, in_lines(tiles, columns).translate(left, y)], y + -(-len(tiles) // columns) * (TALL + GAP + high)
 
 
 def _line_in_words(line: Line) -> str:
-    name = f"{line.name}: " if line.name else ""
-    named = (f"{key}: {in_words(tensor)}" if key else in_words(tensor) for key, tensor in line.tensors)
-    return f"{name}{'; '.join(named) or 'empty'}."
+    name, tensors = line
+    named = (f"{key}: {in_words(tensor)}" if key else in_words(tensor) for key, tensor in tensors)
+    return f"{name}{': ' * bool(name)}{'; '.join(named) or 'empty'}."
