@@ -55,7 +55,7 @@ def test_a_moment_is_at_the_same_place_in_all() -> None:
 
     short, long = made(4, 2, 1), made(8, 1, None)
     svg = compare(short, long).svg()
-    places = re.findall(r'<path d="M([\d.]+) [\d.]+h([\d.]+)"><title>rank 0: backward', svg)
+    places = re.findall(r'<path d="M([\d.]+) [\d.]+h([\d.]+)v[^"]*"><title>rank 0: backward', svg)
     assert len(places) == 2
     (x, width), (x2, width2) = [(float(a), float(b)) for a, b in places]
     assert x == pytest.approx(x2, abs=0.5)

@@ -82,30 +82,23 @@ def _drawn(exchange: Exchange, many: int) -> Figure:
 
 def _exchange(kind: str, ranks: int, activations: bool) -> Exchange:
     """Run the collective. Return the tensors that the machine has made, and the events of its log."""
-    before: dict[int, Tensor | None] = {}
-    after: dict[int, Tensor | None] = {}
+    before, after = dict[int, Tensor | None](), dict[int, Tensor | None]()
 
     async def program(model: Model) -> Model:
-        before[model.rank], result = _brought(kind, model, activations)
-        after[model.rank] = await result
+        if kind == SEND.kind:
+            own = None if model.rank else model.get_activation([model.rank])
+            result: Awaitable[Any] = model.receive(0) if own is None else model.pass_to(1, own)
+        else:
+            row = collective(kind)
+            own = (row.of_activations if activations and row.of_activations else row.example)(model)
+            result = getattr(model, kind)(own, own.layer if own else 0)
+        before[model.rank], after[model.rank] = own, await result
         return model
 
     done = run(program, ranks=ranks, layers=1, batches=1 if activations else ranks, experts=ranks)
     wanted = (SEND.kind, RECEIVE.kind) if kind == SEND.kind else (kind,)
     events = {event.rank: event for event in done.events if event.kind in wanted}
     return Exchange(kind, dict(sorted(before.items())), dict(sorted(after.items())), events)
-
-
-def _brought(kind: str, model: Model, activations: bool) -> tuple[Tensor | None, Awaitable[Any]]:
-    """Return what a rank has before, and the operation that turns it into what it has after."""
-    if kind != SEND.kind:
-        row = collective(kind)
-        brought = (row.of_activations if activations and row.of_activations else row.example)(model)
-        return brought, getattr(model, kind)(brought, brought.layer if brought else 0)
-    if model.rank:
-        return None, model.receive(0)
-    own = model.get_activation([model.rank])
-    return own, model.pass_to(1, own)
 
 
 def _head(exchange: Exchange) -> list[Diagram]:
