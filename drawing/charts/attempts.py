@@ -33,15 +33,30 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     spec = puzzle if isinstance(puzzle, Puzzle) else find(getattr(puzzle, "__name__", puzzle))
     trail = Progress().trail.get(spec.name, [])
     texts = in_words(spec, trail)
-    title = f"{spec.name}: your attempts"
-    known = [point for points in _landmarks(spec).values() for point in points]
-    limits = [Point(time, known[0].memory, False) for time in _limits(spec).values()]
-    chart_of = partial(Chart.of, [*known, *limits, *trail], known[0])  # with room for all that are not too far out
+    title, known = f"{spec.name}: your attempts", _landmarks(spec)
+    [target] = known["target"]
+    limits = [Point(time, target.memory, False) for time in _limits(spec).values()]
+    points = [*(point for some in known.values() for point in some), *limits, *trail]
+    chart_of = partial(Chart.of, points, target)  # with room for all that are not too far out
+
+    def spot(chart: Chart, point: Point, *names: str) -> Diagram:
+        return Titled(_title(point, spec, trail), together([_mark(name, *chart.at(point)) for name in names]))
 
     def inside(chart: Chart) -> Iterator[Diagram]:
         for words, time in _limits(spec).items():
             yield Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
-        yield from [*_known(spec, chart, trail), *_trail(spec, chart, trail)]
+        yield Titled(_title(target, spec, trail), together(target_area(chart, target, "within the target")))
+        best = [chart.at(point) for point in known["best known"]]
+        steps = [(best[0][0], TOP), *best, (chart.x.end, best[-1][1])]
+        yield stairs(steps, 1.4)
+        for name in ("solution", "star", "best known"):
+            yield from (spot(chart, point, name) for point in known.get(name, []))
+        if len(trail) > 1:
+            yield poly([chart.at(point) for point in trail], style(None, theme.STEP, 1.2), closed=False)
+        for point in trail:
+            newest = ["newest"] * (point is trail[-1])
+            yield spot(chart, point, *newest, "passes" if point.passed else "over")
+        yield from _beyond(spec, chart, trail, steps)
 
     words, legend = f"{title}. {' '.join(texts)}", _legend(spec, trail)
     return draw_chart(chart_of, spec.unit, spec.size_unit, title, texts[0], inside, legend, words, static)
@@ -87,40 +102,12 @@ def _vertical_line(x: float, top: float, bottom: float) -> Diagram:
     return lines([(x, top, x, bottom)], style(None, theme.INK, 1.2, dash=(1.5, 3)))
 
 
-def _frontier(puzzle: Puzzle, chart: Chart) -> list[tuple[float, float]]:
-    """Return the best known figures as points, with the two ends of their stairs."""
-    points = [chart.at(point) for point in _landmarks(puzzle)["best known"]]
-    return [(points[0][0], TOP), *points, (chart.x.end, points[-1][1])]
-
-
-def _known(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
-    """Yield the area within the target, and the marks of star, best known and solution."""
-    landmarks = _landmarks(puzzle)
-    [target] = landmarks["target"]
-    yield Titled(_title(target, puzzle, trail), together(target_area(chart, target, "within the target")))
-    yield stairs(_frontier(puzzle, chart), 1.4)
-    for name in ("solution", "star", "best known"):
-        for point in landmarks.get(name, []):
-            yield Titled(_title(point, puzzle, trail), _mark(name, *chart.at(point)))
-
-
-def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
-    """Yield the attempts, and the line from each to the next."""
-    places = [chart.at(point) for point in trail]
-    if len(places) > 1:
-        yield poly(places, style(None, theme.STEP, 1.2), closed=False)
-    for point, (x, y) in zip(trail, places, strict=True):
-        marks = [_mark("passes" if point.passed else "over", x, y)]
-        if point is trail[-1]:
-            marks.insert(0, _mark("newest", x, y))
-        yield Titled(_title(point, puzzle, trail), together(marks))
-    yield from _beyond(puzzle, chart, trail)
-
-
-def _beyond(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
+def _beyond(
+    puzzle: Puzzle, chart: Chart, trail: Sequence[Point], steps: Sequence[tuple[float, float]]
+) -> Iterator[Diagram]:
     """Yield the figures of attempts beyond the edge, of the newest first, where there is room beside the stairs."""
     taken: list[Rect] = []
-    for (x0, y0), (x1, y1) in pairwise(_frontier(puzzle, chart)):
+    for (x0, y0), (x1, y1) in pairwise(steps):
         taken += [(x0, y0, x1 - x0, 0.0), (x1, y0, 0.0, y1 - y0)]
     for point in [point for point in reversed(trail) if not chart.has(point)]:
         x, y = chart.at(point)
