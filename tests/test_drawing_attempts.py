@@ -84,6 +84,7 @@ def uprights(figure: Figure, words: str) -> list[float]:
     groups = [g for g in parse(figure).iter(SVG + "g") if words in (g.findtext(SVG + "title") or "")]
     ways = [path.get("d", "") for g in groups for path in g.iter(SVG + "path")]
     found = [re.fullmatch(r"M([0-9.]+) [0-9.]+v[0-9.]+", way) for way in ways]
+    assert all(found)
     return [float(way[1]) for way in found if way]
 
 

@@ -58,8 +58,7 @@ def test_the_line_goes_from_tick_0_to_the_end_through_the_boxes_of_the_chain(fn:
     for pair, link in zip(stops(layout), chain.links, strict=True):
         for stop, one in zip(pair, link, strict=True):
             assert one.rank in stop.row.ranks
-            shown = stop.event
-            assert (shown.kind, shown.start, shown.end) == (one.kind, one.start, one.end)
+            assert (stop.event.kind, stop.event.start, stop.event.end) == (one.kind, one.start, one.end)
 
 
 def test_all_operations_but_those_of_the_chain_are_pale() -> None:
