@@ -15,7 +15,7 @@ from lib.basics.errors import PuzzleError
 from lib.basics.units import Elements
 from lib.machine.pieces import PASSING, STORED, TRAVELS, Piece, pieces_of
 from lib.record.events import Event
-from lib.record.kinds import MEMORY_KINDS
+from lib.record.kinds import KINDS, MEMORY_KINDS
 from lib.running.run import Run, Timed
 
 from ..ink import theme
@@ -170,9 +170,9 @@ def strip(contents: Contents, piece: Piece) -> Diagram:
     return Titled(text, boxes(places, style(color, outline if least >= THIN else None, width, opacity)))
 
 
-def ways_of(event: Event) -> Iterator[tuple[int, str, str]]:
-    """Yield the layers of what a communication carries, with the side of a card where it leaves, and where it comes in:
-    collectives go round a ring, to the right."""
+def ways_of(event: Event) -> Iterator[tuple[int, str, str, str]]:
+    """Yield the layers and the kind of what a communication carries, with the side of a card where it leaves, and where
+    it comes in: collectives go round a ring, to the right."""
     if event.layer is None or event.tensor is None or len(event.group) < 2:
         return
     leaves, comes = "right", "left"
@@ -181,16 +181,17 @@ def ways_of(event: Event) -> Iterator[tuple[int, str, str]]:
         side, sends = "right" if other > event.rank else "left", event.rank == event.group[0]
         leaves, comes = side * sends, side * (not sends)
     for layer in event.layers or (event.layer,):
-        yield layer, leaves, comes
+        yield layer, KINDS[event.tensor].memory, leaves, comes
 
 
-def travel(contents: Contents, layer: int, leaves: str, comes: str) -> list[Diagram]:
-    """Return the frame round the row of a layer that travels, and its ways from a card and into it."""
-    if layer not in contents.layers:
+def travel(contents: Contents, layer: int, kind: str, leaves: str, comes: str) -> list[Diagram]:
+    """Return the frame round what travels, and its ways from a card and into it."""
+    if layer not in contents.layers or kind not in contents.columns:
         return []
-    y, far = contents.layers.index(layer) * contents.row, {"left": -BETWEEN / 2, "right": WIDE + BETWEEN / 2}
-    near, middle = {"left": 3.0, "right": WIDE - 3}, y + contents.row / 2
-    parts: list[Diagram] = [box(3, y - 0.5, WIDE - 6, contents.row + 1, style(None, theme.TALK, 1.2), 2)]
+    x, y, wide, tall = contents.lane(layer, kind)
+    near, far = {"left": 4.0, "right": WIDE - 4}, {"left": -BETWEEN / 2, "right": WIDE + BETWEEN / 2}
+    parts: list[Diagram] = [box(x - 1.5, y - 1, wide + 3, tall + 2, style(None, theme.TALK, 1.2), 2)]
+    middle = y + tall / 2
     if leaves:
         parts.append(lines([(near[leaves], middle, far[leaves], middle)], style(None, theme.TALK, 1.5)))
     return [*parts, *arrows([(far[comes], middle, near[comes], middle)] if comes else [], theme.TALK, 1.5, 6)]
@@ -247,7 +248,9 @@ def meaning(contents: Contents, travels: bool) -> list[Entry]:
     """Return what colors and frames mean."""
     found = [patch(theme.MEMORY[kind][1], theme.MEMORY[kind][0]) for kind in contents.columns]
     looks, color = {piece.how for piece in contents.every}, theme.MEMORY["weights"][1]
-    pale = Entry(f"pale: {SAID[PASSING]}", [box(0, 0, SAMPLE, TALL, style(color, theme.MUTE, 0.5, 0.55), 2)], SAMPLE)
+    pale = Entry(
+        "pale: here for one operation only", [box(0, 0, SAMPLE, TALL, style(color, theme.MUTE, 0.5, 0.55), 2)], SAMPLE
+    )
     frame = box(0, 0, SAMPLE, TALL, style(None, theme.TALK, 1.2), 2)
     found += [pale] * (PASSING in looks)
     return [*found, *[Entry("travels, or has just come", [frame], SAMPLE)] * (travels or TRAVELS in looks)]
