@@ -51,7 +51,7 @@ def test_the_picture_shows_all_of_it_and_keeps_inside() -> None:
 def test_for_one_operation_a_layer_is_whole() -> None:
     contents = contents_of(run(fsdp, **FSDP))
     [gather] = contents.now(1, 2.7)
-    assert (gather.kind, gather.layer) == ("allgather", 2) and [*ways_of(gather)] == [(2, "right", "left")]
+    assert (gather.kind, gather.layer) == ("allgather", 2) and [*ways_of(gather)] == [(2, "weights", "right", "left")]
     for tick, cells in {2.7: [(1, STORED)], 3.4: [(1, STORED), (4, PASSING)], 4.2: [(1, STORED)]}.items():
         held = [one for one in contents.held(1, tick) if (one.layer, one.memory) == (2, "weights")]
         assert [(len(one.cells), one.how) for one in held] == cells
