@@ -18,7 +18,8 @@ from chalk.core import ApplyName, Compose, Primitive
 from chalk.envelope import Envelope
 from chalk.shapes import Path, Text
 from chalk.shapes.shape import Shape
-from chalk.style import Style, WidthType
+from chalk.style import Style as Style
+from chalk.style import WidthType
 from chalk.subdiagram import Name
 from chalk.transform import Affine
 from chalk.types import Diagram as Diagram

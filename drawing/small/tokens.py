@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from chalk.style import Style
-
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError, numbered
 from lib.basics.units import Elements
@@ -19,7 +17,7 @@ from lib.running.run import Run
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, at_any_width
 from ..ink.letters import wrapped
-from ..ink.marks import Diagram, Point, Titled, box, label, lines, poly, style, together
+from ..ink.marks import Diagram, Point, Style, Titled, box, label, lines, poly, style, together
 from ..ink.texts import share_text
 from ..schedule.layout import PAD
 from ..schedule.picture import card, sentences
