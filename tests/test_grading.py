@@ -917,4 +917,4 @@ def test_rules_say_when_in_the_unit_of_the_puzzle() -> None:
         return str(place_at(event(0, "forward", 5.97963, 7.0, 15), puzzles()[puzzle].unit))
 
     assert moment("compose") == "rank 0, forward(layer 15), at 5.98 s"
-    assert moment("fsdp") == "rank 0, forward(layer 15), at tick 5.97963"
+    assert moment("fsdp") == "rank 0, forward(layer 15), at tick 5.9796"
