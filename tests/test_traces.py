@@ -505,7 +505,7 @@ def test_a_profile_is_drawn_like_a_run(slow: Profile) -> None:
     assert figure.summary.startswith("rank*: 4 ranks, nccl, NVIDIA H100 80GB HBM3, step 3; time 6.5 ms; where the time")
     assert "Each rank runs 1 forward, 1 backward, 1 update, 2 all-reduce." in figure.summary
     assert "peak memory" not in figure.svg()
-    assert "the longest chain: 6.5 = 4 backward + 1 forward" in draw(slow, chain=True).svg()
+    assert "the longest chain, in ms: 6.5 = 4 backward + 1 forward" in draw(slow, chain=True).svg()
 
 
 def test_a_profile_in_other_formats(slow: Profile) -> None:
