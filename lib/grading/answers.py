@@ -10,8 +10,6 @@ from ..course.layouts import mesh_of
 from ..course.specs import Puzzle
 from .submission import sources
 
-EVERYWHERE = ("Model",)
-"""Names that every notebook imports."""
 BLOCKS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -36,7 +34,7 @@ def answer_in(texts: Iterable[str], name: str) -> str:
     wanted, new = {name}, {name}
     while new:
         new = {node.id for one in new for node in ast.walk(pieces[one][0]) if isinstance(node, ast.Name)}
-        new = (new & pieces.keys()) - wanted - {*EVERYWHERE}
+        new = (new & pieces.keys()) - wanted - {"Model"}  # which every notebook imports
         wanted |= new
     parts = [piece for given, piece in pieces.items() if given in wanted]
     short = [_source(*part) for part in parts if not isinstance(part[0], BLOCKS)]

@@ -52,9 +52,8 @@ def headline(verdict: Verdict) -> str:
     error = verdict.error
     if error is None:
         too = ["too slow"] * verdict.slow + ["too large"] * verdict.large
-        return (
-            f"right, and {' and '.join(too)}" if too and verdict.status == FAIL and verdict.right else verdict.message
-        )
+        over = too and verdict.status == FAIL and verdict.right
+        return f"right, and {' and '.join(too)}" if over else verdict.message
     line = _LINE.match(error.line)
     moment = error.place.detail.startswith("at ")  # of the call at that line
     place = error.place._replace(detail="") if line and moment else error.place
