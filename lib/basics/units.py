@@ -10,12 +10,26 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from math import gcd, lcm
+from operator import ge, gt, le, lt
 from typing import Any, NamedTuple, TypeAlias
 
 HIDDEN = 512  # width of a layer: a weight has HIDDEN x HIDDEN elements
 LENGTH = 256  # tokens of a micro-batch: an activation has HIDDEN x LENGTH elements for each micro-batch
 Elements: TypeAlias = int | Fraction
 """A size in elements. A third of a weight is a third, hence the fraction."""
+
+
+def _comparing(compare: Callable[[Any, Any], bool]) -> Any:
+    """Return a method of a Ratio that compares."""
+
+    def compared(self: "Ratio", other: Any) -> bool:
+        if other.__class__ is int:
+            return compare(self._numerator, other * self._denominator)
+        if other.__class__ is Ratio:
+            return compare(self._numerator * other._denominator, other._numerator * self._denominator)
+        return getattr(Fraction, f"__{compare.__name__}__")(self, other)  # type: ignore[no-any-return]
+
+    return compared
 
 
 class Ratio(Fraction):
@@ -71,33 +85,7 @@ class Ratio(Fraction):
             return _lowest(self._numerator // common, self._denominator * (other // common))
         return super().__truediv__(other)
 
-    def __lt__(self, other: Any) -> bool:
-        if other.__class__ is int:
-            return self._numerator < other * self._denominator
-        if other.__class__ is Ratio:
-            return self._numerator * other._denominator < other._numerator * self._denominator
-        return super().__lt__(other)
-
-    def __gt__(self, other: Any) -> bool:
-        if other.__class__ is int:
-            return self._numerator > other * self._denominator
-        if other.__class__ is Ratio:
-            return self._numerator * other._denominator > other._numerator * self._denominator
-        return super().__gt__(other)
-
-    def __le__(self, other: Any) -> bool:
-        if other.__class__ is int:
-            return self._numerator <= other * self._denominator
-        if other.__class__ is Ratio:
-            return self._numerator * other._denominator <= other._numerator * self._denominator
-        return super().__le__(other)
-
-    def __ge__(self, other: Any) -> bool:
-        if other.__class__ is int:
-            return self._numerator >= other * self._denominator
-        if other.__class__ is Ratio:
-            return self._numerator * other._denominator >= other._numerator * self._denominator
-        return super().__ge__(other)
+    __lt__, __gt__, __le__, __ge__ = map(_comparing, (lt, gt, le, ge))
 
     def __repr__(self) -> str:
         return f"Fraction({self._numerator}, {self._denominator})"

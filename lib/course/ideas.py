@@ -7,18 +7,17 @@ as one that is gathered.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from math import lcm
 from typing import NamedTuple
 
 from ..basics.errors import Place, PuzzleError, numbered
-from ..basics.units import Elements, Unit, divided, whole_or_ratio
+from ..basics.units import Elements, Ratio, Unit, divided
 from ..machine.outcome import Outcome
 from ..record.attention import PROJECT
 from ..record.collectives import ALLGATHER, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS
-from ..record.labels import Labels, experts_of
+from ..record.labels import experts_of, of_batches
 from ..record.shards import WHOLE, refined
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 from ..record.training import UPDATE
@@ -273,11 +272,12 @@ def no_whole_gradient(outcome: Outcome) -> Iterator[Broken]:
     received = defaultdict[tuple[int, int | None], list[_Arrival]](list)
     for arrival in _arrivals(outcome.layer_by_layer):
         received[arrival.event.rank, arrival.event.layer].append(arrival)
+    share = Ratio(outcome.ranks - 1, outcome.ranks)
     for (_, layer), arrivals in received.items():
         others = arrivals[0].others
-        whole = Labels("WeightGrad", layer or 0, outcome.layers, batches=others, total_batches=outcome.batches)
-        most = whole_or_ratio(Fraction(outcome.ranks - 1, outcome.ranks) * outcome.cost.elements(whole))
-        if pieces := _in_a_whole_sum(arrivals, most):
+        whole = of_batches("WeightGrad", layer or 0, outcome.layers, others, outcome.batches)
+        most = share * outcome.cost.elements(whole)
+        if sum([one.elements for one in arrivals]) > most and (pieces := _in_a_whole_sum(arrivals, most)):
             yield Broken("the rank receives a whole summed gradient", pieces[-1].event)
 
 

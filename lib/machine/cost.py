@@ -546,12 +546,7 @@ class ExpertRingCost(ExpertCost, RingCost):
     (n - 1) x latency + (n - 1)/n x size/bandwidth, of the largest tensor that any of them brings or gets."""
 
 
-@cache
-def _usual() -> Cost:
-    """Return the prices of a machine of which nothing is said: made once, as a short run takes no longer than they."""
-    return Cost()
-
-
+_usual = cache(lambda: Cost())  # of a machine of which nothing is said: a short run takes no longer than to make it
 LINKS = ("eager", "rendezvous", "ordered")
 """Whether a send waits: for nobody; until its receive is posted; or that, and receives stand in their rank's queue."""
 

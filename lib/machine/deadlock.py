@@ -30,7 +30,10 @@ def report(
     by receiver; ``lines``: where each rank stands; ``ended``: the ranks that have finished."""
     stands: dict[str, list[int]] = {}  # ranks of which the same is to be said
     for rank, own in sorted(links.items()):
-        for what in _waits_of(own, lines.get(rank, ""), rank in ended):
+        where = f" [{lines[rank]}]" if lines.get(rank) else ""
+        calls = [call for call in own.open.values() if call.awaited and call.end is None]
+        waits = [f"{call}{_after(call)}{where}" for call in calls[:MOST_CALLS]]
+        for what in waits or ["finished" if rank in ended else f"{NOBODY}{where}"]:
             if rank not in stands.setdefault(what, []):
                 stands[what].append(rank)
     rows = list[str]()
@@ -61,15 +64,6 @@ def in_circle(waits: Sequence[Wait], lines: Mapping[int, str], ended: frozenset[
     )
     deadlock.lines = lines
     return deadlock
-
-
-def _waits_of(links: RankLinks, line: str, ended: bool) -> list[str]:
-    """Return what a rank waits for. ``line``: where it stands."""
-    calls = [call for call in links.open.values() if call.awaited and call.end is None]
-    where = f" [{line}]" if line else ""
-    if not calls:
-        return ["finished" if ended else f"{NOBODY}{where}"]
-    return [f"{call}{_after(call)}{where}" for call in calls[:MOST_CALLS]]
 
 
 def _grouped(rows: Iterable[str]) -> list[list[str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
@@ -27,8 +27,7 @@ Pieces = Mapping[int, tuple[Slices, ...]]  # the slices of the operands of a lay
 
 
 class Log(Sequence[Event]):
-    """The records of a rank whose calls have all ended, as they stand now. ``end``: that of the last one, in ticks;
-    ``peak``: the largest memory sample, in elements."""
+    """The records of a rank whose calls have all ended, as they stand now."""
 
     def __init__(
         self, rank: int, entries: Sequence[Entry], fetched: array[int], samples: Samples, pieces: Pieces, per_tick: int
@@ -36,10 +35,18 @@ class Log(Sequence[Event]):
         self._rank, self._entries, self._count = rank, entries, len(entries)
         self._fetched, self._samples, self._pieces, self._per_tick = fetched, samples, pieces, per_tick
         self._events: list[Event] | None = None
-        ends = [entry.end for entry in entries]
-        self.end = float(max(ends, default=0) / per_tick)  # type: ignore[type-var, operator]
-        held = [*samples.values(), *[entry.held for entry in entries]]  # what is known afterwards is only more
-        self.peak: Elements = max(map(sum, held), default=0)
+
+    @cached_property
+    def end(self) -> float:
+        """The end of the last record, in ticks."""
+        ends = [entry.end for entry in islice(self._entries, self._count)]
+        return float(max(ends, default=0) / self._per_tick)  # type: ignore[type-var, operator]
+
+    @cached_property
+    def peak(self) -> Elements:
+        """The largest memory sample, in elements."""
+        held = [*self._samples.values(), *[entry.held for entry in islice(self._entries, self._count)]]
+        return max(map(sum, held), default=0)  # what is known afterwards is only more
 
     def events(self) -> list[Event]:
         """Return the records, made at the first time that they are asked for."""
@@ -47,7 +54,6 @@ class Log(Sequence[Event]):
             entries = list(islice(self._entries, self._count))  # more may have been done since
             awaited = awaited_by(self._fetched)
             self._events = events_of(self._rank, entries, awaited, self._samples, self._pieces, self._per_tick)
-            self._entries, self._samples, self._pieces = (), {}, {}
         return self._events
 
     def __len__(self) -> int:

@@ -507,7 +507,14 @@ class Network:
         if isinstance(result, Results):
             cast(ListMember, call).brought = ()
             return [rank.mint(one.labels, one.value, one.origin, index, one.memory) for one in result.each]
-        return _fetched_message(rank, cast(Message, call))
+        message = cast(Message, call)
+        sent, message.message = message.message, None
+        if sent is None:  # it is a send itself
+            return None
+        assert sent.end is not None
+        rank.received.append((sent.end, now, sent.memory, index))
+        value, sent.value = sent.value, None  # with real tensors it is large, and a learner may keep the send
+        return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, index, sent.memory)
 
     # -- what is left -------------------------------------------------------------------
 
@@ -517,13 +524,16 @@ class Network:
             for call in links.open.values():
                 if not call.awaited:
                     what = f"{call.kind}({call.peer})" if call.sends else show_call(*call.what)
-                    where = Place(rank, tick=call.tick)
-                    return _left(call, PuzzleError("never_awaited", where=where, line="", call=what))
+                    error = PuzzleError("never_awaited", where=Place(rank, tick=call.tick), line="", call=what)
+                    error.entry = call.index
+                    return error
             for sender, mailbox in self.mailboxes.get(rank, {}).items():
                 if mailbox:
                     message, where = mailbox[0], Place(sender, f"{SEND.kind}({rank})", tick=mailbox[0].tick)
                     what = str(message.labels or repr(message.value))
-                    return _left(message, PuzzleError("never_received", where=where, line="", message=what))
+                    error = PuzzleError("never_received", where=where, line="", message=what)
+                    error.entry = message.index
+                    return error
         return None
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
@@ -540,23 +550,6 @@ def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:
     return place._replace(operation=meeting.row.kind, layer=layer, tick=first.rank.tick, detail=detail)
 
 
-def _left(call: InFlight, error: PuzzleError) -> PuzzleError:
-    """Return the error of a call that is left over, which then names the place of that call."""
-    error.entry = call.index
-    return error
-
-
 def _count(layer: int | tuple[int, ...]) -> int:
     """Return how many tensors a rank brings to a collective as a list; 0 if it brings one that is in no list."""
     return len(layer) if isinstance(layer, tuple) else 0
-
-
-def _fetched_message(rank: RankState, call: Message) -> object:
-    """Return what a receive has brought its rank; None of a send."""
-    sent, call.message = call.message, None
-    if sent is None:
-        return None
-    assert sent.end is not None
-    rank.received.append((sent.end, len(rank.log), sent.memory, call.index))
-    value, sent.value = sent.value, None  # with real tensors it is large, and a learner may keep the send
-    return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.index, sent.memory)
