@@ -251,6 +251,7 @@ class Line(NamedTuple):
         return show_line(self.code, self.number)
 
 
+@lru_cache(maxsize=1 << 10)  # asked again at each size: a sixth of what it takes to write a recording down
 def line_at(code: CodeType, place: int) -> int:
     """Return the line number of a place in compiled code (a frame's ``f_lasti``)."""
     return next((line for start, end, line in code.co_lines() if start <= place < end and line), code.co_firstlineno)

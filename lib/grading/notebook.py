@@ -28,7 +28,7 @@ from ..machine.cost import Cost, Shape
 from ..machine.interface import AnySimulator
 from ..recording.recorder import Recorder, recorder_for
 from ..running.execution import name_of
-from ..running.limits import TIMEOUT
+from ..running.limits import TIMEOUT, collector_off
 from ..running.run import Failed, Run, failed, run
 from ..running.trained import train_on
 from . import page
@@ -90,6 +90,7 @@ class Recorded:
         return self.recorder.whole() if self.recorder else None
 
 
+@collector_off(cycles=True)  # until what is recorded is gone: to look at that took 2 percent longer
 def grade(fn: Callable[[Any], object], puzzle: str | None = None, *, timeout: float | None = TIMEOUT) -> ShownVerdict:
     """The verdict on a function: whether it is right, at the puzzle's size and at others, and how its time and memory
     compare with the target.
@@ -162,7 +163,6 @@ def _next(puzzle: Puzzle) -> tuple[str, str]:
     return then.heading if link else f"{then.heading}, in {then.file}.ipynb", link
 
 
-LEVELS = (1, 2, 3)
 graded: list[Verdict] = []
 """The last verdict, if there is one."""
 
@@ -185,7 +185,7 @@ def why(level: int = 2) -> Words:
     ``level``: 1 what is wrong with which tensor, and where; 2 what right runs do there; 3 their lines beside yours. A
     run that has failed is run once more, and its calls are noted. Raises PuzzleError where there is nothing to explain.
     """
-    if level not in LEVELS:
+    if level not in (1, 2, 3):
         raise PuzzleError("why has three levels", expected="1, 2 or 3", got=repr(level))
     if not failed and not graded:
         raise PuzzleError("nothing has failed here", expected="a run that fails, or a verdict that is no pass", line="")

@@ -62,32 +62,36 @@ class RecordedStorage(Storage):
     """A dictionary of a rank that notes what it does with which key."""
 
     __slots__ = ()
+    _simulator: Any  # its recorder
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         before = dict.get(self, key)
         super().__setitem__(key, tensor)
         if before is not tensor:
-            self._note(STORED, key, tensor)
-            self._note(REPLACED, key, before)
+            code, at = _place(sys._getframe(1))
+            self._simulator.notes.append((STORED, self._name, key, tensor._token, code, at, None))
+            if before is not None:
+                self._simulator.notes.append((REPLACED, self._name, key, before._token, code, at, None))
 
     def __getitem__(self, key: Hashable) -> Any:
-        self._note(READ, key, dict.get(self, key))
-        return super().__getitem__(key)
+        tensor = dict.get(self, key)
+        if tensor is None:
+            return self.__missing__(key)
+        code, at = _place(sys._getframe(1))
+        self._simulator.notes.append((READ, self._name, key, tensor._token, code, at, None))
+        return tensor
 
     def get(self, key: Hashable, default: Any = None) -> Any:
         """Return the tensor under a key, or what is given for the case that there is none."""
-        self._note(READ, key, dict.get(self, key))
-        return super().get(key, default)
+        return self[key] if key in self else super().get(key, default)
 
     def pop(self, key: Hashable, *default: Any) -> Any:
         """Take a tensor out, and return it."""
-        self._note(TAKEN, key, dict.get(self, key))
-        return super().pop(key, *default)
-
-    def _note(self, way: str, key: Hashable, tensor: Any) -> None:
+        tensor = dict.get(self, key)
         if tensor is not None:
-            code, at = _place(sys._getframe(2))
-            cast(Recorder, self._simulator).notes.append((way, self._name, key, tensor._token, code, at, None))
+            code, at = _place(sys._getframe(1))
+            self._simulator.notes.append((TAKEN, self._name, key, tensor._token, code, at, None))
+        return super().pop(key, *default)
 
 
 def recorder_for(shape: Shape) -> Recorder:
@@ -112,6 +116,9 @@ def recorded_run(
 
 NOWHERE = ("store", "drop", "wait", "finish", "decide_next", "share", "deadlock")
 """Verbs of which nobody asks where they were written: of a dictionary, that is noted with its key."""
+DEPTHS = {**dict.fromkeys(("load_weights", "load_adapter", "meet", "meet_list", "pass_to", *PARTS), 3), "fetch": 4}
+"""How far up the learner's line is at least, where that is more than two functions: to look at each took runs 3 percent
+longer."""
 
 
 def _place(frame: FrameType | None) -> tuple[CodeType | None, int]:
@@ -135,15 +142,15 @@ class Notes(list[tuple[Any, ...]]):
         self.coroutines: dict[object, int] = {}  # keeps the tasks alive, so that no two get the same number
         self.holders: dict[int, Callable[[], object]] = {}  # by rank: what names the coroutine that runs
 
-    def noting(self, verb: str, act: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what carries a verb out and notes it."""
-        holders, placed = self.holders, verb not in NOWHERE
+    def noting(self, verb: str, act: Callable[..., Any], of_rank: bool = True) -> Callable[..., Any]:
+        """Return what carries a verb out and notes it. ``of_rank``: whether it is told the rank as well."""
+        holders, depth = self.holders, 0 if verb in NOWHERE else DEPTHS.get(verb, 2)
 
         def noting(rank: RankState, *arguments: Any) -> Any:
             running = self._begin(rank.rank) if holders or self.over or len(self) >= MOST else None
-            code, at = _place(sys._getframe(1)) if placed else (None, 0)
+            code, at = _place(sys._getframe(depth)) if depth else (None, 0)
             try:
-                result = act(rank, *arguments)
+                result = act(rank, *arguments) if of_rank else act(*arguments)
             except BaseException as error:
                 self._failed(error, verb, rank.rank, running, arguments, code, at)
                 raise
@@ -179,12 +186,10 @@ class Recorder:
         self.simulator, self.notes = simulator, Notes()
         self.ranks: list[RankState] = []
         noting = self.notes.noting
-        self.parts = {verb: noting(verb, _on_tensor(getattr(TensorState, verb))) for verb in PARTS}
-        self._wait = noting("wait", lambda rank, call, waiter: simulator.wait(call, waiter))
-        self._fetch = noting("fetch", lambda rank, call, peer: simulator.fetch(call))
-        self._decide_next = noting("decide_next", lambda rank: simulator.decide_next())
+        self.parts = {verb: noting(verb, getattr(TensorState, verb), of_rank=False) for verb in PARTS}
+        verbs = ("wait", "fetch", "decide_next", "deadlock")
+        self.others = {verb: noting(verb, getattr(simulator, verb), of_rank=False) for verb in verbs}
         self._share = noting("share", simulator.share)
-        self._deadlock = noting("deadlock", lambda rank, lines, finished: simulator.deadlock(lines, finished))
         for name in vars(Simulator):
             if not name.startswith("_") and not hasattr(Recorder, name):
                 act = getattr(simulator, name)  # a question is asked, and not noted
@@ -211,13 +216,13 @@ class Recorder:
         return state
 
     def wait(self, call: InFlight, waiter: Callable[[], None]) -> bool:
-        return self._wait(call.rank, call, waiter)  # type: ignore[no-any-return]
+        return self.others["wait"](call.rank, call, waiter)  # type: ignore[no-any-return]
 
     def fetch(self, call: InFlight) -> object:
-        return self._fetch(call.rank, call, call.peer)
+        return self.others["fetch"](call.rank, call)
 
     def decide_next(self) -> bool:
-        return self._decide_next(self.ranks[0])  # type: ignore[no-any-return]
+        return self.others["decide_next"](self.ranks[0])  # type: ignore[no-any-return]
 
     def share(self, rank: RankState, holder: Callable[[], object]) -> None:
         if rank.rank not in self.notes.holders:
@@ -225,12 +230,7 @@ class Recorder:
             self._share(rank, holder)
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
-        return self._deadlock(self.ranks[0], lines, finished)  # type: ignore[no-any-return]
-
-
-def _on_tensor(act: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of a tensor as a verb of its rank."""
-    return lambda rank, tensor, *arguments: act(tensor, *arguments)
+        return self.others["deadlock"](self.ranks[0], lines, finished)  # type: ignore[no-any-return]
 
 
 class Writer:
@@ -255,6 +255,7 @@ class Writer:
     def _write(self, note: tuple[Any, ...]) -> None:
         verb, rank, coroutine, arguments, code, place, result = note
         line = self._line(code, place)
+        arguments = (*arguments, arguments[0].peer) if verb == "fetch" else arguments  # which is known by now
         if verb not in VERBS:
             if (number := self.numbers.get(arguments)) is not None:
                 self.kept.append([len(self.calls), verb, number, rank, repr(coroutine)[:LONGEST_KEY], line])
@@ -272,7 +273,7 @@ class Writer:
         self.lines.append(line)
         if isinstance(result, PuzzleError) and verb != "deadlock":
             self.failed.append([len(self.calls) - 1, str(result.line)])
-        else:
+        elif result is not None:
             self._enter(result)
 
     def _enter(self, result: object) -> None:
