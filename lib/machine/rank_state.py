@@ -614,8 +614,7 @@ class RankState:
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
             # A collective of activations, or of their gradients, needs nothing of a layer, so it is no work on it.
-            of_activations = record.labels is not None and KINDS[record.labels.kind].by_batch
-            if record.kind in work and not of_activations:
+            if record.kind in work and not (record.labels is not None and KINDS[record.labels.kind].by_batch):
                 for layer in record.layers or (record.layer,):
                     first.setdefault(layer, index)
         return tuple(labels for labels, load in states if load > first.get(labels.layer, END))
