@@ -13,7 +13,7 @@ from drawing import draw_card
 from drawing.charts.verdict import CARD_SIZE, CELEBRATION, show_verdict
 from drawing.ink import theme
 from lib import Model, PuzzleError, grade, run
-from lib.grading import notebook, page
+from lib.grading import notebook, page, seal
 from lib.grading.progress import FOLDER
 from solutions.p01_grad_accum import grad_accum
 from solutions.p02_ddp import ddp
@@ -125,6 +125,7 @@ def test_what_is_wrong_or_blank_is_told_in_words() -> None:
 
 def test_a_large_run_is_not_drawn_but_has_its_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notebook, "LARGEST", 20)
+    monkeypatch.setattr(seal, "_sealed", [])  # which would see that
     verdict, html, pictures = seen(ddp)
     assert verdict.run is None and [words for words in pictures if "your attempts" in words]
     assert FOLDED not in html and not KEPT.search(html)
