@@ -12,7 +12,6 @@ import pytest
 
 from drawing import Figure, beside_target, draw
 from drawing.ink import theme
-from drawing.ink.texts import share_text
 from drawing.ink.trace import Trace, trace_of
 from drawing.schedule.gaps import ENDS
 from drawing.schedule.layout import CROWDED
@@ -20,6 +19,7 @@ from drawing.schedule.operations import is_drawn
 from lib import run
 from lib.course.outlines import is_known, outline
 from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.record.figures.breakdown import share_text
 from lib.record.figures.waiting import idle_spans
 from tests.drawing_events import NUMBER, SVG, _own_corners, parse, sharded_run, staged_run
 from tests.failures import CASES, failed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drawing.ink.theme import ROLES
-from lib.basics.units import show_elements, show_ticks
+from lib.basics.units import TICKS, show_elements
 from lib.course.specs import puzzles
 from solutions.build.__main__ import main
 from solutions.build.pages import gallery, shared
@@ -57,7 +57,7 @@ def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str, dr
     assert sorted(shown) == sorted(puzzle.name for puzzle in SOLVED)
     for puzzle, done in (one for _, own in drawn for one in own):
         words = re.sub("<[^>]+>", "", shown[puzzle.name].partition("<svg")[0])
-        figures = f"{show_ticks(done.time)} ticks, {show_elements(done.memory)} elements"
+        figures = f"{TICKS.brief(done.time)} ticks, {show_elements(done.memory)} elements"
         figures = f"{done.time:.4g} s, {done.memory / 1e9:.3g} GB" if puzzle.name == "compose" else figures
         assert words.startswith(f"\n{puzzle.number}. {puzzle.title}\n") and figures in words
         assert said[puzzle.name][1:].strip("*.") in words.replace("&quot;", '"') or "*" in said[puzzle.name]

@@ -8,13 +8,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from lib.basics.errors import PuzzleError
-from lib.record.figures.breakdown import TALK
+from lib.record.figures.breakdown import TALK, share_text
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
 from ..ink.letters import around, fit, largest, places_of_texts, text_width, wrapped
 from ..ink.marks import Diagram, label, lines, style
-from ..ink.texts import brief_size, computing, machine, share_text, size_of
+from ..ink.texts import brief_size, computing, machine, size_of
 from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from lib.basics.units import Elements, show_ticks
+from lib.basics.units import TICKS, Elements, show_ticks
 from lib.record.figures.breakdown import name_of
 from lib.record.figures.difference import calls_of, changes, parts_of, rounded
 from lib.record.table import OPERATIONS, TRACED
@@ -20,7 +20,7 @@ def in_words(before: Trace, after: Trace) -> tuple[str, str]:
     """Return how much shorter or longer the second run is, and the parts of this difference."""
     found = changes(parts_of(before.time, before.parts), parts_of(after.time, after.parts))
     unit, largest = after.unit, max(map(abs, found.values()), default=Fraction())
-    places = PLACES if unit.brief is show_ticks else max(0, 2 - math.floor(math.log10(largest or 1)))
+    places = PLACES if unit is TICKS else max(0, 2 - math.floor(math.log10(largest or 1)))
     shown = {part: value for part, value in rounded(found, places).items() if value}
     total = sum(shown.values())
     more = f"{show_ticks(float(abs(total)))} {unit.name} {'shorter' if total < 0 else 'longer'} than"

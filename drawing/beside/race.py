@@ -11,13 +11,14 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.machine.cost import Cost
 from lib.record.events import MARKS
+from lib.record.figures.breakdown import share_text
 from lib.record.table import OPERATIONS, stream_of
 
 from ..ink import svg, theme
 from ..ink.figure import Figure
 from ..ink.letters import fit, largest, text_width, wrapped
 from ..ink.marks import Classed, Diagram, box, label, lines, style
-from ..ink.texts import brief_size, plural, share_text
+from ..ink.texts import brief_size, plural
 from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
 from ..schedule.layout import PAD
 from ..schedule.legend import Entry, draw_legend, patch

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise, product
 
-from lib.basics.units import show_ticks
+from lib.basics.units import TICKS
 from lib.course.bounds import bounds_of
 from lib.course.outlines import solution_figures
 from lib.course.specs import Puzzle, find
@@ -92,9 +92,9 @@ def _limits(puzzle: Puzzle) -> dict[str, float]:
     bound = bounds_of(puzzle)
     if bound is None:
         return {}
-    found = {f"than {show_ticks(float(bound.time))}": float(bound.time)}
+    found = {f"than {TICKS.brief(float(bound.time))}": float(bound.time)}
     if bound.one_stage is not None:
-        found[f"one stage a rank: {show_ticks(float(bound.one_stage))}"] = float(bound.one_stage)
+        found[f"one stage a rank: {TICKS.brief(float(bound.one_stage))}"] = float(bound.one_stage)
     return found
 
 

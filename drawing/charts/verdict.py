@@ -14,6 +14,7 @@ from lib.course.specs import Puzzle
 from lib.grading import page
 from lib.grading.notebook import ShownVerdict
 from lib.grading.verdict import PASS
+from lib.record.figures.breakdown import share_text
 from lib.running.run import Run
 
 from ..beside.outline import beside_target
@@ -23,7 +24,7 @@ from ..ink.figure import Figure
 from ..ink.letters import text_width
 from ..ink.marks import Diagram, box, label, poly, star, style
 from ..ink.svg import escape, without_hover
-from ..ink.texts import machine, share_text
+from ..ink.texts import machine
 from ..ink.trace import Trace, trace_of
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lib.basics.errors import number_ranges
 from lib.basics.units import Elements, SizeUnit, show_elements
 from lib.real.traces.labels import UNRECORDED
-from lib.record.figures.breakdown import TALK, in_words
+from lib.record.figures.breakdown import TALK, in_words, share_text
 from lib.record.table import OPERATIONS, TRACED
 
 from .theme import name_of
@@ -98,17 +98,6 @@ def full_ranks(ranks: Sequence[int], devices: Sequence[int] = ()) -> str:
     """
     hosts = f", host{plural(ranks)} of rank{plural(devices)} {ranges(devices)}" if devices else ""
     return f"rank{plural(ranks)} {ranges(ranks)}{hosts}"
-
-
-def share_text(share: float) -> str:
-    """Return a share (0 to 1) in percent. Only exactly nothing is 0%, and only everything is 100%.
-
-    >>> share_text(0.0), share_text(0.001), share_text(0.426), share_text(0.999)
-    ('0%', '<1%', '43%', '>99%')
-    """
-    if 1e-9 < share < 0.005:
-        return "<1%"
-    return ">99%" if 0.995 <= share < 1 - 1e-9 else f"{share:.0%}"
 
 
 def plural(things: Sized | int, ending: str = "s") -> str:

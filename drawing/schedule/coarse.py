@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TypeVar
 
+from lib.record.figures.breakdown import share_text
 from lib.record.table import OPERATIONS, stream_of
 
 from ..ink import theme
 from ..ink.marks import Diagram, Rect, boxes, hovers, style
-from ..ink.texts import plural, share_text
+from ..ink.texts import plural
 from ..ink.trace import of_stream
 from .gaps import covered
 from .layout import HIDDEN, MESSAGE, Layout, Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lib.record.figures.breakdown import MEANING, TALK, WAITS, name_of, percents
+from lib.record.figures.breakdown import MEANING, TALK, WAITS, name_of, share_text
 
 from ..ink import svg, theme
 from ..ink.letters import BOLD, first_fit, fit, text_width, wrapped
@@ -121,8 +121,8 @@ def _time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diag
     y += LINE * (len(texts) - 1)
     parts += _bar(trace, (x, y + 14, width, BAR))
     at, y = 0.0, y + 14 + BAR + 10
-    for part, shown in percents(trace.parts).items():
-        text = f"{name_of(part)} {shown}"
+    for part, share in trace.parts.items():
+        text = f"{name_of(part)} {share_text(share)}"
         wide = SAMPLE + 4 + text_width(text, SIZE)
         if at and at + wide > width:
             at, y = 0.0, y + LINE
@@ -135,11 +135,10 @@ def _time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diag
 def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
     """Yield the parts from left to right, each with its hover text, a pixel apart."""
     x, y, width, height = place
-    shown = percents(trace.parts)
     for part, share in trace.parts.items():
         wide = float(share) * width
-        took = trace.unit.brief(float(share) * trace.time * trace.ranks)
-        text = f"{name_of(part)}: {shown[part]} of all ranks' time, {took} {trace.unit.name} of all ranks together"
+        took = f"{trace.unit.brief(float(share) * trace.time * trace.ranks)} {trace.unit.name}"
+        text = f"{name_of(part)}: {share_text(share)} of all ranks' time, {took} of all ranks together"
         text += f"\n{MEANING[part]}" if part in MEANING else ""
         yield Titled(text, _part(trace, part, (x, y, max(wide - 1, min(wide, 0.5)), height)))
         x += wide

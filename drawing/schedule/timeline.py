@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
+from lib.record.figures.breakdown import share_text
+
 from ..ink import svg, theme
 from ..ink.letters import around, first_fit, largest, places_of_texts, text_width
 from ..ink.marks import Diagram, Titled, box, boxes, label, lines, style
-from ..ink.texts import computes, loses_by_waiting, plural, ranges, share_text
+from ..ink.texts import computes, loses_by_waiting, plural, ranges
 from .boxes import Boxes
 from .coarse import draw_coarse
 from .gaps import draw_gaps, tints

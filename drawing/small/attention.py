@@ -10,6 +10,7 @@ from lib.basics.errors import PuzzleError, numbered, runs_of
 from lib.record.attention import ATTEND, BACKWARD_ATTEND
 from lib.record.causal import ALL, seen, show_slices
 from lib.record.figures.attending import Block, Own, Triangle, attention_of, pairs_of
+from lib.record.figures.breakdown import share_text
 from lib.record.shards import refined
 from lib.running.run import Run
 
@@ -17,7 +18,7 @@ from ..ink import theme
 from ..ink.figure import Figure, at_any_width
 from ..ink.letters import fit, text_width
 from ..ink.marks import Diagram, Point, Polys, Titled, box, label, leaf, lines, poly, style, together
-from ..ink.texts import capitalized, share_text
+from ..ink.texts import capitalized
 from ..ink.trace import texts_for
 from ..schedule.layout import PAD
 from ..schedule.picture import card, sentences

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.basics.units import show_elements, show_ticks
+from lib.basics.units import TICKS, show_elements
 from lib.learner.model import Model
 from lib.learner.tensors import Tensor, Weight, WeightGrad
 from lib.record.events import Event
@@ -102,7 +102,7 @@ def _exchange(kind: str, ranks: int, activations: bool) -> Exchange:
 
 
 def _head(exchange: Exchange) -> list[Diagram]:
-    name, ticks = theme.name_of(exchange.kind), show_ticks(exchange.events[0].length)
+    name, ticks = theme.name_of(exchange.kind), TICKS.brief(exchange.events[0].length)
     size, mute = show_elements(exchange.events[0].elements), style(theme.MUTE)
     key = {Weight: "bar: layer, block: shards", WeightGrad: "bar: layer, block: shards, strip: micro-batches summed"}
     texts = [f"{ticks} ticks; each rank takes part with {size} elements", key.get(type(exchange.before[0]), "")]
@@ -136,5 +136,5 @@ def _in_words(exchange: Exchange) -> str:
     def text(held: dict[int, Tensor | None]) -> str:
         return "; ".join(f"rank {rank} {'nothing' if t is None else in_words(t)}" for rank, t in held.items())
 
-    name, ticks = theme.name_of(exchange.kind), show_ticks(exchange.events[0].length)
+    name, ticks = theme.name_of(exchange.kind), TICKS.brief(exchange.events[0].length)
     return f"{name}, {ticks} ticks. Before: {text(exchange.before)}. After: {text(exchange.after)}."

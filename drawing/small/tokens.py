@@ -10,6 +10,7 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError, numbered
 from lib.basics.units import Elements
 from lib.record.experts import OUTWARD
+from lib.record.figures.breakdown import share_text
 from lib.record.figures.dealt import Traffic, traffic_of
 from lib.record.labels import Labels
 from lib.running.run import Run
@@ -18,7 +19,6 @@ from ..ink import theme
 from ..ink.figure import PHONE, Figure, at_any_width
 from ..ink.letters import wrapped
 from ..ink.marks import Diagram, Point, Style, Titled, box, label, lines, poly, style, together
-from ..ink.texts import share_text
 from ..schedule.layout import PAD
 from ..schedule.picture import card, sentences
 

@@ -10,26 +10,12 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from math import gcd, lcm
-from operator import ge, gt, le, lt
 from typing import Any, NamedTuple, TypeAlias
 
 HIDDEN = 512  # width of a layer: a weight has HIDDEN x HIDDEN elements
 LENGTH = 256  # tokens of a micro-batch: an activation has HIDDEN x LENGTH elements for each micro-batch
 Elements: TypeAlias = int | Fraction
 """A size in elements. A third of a weight is a third, hence the fraction."""
-
-
-def _comparing(compare: Callable[[Any, Any], bool]) -> Any:
-    """Return a method of a Ratio that compares."""
-
-    def compared(self: "Ratio", other: Any) -> bool:
-        if other.__class__ is int:
-            return compare(self._numerator, other * self._denominator)
-        if other.__class__ is Ratio:
-            return compare(self._numerator * other._denominator, other._numerator * self._denominator)
-        return getattr(Fraction, f"__{compare.__name__}__")(self, other)  # type: ignore[no-any-return]
-
-    return compared
 
 
 class Ratio(Fraction):
@@ -85,7 +71,19 @@ class Ratio(Fraction):
             return _lowest(self._numerator // common, self._denominator * (other // common))
         return super().__truediv__(other)
 
-    __lt__, __gt__, __le__, __ge__ = map(_comparing, (lt, gt, le, ge))
+    def __lt__(self, other: Any) -> bool:
+        if other.__class__ is int:
+            return self._numerator < other * self._denominator
+        if other.__class__ is Ratio:
+            return self._numerator * other._denominator < other._numerator * self._denominator
+        return super().__lt__(other)
+
+    def __gt__(self, other: Any) -> bool:
+        if other.__class__ is int:
+            return self._numerator > other * self._denominator
+        if other.__class__ is Ratio:
+            return self._numerator * other._denominator > other._numerator * self._denominator
+        return super().__gt__(other)
 
     def __repr__(self) -> str:
         return f"Fraction({self._numerator}, {self._denominator})"
@@ -152,12 +150,8 @@ def divided(elements: int, total: int) -> Elements:
 
 
 def show_ticks(ticks: float) -> str:
-    """Return a time for people, with four decimals at most.
-
-    >>> show_ticks(17.0), show_ticks(20.4), show_ticks(24.6133333333)
-    ('17', '20.4', '24.6133')
-    """
-    return f"{round(ticks, 4) or ticks:.10g}"
+    """Return a time for people: ``20.4``, and not ``20.400000000000002``."""
+    return f"{ticks:.10g}"
 
 
 def two_digits(figure: float | Fraction) -> float:
@@ -172,8 +166,8 @@ def two_digits(figure: float | Fraction) -> float:
 class Unit(NamedTuple):
     """The unit of the times of a run, and the way to write them.
 
-    >>> TICKS.lasting(20.4), TICKS.lasting(1), TICKS.at(TICKS.show(3.3))
-    ('20.4 ticks', '1 tick', 'tick 3.3')
+    >>> TICKS.lasting(24.6133333333), TICKS.lasting(1), TICKS.at(TICKS.show(3.3))
+    ('24.6133 ticks', '1 tick', 'tick 3.3')
     >>> MS.lasting(36.671), MS.at(MS.show(36.671))
     ('36.7 ms', '36.671 ms')
     """
@@ -195,7 +189,7 @@ class Unit(NamedTuple):
         return self.moment.format(shown)
 
 
-TICKS = Unit("ticks", "tick", "tick {}", show_ticks, show_ticks)
+TICKS = Unit("ticks", "tick", "tick {}", show_ticks, lambda ticks: show_ticks(round(ticks, 4) or ticks))
 MS = Unit("ms", "ms", "{} ms", show_ticks, lambda ms: f"{ms:.0f}" if ms >= 1000 else f"{ms:.3g}")
 SECONDS = Unit("s", "second", "{} s", lambda time: f"{time:.6g}", lambda time: f"{time:.4g}", two_digits)
 

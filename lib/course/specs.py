@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
-from ..basics.units import HIDDEN, LENGTH, TICKS, Elements, SizeUnit, Unit, show_ticks
+from ..basics.units import HIDDEN, LENGTH, TICKS, Elements, SizeUnit, Unit
 from ..machine.check import TRAINED
 from ..machine.cost import Cost, ExpertRingCost, RingCost, Shape, WireCost
 from ..machine.uneven import Uneven
@@ -84,7 +84,7 @@ class Puzzle(NamedTuple):
         """Return time and memory for a table of ticks and elements. Other units are written out."""
         if self.unit is not TICKS:
             return self.describe(time, memory)
-        return show_ticks(time), self.size_unit.show(memory)
+        return TICKS.brief(time), self.size_unit.show(memory)
 
     @property
     def heading(self) -> str:
@@ -133,17 +133,17 @@ def subject_of(feature: str) -> Puzzle | None:
 def kept(name: str) -> dict[str, Any]:
     """Return one of the tables that the build writes into lib."""
     if name not in _read:
-        _read[name] = _written.__wrapped__(name)
+        _read[name] = _fresh(name)
     return _read[name]
 
 
-@cache
-def _written(name: str) -> dict[str, Any]:
-    """Return a table as it is in its file, for nobody to change. (To read all again took a verdict 3 percent.)"""
+def _fresh(name: str) -> dict[str, Any]:
+    """Return a table as it is in its file."""
     text = texts.get(name) or files("lib").joinpath(name).read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]
 
 
+_written = cache(_fresh)  # which nobody may change: to read all again took a verdict 3 percent
 texts: dict[str, str] = {}
 """Of tables to use instead."""
 _read: dict[str, dict[str, Any]] = {}

@@ -15,7 +15,7 @@ from typing import Any
 BUILTINS = "abs all any dict frozenset hash int isinstance len list map max min range set sorted sum tuple type zip"
 
 _Names = tuple[str, Mapping[str, Any], dict[str, Any]]
-"""Whose names these are, such as a module's or a class's, and what they mean now, and have meant."""
+"""Of a module or a class: how its names begin in words, what they stand for now, and what they stood for."""
 
 
 def _changed(of: str, now: Mapping[str, Any], before: dict[str, Any]) -> Iterator[str]:

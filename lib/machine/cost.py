@@ -131,7 +131,7 @@ class Cost:
             together = sum(exact(self.price(step)) for step in steps)
             if together != exact(self.price(whole)):
                 expected = f"{', '.join(steps)} that add up to {whole}, {show_ticks(float(self.price(whole)))}"
-                got = f"{float(together):.10g}"
+                got = show_ticks(float(together))
                 problem = f"the three steps of a layer do not take the time of {whole}"
                 raise PuzzleError(problem, where=type(self).__name__, expected=expected, got=got)
 
@@ -546,7 +546,7 @@ class ExpertRingCost(ExpertCost, RingCost):
     (n - 1) x latency + (n - 1)/n x size/bandwidth, of the largest tensor that any of them brings or gets."""
 
 
-_usual = cache(lambda: Cost())  # of a machine of which nothing is said: a short run takes no longer than to make it
+_usual = cache(Cost)  # of a machine of which nothing is said: a short run takes no longer than to make it
 LINKS = ("eager", "rendezvous", "ordered")
 """Whether a send waits: for nobody; until its receive is posted; or that, and receives stand in their rank's queue."""
 

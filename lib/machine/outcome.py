@@ -26,6 +26,7 @@ FIXED = "\N{NO-BREAK SPACE}"
 
 
 def _highest(logs: Iterable[Sequence[Event]]) -> Elements:
+    """Return the highest peak, in elements."""
     return max([log.peak if isinstance(log, Log) else peak(log) for log in logs])
 
 

@@ -82,20 +82,20 @@ def idle_of(parts: Mapping[str, Fraction]) -> Fraction:
 
 def name_of(part: str) -> str:
     """Return what a part is called: the field's word for an operation, or plain words."""
-    row = row_of(part)
-    return row.word if row is not None else WORDS[part]
+    return row.word if (row := row_of(part)) is not None else WORDS[part]
 
 
-def percents(parts: Mapping[str, Fraction]) -> dict[str, str]:
-    """Return parts in percent, each rounded by itself, so that parts as large look as large: their sum may be 99 or
-    101. Only what does not occur is 0%.
+def share_text(share: float | Fraction) -> str:
+    """Return a share (0 to 1) in percent. Only exactly nothing is 0%, and only everything is 100%.
 
-    >>> percents({"forward": Fraction(1, 3), TALK: Fraction(332, 500), FILL: Fraction(1, 375)})
-    {'forward': '33%', 'communication': '66%', 'fill': '<1%'}
+    >>> share_text(0.0), share_text(0.001), share_text(0.426), share_text(0.999)
+    ('0%', '<1%', '43%', '>99%')
     """
-    return {part: "<1%" if 0 < share < Fraction(1, 200) else f"{float(share):.0%}" for part, share in parts.items()}
+    if 1e-9 < share < 0.005:
+        return "<1%"
+    return ">99%" if 0.995 <= share < 1 - 1e-9 else f"{float(share):.0%}"
 
 
 def in_words(parts: Mapping[str, Fraction]) -> str:
     """Return parts as a list: ``forward 24%, backward 24%, update 3%, only communicates 7%, waits to begin 10%``."""
-    return ", ".join(f"{name_of(part)} {shown}" for part, shown in percents(parts).items())
+    return ", ".join(f"{name_of(part)} {share_text(share)}" for part, share in parts.items())

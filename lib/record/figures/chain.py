@@ -36,6 +36,7 @@ from ..table import RECEIVE, SEND, row_of
 MESSAGES = "messages"
 ROUNDED = 9
 """Decimals of a tick that count: times in a log are floats, the nearest to exact ones."""
+EXACT = TICKS._replace(brief=TICKS.show)  # so that a sum adds up
 
 
 class Link(NamedTuple):
@@ -75,7 +76,7 @@ class Chain:
         """Return the word for each operation on the chain, and the time that the chain spends on it."""
         return [(word_of(event.kind), event.length) for _, event in self.links]
 
-    def describe(self, unit: Unit = TICKS) -> str:
+    def describe(self, unit: Unit = EXACT) -> str:
         """Return the chain as a sum: ``33.8 = 14 forward + 14 backward + 4.8 messages + 1 update``."""
         parts = [f"{unit.brief(length)} {word}" for length, word in self.parts]
         return f"{unit.brief(self.time)} = {' + '.join(parts) or 'nothing'}"
@@ -85,8 +86,7 @@ class Chain:
 
 def word_of(kind: str) -> str:
     """Return what a chain calls an operation: sends and receives are messages."""
-    row = row_of(kind)
-    return kind if row is None else MESSAGES if row.stream == "message" else row.word
+    return kind if (row := row_of(kind)) is None else MESSAGES if row.stream == "message" else row.word
 
 
 Tier = Callable[[Event], object]

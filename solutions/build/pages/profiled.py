@@ -8,7 +8,7 @@ from typing import Any
 
 from drawing import compare, draw
 from lib import Profile, Run, run, trace
-from lib.record.figures.breakdown import idle_of, percents, time_parts
+from lib.record.figures.breakdown import idle_of, share_text, time_parts
 
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 8}
 """What was run there, with ``engine="processes", pace=0.02, profile="profile"``."""
@@ -46,7 +46,7 @@ def of_profile(profile: Profile, program: Callable[[Any], Any]) -> SimpleNamespa
         time=unit.lasting(profile.time),
         tick=unit.lasting(profile.tick),
         idle=f"{round(100 * idle_of(parts))}%",
-        alone=percents(parts)["communication"],
+        alone=share_text(parts["communication"]),
         chain=chain,
         waits=f"Rank {waits} waits {unit.lasting(longest)} for rank {other}",
         simulated_idle=f"{round(100 * idle_of(simulated))}%",
