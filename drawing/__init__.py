@@ -12,56 +12,36 @@ beside     several schedules beside each other
 playing    a schedule that plays: a page of one's own, and a file for another viewer
 charts     many runs, or all puzzles, in one chart
 reference  the whole interface on one page: ``reference``
+pictures   all of these in one place, which is imported when one is first asked for
 notebook   how runs and tensors show themselves
 shell      ``python -m lib draw``
 =========  ==================================================================================
 """
 
-from .beside.compare import compare
-from .beside.outline import beside_target, draw_sketch
-from .beside.race import race
-from .charts.attempts import draw_attempts
-from .charts.course import draw_course
-from .charts.explore import explore
-from .charts.sweep import draw_sweep
-from .charts.verdict import draw_card
-from .ink.figure import Figure
-from .ink.trace import Trace
-from .notebook import register
-from .playing.perfetto import perfetto
-from .playing.player import Player, board, play
-from .reference import reference
-from .schedule.picture import draw
-from .small.attention import draw_attention
-from .small.holds import holds
-from .small.primitives import draw_primitive
-from .small.tensors import draw_group, draw_tensor
-from .small.tokens import draw_tokens
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Figure",
-    "Player",
-    "Trace",
-    "beside_target",
-    "board",
-    "compare",
-    "draw",
-    "draw_attempts",
-    "draw_attention",
-    "draw_card",
-    "draw_course",
-    "draw_group",
-    "draw_primitive",
-    "draw_sketch",
-    "draw_sweep",
-    "draw_tensor",
-    "draw_tokens",
-    "explore",
-    "holds",
-    "perfetto",
-    "play",
-    "race",
-    "reference",
-]
+from .notebook import register
+
+__all__ = ["Figure", "Player", "Trace", "beside_target", "board", "compare", "draw", "draw_attempts", "draw_attention"]
+__all__ += ["draw_card", "draw_course", "draw_group", "draw_primitive", "draw_sketch", "draw_sweep", "draw_tensor"]
+__all__ += ["draw_tokens", "explore", "holds", "perfetto", "play", "race", "reference"]
+
+if TYPE_CHECKING:
+    from .pictures import *
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import all once one is asked for: without chalk ``import lib, drawing`` takes 0.6 of the time."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from . import pictures
+
+        globals().update({known: getattr(pictures, known) for known in __all__})
+        return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 register()

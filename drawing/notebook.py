@@ -14,12 +14,11 @@ from lib.real.traces.profile import Profile
 from lib.running.run import Run
 from lib.study.sweep import Sweep
 
-from .beside.outline import draw_sketch
-from .charts.sweep import draw_sweep
-from .charts.verdict import show_verdict
-from .playing.player import play
-from .schedule.picture import draw
-from .small.tensors import draw_tensor
+
+def _pictures() -> Any:
+    from . import pictures  # chalk takes its time: so only once something is shown
+
+    return pictures
 
 
 def register() -> None:
@@ -30,19 +29,19 @@ def register() -> None:
     if formatter is None:
         return
     html = formatter.formatters["text/html"]
-    html.for_type(Run, lambda run: draw(run)._repr_html_())
-    html.for_type(Profile, lambda profile: draw(profile)._repr_html_())
+    html.for_type(Run, lambda run: _pictures().draw(run)._repr_html_())
+    html.for_type(Profile, lambda profile: _pictures().draw(profile)._repr_html_())
     html.for_type(Sweep, _show_sweep)
-    html.for_type(ShownVerdict, show_verdict)
+    html.for_type(ShownVerdict, lambda shown: _pictures().show_verdict(shown))
     for kind in TENSORS:
-        html.for_type(kind, lambda tensor: draw_tensor(tensor)._repr_html_())
+        html.for_type(kind, lambda tensor: _pictures().draw_tensor(tensor)._repr_html_())
     formatter.formatters["text/markdown"].for_type(Hint, _show_hint)
     shell.events.register("post_run_cell", _show_failure)
 
 
 def _show_sweep(sweep: Sweep) -> str:
     """Return the picture, if any run is right, and the table."""
-    picture = draw_sweep(sweep)._repr_html_() if sweep.front() else ""
+    picture = _pictures().draw_sweep(sweep)._repr_html_() if sweep.front() else ""
     return picture + sweep.html()
 
 
@@ -52,11 +51,11 @@ def _show_failure(result: Any) -> None:
     failed = error.run if isinstance(error, PuzzleError) else None
     if isinstance(failed, Run):
         display = sys.modules["IPython"].display.display
-        shown = play(failed) if re.search(r"\bplay\(", result.info.raw_cell) else draw(failed)
-        display({"text/html": shown._repr_html_(), "text/plain": str(failed)}, raw=True)
+        shown = _pictures().play if re.search(r"\bplay\(", result.info.raw_cell) else _pictures().draw
+        display({"text/html": shown(failed)._repr_html_(), "text/plain": str(failed)}, raw=True)
 
 
 def _show_hint(hint: Hint) -> str:
     """Return a hint as Markdown, with its picture as an image."""
-    picture = draw_sketch(hint.puzzle, static=True)._repr_html_() if hint.has_schedule else ""
+    picture = _pictures().draw_sketch(hint.puzzle, static=True)._repr_html_() if hint.has_schedule else ""
     return f"{hint.text}\n\n{picture}"

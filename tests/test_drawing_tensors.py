@@ -197,8 +197,8 @@ def test_tensors_and_runs_show_themselves_as_one_picture(shell: InteractiveShell
 
 
 @pytest.mark.process
-def test_importing_elsewhere_changes_nothing_and_loads_no_ipython() -> None:
-    code = "import sys, drawing, importlib; importlib.reload(drawing); assert 'IPython' not in sys.modules"
+def test_importing_elsewhere_changes_nothing_and_loads_neither_ipython_nor_chalk() -> None:
+    code = "import sys, drawing, importlib; importlib.reload(drawing); assert not {'IPython', 'chalk'} & {*sys.modules}"
     subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, check=True)
 
 
