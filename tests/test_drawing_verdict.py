@@ -136,12 +136,12 @@ def test_a_card_has_the_schedule_and_the_figures(name: str) -> None:
     done = solved(name)
     figure = draw_card(done)
     shown = " ".join(texts(figure))
-    assert f"{done.unit.lasting(done.time)}" in shown and f"{int(done.memory):,} elements" in shown
+    assert f"time {done.unit.brief(done.time)} " in shown and f"memory, elements {int(done.memory):,} " in shown
     assert "target " in shown and "rank" in shown and len(figure.svg()) <= 2 * CARD_SIZE
 
 
 def test_a_card_of_what_does_not_pass_has_no_mark() -> None:
-    done = run(wasteful(slow=True), ranks=4, layers=2, batches=4)
+    done = run(wasteful(slow=True, large=True), ranks=4, layers=2, batches=4)
     for color in (theme.GOLD, theme.GOOD):
         assert color not in draw_card(done, "ddp").svg()
     with pytest.raises(PuzzleError, match="takes a run"):

@@ -14,26 +14,17 @@ from lib.course.specs import Puzzle
 from lib.grading import page
 from lib.grading.notebook import ShownVerdict
 from lib.grading.verdict import PASS
-from lib.record.figures.breakdown import share_text
 from lib.running.run import Run
 
 from ..beside.outline import beside_target
-from ..beside.total_memory import draw_total, most_memory
-from ..ink import svg, theme
+from ..ink import theme
 from ..ink.figure import Figure
-from ..ink.letters import text_width
-from ..ink.marks import Diagram, box, label, poly, star, style
+from ..ink.marks import Diagram, box, poly, star, style
 from ..ink.svg import escape, without_hover
-from ..ink.texts import machine
 from ..ink.trace import Trace, trace_of
-from ..schedule.layout import PAD, Layout
-from ..schedule.legend import draw_legend, legend_of
-from ..schedule.picture import card, draw, in_pieces, small_enough
-from ..schedule.timeline import axis, draw_timeline
+from ..schedule.picture import draw, picture_for_player, small_enough
 from .attempts import draw_attempts
 
-CARD_WIDTH, HEAD = 800.0, 104.0
-"""Of a card to keep, in pixels: its width, and the height of what is above the schedule."""
 CARD_SIZE = 60_000
 """The largest size in bytes of a card in a verdict."""
 APART = "margin-top:8px"
@@ -114,52 +105,15 @@ def draw_card(source: Run, puzzle: str | None = None) -> Figure:
         raise PuzzleError("draw_card takes a run", expected="draw_card(run(fsdp, ranks=4, ...))", got=describe(source))
     spec = comparable_puzzle(source, puzzle, "draw_card")
     trace = _with_targets(source, spec)
-    return small_enough(lambda rough: _card(trace, spec, rough), CARD_SIZE, lambda figure: len(figure.svg()))
+    passes = trace.fast_enough is True and trace.small_enough is True
+    starred = passes and spec.has_star(*spec.scored(trace.time, trace.peak_memory))
+    aim = f"{'with its ' * starred}star: {' and '.join(spec.describe(**spec.star))}" if spec.star else ""
+    note = " · ".join(filter(None, [trace.note, aim, "LLM training puzzles"]))
+    trace = replace(trace, title=f"{spec.number}. {spec.title}", note=note)
 
+    def card(rough: int) -> Figure:
+        figure = picture_for_player(trace, rough)
+        figure.diagrams += [star(8.5, 26, 6.5, style(theme.GOLD))] * starred
+        return figure
 
-def _card(trace: Trace, puzzle: Puzzle, rough: int) -> Figure:
-    plain = replace(trace, time_target=None, memory_target=None)  # the head says them
-    layout = Layout(plain, CARD_WIDTH, HEAD, rough=rough, beside=[plain])
-    total, y = draw_total(layout, layout.bottom + 5, most_memory([plain]))
-    scale, y = axis(layout, y)
-    ended = y
-    meaning = legend_of([layout])
-    legend, y = draw_legend(meaning, CARD_WIDTH, y + 12)
-    parts = [*_head(trace, puzzle), *draw_timeline(layout), *total, *scale, *legend]
-    figure = card(parts, CARD_WIDTH, y + 12, _in_words(trace, puzzle), title=puzzle.title)
-    figure.narrow = in_pieces([], meaning, (0, ended + 4))
-    return figure
-
-
-def _reached(trace: Trace, puzzle: Puzzle) -> str:
-    """Return whether a run reaches the target of its puzzle, or the star."""
-    if trace.fast_enough is not True or trace.small_enough is not True:
-        return ""
-    return "star" if puzzle.has_star(*puzzle.scored(trace.time, trace.peak_memory)) else "target"
-
-
-def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
-    """Yield the title, with a tick and a star if they are due, and the figures."""
-    ink, mute = style(theme.INK), style(theme.MUTE)
-    title = f"{puzzle.number}. {puzzle.title}"
-    yield label(PAD, 28, title, 20, ink, "start", 650, most=svg.KEPT)
-    x = PAD + text_width(title, 20, bold=True) + 24
-    if reached := _reached(trace, puzzle):
-        yield poly([(x - 8, 28), (x - 3, 34), (x + 8, 21)], style(None, theme.GOOD, 3), closed=False)
-        yield from [star(x + 26, 27, 12, style(theme.GOLD))] * (reached == "star")
-    yield label(CARD_WIDTH - PAD, 24, "LLM training puzzles", 11.5, mute, "end")
-    yield label(CARD_WIDTH - PAD, 41, machine(trace), 11, mute, "end")
-    time, memory = puzzle.describe(trace.time, trace.peak_memory)
-    goals = [("target", puzzle.target), *([("star", puzzle.star)] if puzzle.star else [])]
-    notes = [[f"{name} {puzzle.brief(goal['time'], goal['memory'])[at]}" for name, goal in goals] for at in range(2)]
-    columns = [(time, ", ".join(notes[0])), (memory, ", ".join(notes[1])), (f"bubble {share_text(trace.idle)}", "")]
-    x = PAD
-    for value, note in columns:  # the last one has no room where the card is narrow
-        yield label(x, 63, value, 15, ink, "start", 650, most=20.0 if note else 0.0)
-        yield label(x, 81, note, 10.5, mute, "start")
-        x += max(text_width(value, 15, bold=True), text_width(note, 10.5)) + 36
-
-
-def _in_words(trace: Trace, puzzle: Puzzle) -> str:
-    time, memory = puzzle.describe(trace.time, trace.peak_memory)
-    return f"{puzzle.heading}: {time}, {memory}{', with the star' * (_reached(trace, puzzle) == 'star')}."
+    return small_enough(card, CARD_SIZE, lambda figure: len(figure.svg()))
