@@ -25,7 +25,7 @@ def in_words(before: Trace, after: Trace) -> tuple[str, str]:
     total = sum(shown.values())
     more = f"{show_ticks(float(abs(total)))} {unit.name} {'shorter' if total < 0 else 'longer'} than"
     head = f"{more if total else 'as long as'} {before.title}"
-    lines = [f"{part} {_more(show_ticks(float(abs(value))), value)}" for part, value in shown.items()]
+    lines = [f"{part} {_more(f'{show_ticks(float(abs(value)))} {unit.name}', value)}" for part, value in shown.items()]
     made = [f"{'a rank on average: ' * (after.ranks > 1 or before.ranks > 1)}{', '.join(lines)}"] if lines else []
     if before.profile is not None or after.profile is not None:
         old, new = calls_of(before.by_rank.values()), calls_of(after.by_rank.values())
@@ -34,7 +34,7 @@ def in_words(before: Trace, after: Trace) -> tuple[str, str]:
                 made.append(f"{name_of(kind)} {new[kind] or 'never'}{' times' * bool(new[kind])}, not {old[kind]}")
     if before.peak is not None and after.peak is not None:
         change: Elements = after.peak.memory - before.peak.memory
-        more = _more(after.size_unit.show(max(change, -change)), change)
+        more = _more(after.size_unit.describe(max(change, -change)), change)
         made.append(f"peak memory {more if change else 'is the same'}")
     return head, "; ".join(made)
 

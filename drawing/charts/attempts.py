@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise, product
 
 from lib.basics.units import TICKS
 from lib.course.bounds import bounds_of
@@ -14,12 +13,11 @@ from lib.grading.progress import Point, Progress
 
 from ..ink import theme
 from ..ink.figure import Figure
-from ..ink.letters import overlap, place_of
-from ..ink.marks import Diagram, Label, Rect, Titled, box, label, lines, poly, star, style, together
-from ..ink.texts import capitalized, plural, si, size_of
-from .time_memory import BOTTOM, LEFT, TOP, Chart, Meaning, draw_chart, stairs, target_area, target_sample
+from ..ink.marks import Diagram, Titled, box, lines, poly, star, style, together
+from ..ink.texts import capitalized, plural
+from .time_memory import BOTTOM, STAIRS, TOP, Chart, Meaning, draw_chart, figures_of, stairs, target_area, target_sample
 
-FASTER, BEYOND = "no schedule is faster", "beyond the edge"
+FASTER = "no schedule is faster"
 MOST_NAMED = 5  # points of one kind whose figures the legend has
 
 
@@ -31,58 +29,66 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     The attempts are kept in progress.json beside the notebook. Raises PuzzleError for an unknown puzzle.
     """
     spec = puzzle if isinstance(puzzle, Puzzle) else find(getattr(puzzle, "__name__", puzzle))
-    trail = Progress().trail.get(spec.name, [])
-    texts = in_words(spec, trail)
-    title, known = f"{spec.name}: your attempts", _landmarks(spec)
+    trail, known, limits = Progress().trail.get(spec.name, []), _landmarks(spec), _limits(spec)
     [target] = known["target"]
-    limits = [Point(time, target.memory, False) for time in _limits(spec).values()]
-    points = [*(point for some in known.values() for point in some), *limits, *trail]
+    points = [*(point for some in known.values() for point in some), *trail]
+    points += [Point(time, target.memory, False) for time in limits.values()]
     chart_of = partial(Chart.of, points, target)  # with room for all that are not too far out
+    title, texts = f"{spec.name}: your attempts", _in_words(spec, known, trail)
+
+    def said(point: Point) -> str:
+        """Return the hover text of all marks at the place of a point, since the pointer finds only the last of them."""
+        here = [f"the {name}" for name, some in known.items() if any(one[:2] == point[:2] for one in some)]
+        own = [f"attempt {at} of {len(trail)}{_how(one)}" for at, one in enumerate(trail, 1) if one[:2] == point[:2]]
+        return "\n".join([figures_of(point, spec), *here, *own])
 
     def spot(chart: Chart, point: Point, *names: str) -> Diagram:
-        return Titled(_title(point, spec, trail), together([_mark(name, *chart.at(point)) for name in names]))
+        return Titled(said(point), together([_mark(name, *chart.at(point)) for name in names]))
 
     def inside(chart: Chart) -> Iterator[Diagram]:
-        for words, time in _limits(spec).items():
-            yield Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
-        yield Titled(_title(target, spec, trail), together(target_area(chart, target, "within the target")))
+        for words, time in limits.items():
+            yield Titled(f"{FASTER}\n{words} ticks", _upright(chart.x.at(time), TOP, BOTTOM - 24))
+        yield Titled(said(target), together(target_area(chart, target, "within the target")))
         best = [chart.at(point) for point in known["best known"]]
-        steps = [(best[0][0], TOP), *best, (chart.x.end, best[-1][1])]
-        yield stairs(steps, 1.4)
+        yield stairs([(best[0][0], TOP), *best, (chart.x.end, best[-1][1])])
         for name in ("solution", "star", "best known"):
             yield from (spot(chart, point, name) for point in known.get(name, []))
         if len(trail) > 1:
             yield poly([chart.at(point) for point in trail], style(None, theme.STEP, 1.2), closed=False)
         for point in trail:
-            newest = ["newest"] * (point is trail[-1])
-            yield spot(chart, point, *newest, "passes" if point.passed else "over")
-        yield from _beyond(spec, chart, trail, steps)
+            yield spot(chart, point, *["newest"] * (point is trail[-1]), "passes" if point.passed else "over")
 
-    words, legend = f"{title}. {' '.join(texts)}", _legend(spec, trail)
-    return draw_chart(chart_of, spec.unit, spec.size_unit, title, texts[0], inside, legend, words, static)
-
-
-def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
-    """Return the chart in words: the number of attempts, then all points."""
-    passed = sum(point.passed for point in trail)
-    count = f"{len(trail)} right attempt{plural(len(trail))}, {passed} within the target."
-    texts = [
-        count if trail else f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."
+    far = [point for point in trail if not chart_of().has(point)]
+    rows = [("newest", "your newest attempt", trail[-1:])] * bool(trail)
+    rows += [("passes", "right, within the target", [])] * any(point.passed for point in trail)
+    rows += [("over", "right, over the target", [])] * (not all(point.passed for point in trail))
+    rows += [("over", "beyond the edge", far)] * bool(far)
+    rows += [({"best known": "stairs"}.get(name, name), f"the {name}", some) for name, some in known.items()]
+    legend: list[Meaning] = [
+        (partial(_mark, name), words, _some([figures_of(point, spec) for point in some])) for name, words, some in rows
     ]
-    for name, points in _landmarks(puzzle).items():
-        texts.append(f"The {name}: {'; '.join(_figures(one, puzzle) for one in points)}.")
+    if limits:
+        legend.append((lambda x, y: _upright(x, y - 9, y + 9), FASTER, [f"{'; '.join(limits)} ticks"]))
+    return draw_chart(chart_of, spec, title, texts[0], inside, legend, f"{title}. {' '.join(texts)}", static)
+
+
+def _in_words(puzzle: Puzzle, known: dict[str, list[Point]], trail: Sequence[Point]) -> list[str]:
+    """Return the chart in words: the number of attempts, then all points."""
+    count = f"{len(trail)} right attempt{plural(trail)}, {sum(one.passed for one in trail)} within the target."
+    none = f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."
+    texts = [count if trail else none]
+    for name, points in known.items():
+        texts.append(f"The {name}: {'; '.join(figures_of(one, puzzle) for one in points)}.")
     if bound := bounds_of(puzzle):
         texts.append(f"{capitalized(bound.in_words())}.")
-    texts += [f"Attempt {number}: {_figures(point, puzzle)}{_how(point)}." for number, point in enumerate(trail, 1)]
-    return texts
+    return texts + [f"Attempt {at}: {figures_of(point, puzzle)}{_how(point)}." for at, point in enumerate(trail, 1)]
 
 
 def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
     """Return the points that do not come from the learner, by name."""
-    home, star = solution_figures(puzzle), puzzle.star
-    found = {"target": [Point(puzzle.target["time"], puzzle.target["memory"], True)]}
-    if star:
-        found["star"] = [Point(star["time"], star["memory"], True)]
+    home, found = solution_figures(puzzle), {"target": [Point(**puzzle.target, passed=True)]}
+    if puzzle.star:
+        found["star"] = [Point(**puzzle.star, passed=True)]
     found["best known"] = [Point(point["time"], point["memory"], True) for point in puzzle.frontier]
     return found | {"solution": [Point(*puzzle.scored(home.time, home.memory), True)]}
 
@@ -90,50 +96,12 @@ def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
 def _limits(puzzle: Puzzle) -> dict[str, float]:
     """Return the lower bounds of the time, by the text that follows "no schedule is faster"."""
     bound = bounds_of(puzzle)
-    if bound is None:
-        return {}
-    found = {f"than {TICKS.brief(float(bound.time))}": float(bound.time)}
-    if bound.one_stage is not None:
-        found[f"one stage a rank: {TICKS.brief(float(bound.one_stage))}"] = float(bound.one_stage)
-    return found
+    found = {"than": bound.time, "one stage a rank:": bound.one_stage} if bound else {}
+    return {f"{text} {TICKS.brief(float(time))}": float(time) for text, time in found.items() if time is not None}
 
 
-def _vertical_line(x: float, top: float, bottom: float) -> Diagram:
+def _upright(x: float, top: float, bottom: float) -> Diagram:
     return lines([(x, top, x, bottom)], style(None, theme.INK, 1.2, dash=(1.5, 3)))
-
-
-def _beyond(
-    puzzle: Puzzle, chart: Chart, trail: Sequence[Point], steps: Sequence[tuple[float, float]]
-) -> Iterator[Diagram]:
-    """Yield the figures of attempts beyond the edge, of the newest first, where there is room beside the stairs."""
-    taken: list[Rect] = []
-    for (x0, y0), (x1, y1) in pairwise(steps):
-        taken += [(x0, y0, x1 - x0, 0.0), (x1, y0, 0.0, y1 - y0)]
-    for point in [point for point in reversed(trail) if not chart.has(point)]:
-        x, y = chart.at(point)
-        room, side, anchor = max((x - LEFT - 10, -10, "end"), (chart.x.end - x - 10, 10, "start"))
-        texts = [f"{_figures(point, puzzle, si)}, {BEYOND}", BEYOND]
-        for text, at in product(texts, (y - 9, y + 13)):  # above the point, or below it
-            place = place_of(Label(text, 10, anchor), x + side, at)
-            if place[2] <= room and not any(overlap(place, other) for other in taken):
-                taken.append(place)
-                yield label(x + side, at, text, 10, style(theme.MUTE), anchor, passive=True)
-                break
-
-
-def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Meaning]:
-    """Return what the marks mean, with their figures."""
-    rows = [("newest", "your newest attempt", trail[-1:])] if trail else []
-    rows += [("passes", "right, within the target", [])] if any(point.passed for point in trail) else []
-    rows += [("over", "right, over the target", [])] if not all(point.passed for point in trail) else []
-    rows += [(name, f"the {name}", points) for name, points in _landmarks(puzzle).items()]
-    found: list[Meaning] = []
-    for name, shown, points in rows:
-        mark = _best_known if name == "best known" else partial(_mark, name)
-        found.append((mark, shown, _some([_figures(point, puzzle) for point in points])))
-    if limits := _limits(puzzle):
-        found.append((lambda x, y: _vertical_line(x, y - 9, y + 9), FASTER, [f"{'; '.join(limits)} ticks"]))
-    return found
 
 
 def _some(figures: list[str]) -> list[str]:
@@ -150,6 +118,8 @@ def _mark(name: str, x: float, y: float) -> Diagram:
         return target_sample(x, y)
     if name == "star":
         return star(x, y, 14, style(theme.GOLD))
+    if name == "stairs":
+        return together([lines([(x - 14, y, x + 14, y)], STAIRS), _mark("best known", x, y)])
     if name == "solution":
         return poly([(x, y - 13), (x + 13, y), (x, y + 13), (x - 13, y)], style(theme.CARD, theme.MUTE, 1.6))
     radius, how = {
@@ -159,27 +129,6 @@ def _mark(name: str, x: float, y: float) -> Diagram:
         "over": (5.0, style(theme.CARD, theme.BAD, 2)),
     }[name]
     return box(x - radius, y - radius, 2 * radius, 2 * radius, how, radius)
-
-
-def _best_known(x: float, y: float) -> Diagram:
-    dashes = lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3)))
-    return together([dashes, _mark("best known", x, y)])
-
-
-def _title(point: Point, puzzle: Puzzle, trail: Sequence[Point]) -> str:
-    """Return the hover text of all marks at the place of a point, since the pointer finds only the last of them."""
-    place = (point.time, point.memory)
-    texts = [f"the {name}" for name, points in _landmarks(puzzle).items() if place in [one[:2] for one in points]]
-    for number, one in enumerate(trail, 1):
-        texts += [f"attempt {number} of {len(trail)}{_how(one)}"] if place == one[:2] else []
-    return "\n".join([_figures(point, puzzle), *texts])
-
-
-def _figures(point: Point, puzzle: Puzzle, shown: Callable[[float], str] = size_of) -> str:
-    """Return time and memory with their units, with elements formatted by ``shown``."""
-    size = puzzle.size_unit
-    memory = size.describe(point.memory) if size.says_itself else f"{shown(point.memory)} {size.name}"
-    return f"{puzzle.unit.lasting(point.time)}, {memory}"
 
 
 def _how(point: Point) -> str:

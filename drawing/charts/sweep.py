@@ -15,7 +15,7 @@ from ..ink import theme
 from ..ink.figure import Figure
 from ..ink.marks import Diagram, Titled, box, poly, style, together
 from ..ink.texts import plural
-from .time_memory import Chart, Meaning, draw_chart, stairs, target_area, target_sample
+from .time_memory import Chart, Meaning, draw_chart, figures_of, stairs, target_area, target_sample
 
 TITLE = "Time and memory"
 SHOWN, DESCRIBED = 14, 4
@@ -31,16 +31,12 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     Raises PuzzleError for anything that is not a sweep, and for one in which no trial is right.
     """
     if not isinstance(sweep, Sweep):
-        raise PuzzleError(
-            "draw_sweep takes a sweep", where="draw_sweep", expected="draw_sweep(sweep([ddp, fsdp], ranks=4))"
-        )
+        expected = "draw_sweep(sweep([ddp, fsdp], ranks=4))"
+        raise PuzzleError("draw_sweep takes a sweep", where="draw_sweep", expected=expected)
     right, front = [trial for trial in sweep.trials if not trial.error], sweep.front()
     if not right:
-        raise PuzzleError(
-            "no program of the sweep is right at any size",
-            where="draw_sweep",
-            expected="a size at which one is right: print(sweep) shows them",
-        )
+        expected = "a size at which one is right: print(sweep) shows them"
+        raise PuzzleError("no program of the sweep is right at any size", where="draw_sweep", expected=expected)
     names = list(dict.fromkeys(trial.name for trial in right))
     target = _target(right, sweep.cost)
     chart_of = partial(Chart.of, [*right, *([target] if target else [])], None)
@@ -63,7 +59,7 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     best += f"; and {len(front) - DESCRIBED} more" if len(front) > DESCRIBED else ""
     words = f"{TITLE}: {text}{aim}. What no other of the same size beats: {best}."
     legend = _legend(names, target, sweep)
-    return draw_chart(chart_of, sweep.unit, sweep.size_unit, TITLE, text, inside, legend, words, static)
+    return draw_chart(chart_of, sweep, TITLE, text, inside, legend, words, static)
 
 
 def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:
@@ -82,7 +78,7 @@ def _fronts(front: list[Trial], chart: Chart) -> Iterator[Diagram]:
     for _, alike in groupby(sorted(front, key=_size), key=_size):
         places = [chart.at(trial) for trial in sorted(alike, key=lambda trial: trial.time)]
         if len(places) > 1:
-            yield stairs(places, 1.2)
+            yield stairs(places)
 
 
 def _mark(number: int, of: int, x: float, y: float, best: bool = True, k: float = 5.5) -> Diagram:
@@ -115,4 +111,4 @@ def _size(trial: Trial) -> str:
 
 
 def _figures(trial: Trial, sweep: Sweep) -> str:
-    return f"{sweep.unit.lasting(sweep.rounded(trial.time))}, {sweep.size_unit.describe(trial.memory)}"
+    return figures_of(trial._replace(time=sweep.rounded(trial.time)), sweep)

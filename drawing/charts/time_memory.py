@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from lib.basics.units import SizeUnit, Unit
+from lib.course.specs import Puzzle
 from lib.grading.progress import Point
-from lib.study.sweep import Trial
+from lib.study.sweep import Sweep, Trial
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, at_any_width
 from ..ink.letters import text_width, wrapped
 from ..ink.marks import Diagram, box, label, lines, poly, style
-from ..ink.texts import brief_size
+from ..ink.texts import brief_size, size_of
 from ..schedule.layout import PAD, ticks
 from ..schedule.picture import WIDTH, card
 
@@ -29,11 +29,20 @@ BESIDE, BELOW = (RIGHT + 38, TOP), (PAD + 14, HEIGHT + 8)
 TEXTS, LINE, NEXT = 22.0, 16.0, 25.0
 """Of the legend, in pixels: how far a text is from its mark, a line from the one before, and a mark from it."""
 WITHIN = style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1)
-"""The look of the area within a target."""
+STAIRS = style(None, theme.MUTE, 1.4, dash=(4, 3))
+"""The looks of the area within a target, and of a staircase."""
 
 
 Figures = Point | Trial
 """Anything with a time and a memory."""
+
+
+def figures_of(point: Figures, of: Puzzle | Sweep) -> str:
+    """Return time and memory with their units."""
+    sizes, time = of.size_unit, of.unit.lasting(point.time)
+    return (
+        f"{time}, {brief_size(sizes, point.memory) if sizes.says_itself else f'{size_of(point.memory)} {sizes.name}'}"
+    )
 
 
 class Scale(NamedTuple):
@@ -93,8 +102,7 @@ Meaning = tuple[Callable[[float, float], Diagram], str, Sequence[str]]
 
 def draw_chart(
     chart_of: Callable[[float], Chart],
-    unit: Unit,
-    sizes: SizeUnit,
+    of: Puzzle | Sweep,
     title: str,
     note: str,
     inside: Inside,
@@ -102,13 +110,13 @@ def draw_chart(
     words: str,
     static: bool,
 ) -> Figure:
-    """Return a picture: title, note, grid with figures, names of the axes, what is inside, and the legend. ``chart_of``
-    returns the chart up to some x; ``words`` describe it."""
+    """Return a picture in the units of what it is ``of``: title, note, grid with figures, names of the axes, what is
+    inside, and the legend. ``chart_of`` returns the chart up to some x; ``words`` describe it."""
 
     def drawn(right: float) -> Figure:
         chart, slim = chart_of(right), right == NARROW
         marks, end = _legend(legend, *(BELOW if slim else BESIDE))
-        parts = [*_axes(chart, unit, sizes, title, note), *inside(chart), *marks]
+        parts = [*_axes(chart, of, title, note), *inside(chart), *marks]
         return card(parts, PHONE if slim else WIDTH, end if slim else max(end, HEIGHT), words, title=title)
 
     return at_any_width(drawn, RIGHT, NARROW, static)
@@ -126,8 +134,8 @@ def _legend(legend: Sequence[Meaning], x: float, y: float) -> tuple[list[Diagram
     return parts, y
 
 
-def _axes(chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str) -> list[Diagram]:
-    right = chart.x.end
+def _axes(chart: Chart, of: Puzzle | Sweep, title: str, note: str) -> list[Diagram]:
+    right, unit, sizes = chart.x.end, of.unit, of.size_unit
     times, amounts = chart.x.ticks(8 if right == RIGHT else 4), chart.y.ticks(6)
     grid = [(chart.x.at(time), TOP, chart.x.at(time), BOTTOM) for time in times]
     grid += [(LEFT, chart.y.at(size), right, chart.y.at(size)) for size in amounts]
@@ -144,12 +152,12 @@ def _axes(chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str) -> l
     ]
 
 
-def stairs(points: Sequence[tuple[float, float]], width: float) -> Diagram:
+def stairs(points: Sequence[tuple[float, float]]) -> Diagram:
     """Return a dashed staircase through points."""
     corners = [*points[:1]]
     for x, y in points[1:]:
         corners += [(x, corners[-1][1]), (x, y)]
-    return poly(corners, style(None, theme.MUTE, width, dash=(4, 3)), closed=False)
+    return poly(corners, STAIRS, closed=False)
 
 
 def target_area(chart: Chart, target: Figures, words: str) -> Iterator[Diagram]:
