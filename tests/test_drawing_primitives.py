@@ -50,11 +50,11 @@ OF_ACTIVATIONS = {
 @pytest.mark.parametrize("kind", [kind for kind in in_stream("collective") if collective(kind).of_activations])
 def test_a_collective_of_activations_adds_up_partial_sums_joins_slices_or_makes_heads(kind: str) -> None:
     figure = draw_primitive(kind, activations=True)
-    before, after = figure.summary.split(" After: ")
+    before, after = figure.summary.split(" after: ")
     brought = "keys and values" if kind == ALLTOALL.kind else "activation"
     for rank in range(4):
         for said, words in zip((before, after), OF_ACTIVATIONS[kind], strict=True):
-            assert f"rank {rank} {brought} of {words.format(rank)}" in said
+            assert f"rank {rank}: {brought} of {words.format(rank)}" in said
     assert outside(figure) == []
 
 
@@ -65,8 +65,8 @@ def test_what_has_no_activations_is_drawn_as_ever() -> None:
 def test_a_send_moves_a_tensor() -> None:
     figure = draw_primitive("pass_to")
     assert figure.summary.endswith(
-        "Before: rank 0 activation of layer 0 of 1, micro-batch 0 of 2: 131,072 elements; rank 1 nothing. "
-        "After: rank 0 nothing; rank 1 activation of layer 0 of 1, micro-batch 0 of 2: 131,072 elements."
+        "before: rank 0: activation of layer 0 of 1, micro-batch 0 of 2: 131,072 elements; rank 1: nothing. "
+        "after: rank 0: nothing; rank 1: activation of layer 0 of 1, micro-batch 0 of 2: 131,072 elements."
     )
 
 

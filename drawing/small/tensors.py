@@ -33,9 +33,9 @@ MOST, LINES = 256, 64
 """The largest numbers of tensors and lines. Of further ones only the number is shown."""
 NAMES = 140.0
 """The largest width of a line's name, in pixels."""
-COLUMNS, FEW, GAP, KEY = 6, 2, 8.0, 16.0
-"""The largest number of pictures in a line, and in a line of a narrow place; in pixels the room between them, and that
-for a key above each."""
+COLUMNS, FEW, GAP, KEY, PAD = 6, 2, 8.0, 16.0, 12.0
+"""The largest number of pictures in a line, and in a line of a narrow place; in pixels the room between them, that for
+a key above each, and that around all."""
 
 Pieces = tuple[Iterable[int], int]
 """Some pieces, and of how many they are."""
@@ -78,11 +78,6 @@ def icon(tensor: Tensor) -> Diagram:
         label(middle, 80, _part(labels), 9, style(theme.MUTE)),
     ]
     return Titled(in_words(tensor), together(parts))
-
-
-def framed(parts: Iterable[Diagram]) -> list[Diagram]:
-    """Return what is in a frame of WIDE by TALL."""
-    return [box(0, 0, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4), *parts]
 
 
 def _name(labels: Labels) -> str:
@@ -188,8 +183,8 @@ def _divided(place: Rect, total: int, down: bool) -> Sequence[Rect]:
     return [(x + width * cell / count, y, width / count, height) for cell in range(count)]
 
 
-Line = tuple[str, Sequence[tuple[str, Tensor]]]
-"""A dictionary: its name, and its tensors by their keys."""
+Line = tuple[str, Sequence[tuple[str, Tensor | None]]]
+"""A dictionary: its name, and its tensors by their keys. In place of a tensor there may be nothing."""
 
 
 def draw_group(group: object, *, static: bool = False) -> Figure:
@@ -204,18 +199,18 @@ def draw_group(group: object, *, static: bool = False) -> Figure:
 def _in_columns(lines: Sequence[Line], left_out: int, most: int) -> Figure:
     """Return the tensors in at most so many columns."""
     left = max((text_width(name, 11, bold=True) for name, _ in lines), default=0.0)
-    left = 12.0 + (left + 12.0 if left else 0.0)
+    left = PAD + (left + PAD if left else 0.0)
     columns = min(most, max([1, *(len(tensors) for _, tensors in lines)]))
     parts, y = list[Diagram](), 8.0
     for line in lines:
-        more, y = _row(line, left, y, columns)
+        more, y = row(line, left, y, columns)
         parts += more
     if left_out:
         parts.append(label(left, y + 10, f"and {left_out:,} more", 10, style(theme.MUTE), "start"))
         y += 28
     width = left + columns * (WIDE + GAP) + 4
     frame = box(0.5, 0.5, width - 1, y - 1, style(theme.CARD, theme.GRID, 1), 6)
-    words = " ".join(map(_line_in_words, lines)) + (f" And {left_out:,} more." if left_out else "")
+    words = " ".join(map(line_in_words, lines)) + (f" And {left_out:,} more." if left_out else "")
     return Figure([frame, *parts], width, y, words, title="Tensors")
 
 
@@ -246,22 +241,26 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
     return pairs
 
 
-def _row(line: Line, left: float, y: float, columns: int) -> tuple[list[Diagram], float]:
+def row(line: Line, left: float, y: float, columns: int) -> tuple[list[Diagram], float]:
     """Return the pictures of a line from ``y`` down, and the y where they end."""
     name, tensors = line
     high = KEY if any(key for key, _ in tensors) else 0.0
     middle = y + (KEY + TALL / 2 if tensors else 10)
-    parts: list[Diagram] = [label(12, middle, name, 11, style(theme.INK), "start", 600)] if name else []
+    parts: list[Diagram] = [label(PAD, middle, name, 11, style(theme.INK), "start", 600)] if name else []
     if not tensors:
         return [*parts, label(left, y + 10, "empty", 10, style(theme.MUTE), "start")], y + 28
     tiles = []
     for key, tensor in tensors:
         head = [label(WIDE / 2, KEY / 2, key, 10, style(theme.MUTE))] if high else []
-        tiles.append(vcat([tile(WIDE + GAP, high, head), tile(WIDE + GAP, TALL + GAP, framed([icon(tensor)]))]))
+        frame = box(0, 0, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4)
+        nothing = label(WIDE / 2, TALL / 2, "nothing", 10, style(theme.MUTE))
+        body = [frame, nothing if tensor is None else icon(tensor)]
+        tiles.append(vcat([tile(WIDE + GAP, high, head), tile(WIDE + GAP, TALL + GAP, body)]))
     return [*parts, in_lines(tiles, columns).translate(left, y)], y + -(-len(tiles) // columns) * (TALL + GAP + high)
 
 
-def _line_in_words(line: Line) -> str:
+def line_in_words(line: Line) -> str:
+    """Return a dictionary in words."""
     name, tensors = line
-    named = (f"{key}: {in_words(tensor)}" if key else in_words(tensor) for key, tensor in tensors)
+    named = (f"{key}{': ' * bool(key)}{'nothing' if one is None else in_words(one)}" for key, one in tensors)
     return f"{name}{': ' * bool(name)}{'; '.join(named) or 'empty'}."
