@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawing import Trace, compare, draw
-from drawing.beside.difference import in_words
+from drawing.beside.compare import change_in_words as in_words
 from drawing.ink.letters import text_width
 from drawing.ink.trace import trace_of
 from drawing.schedule.picture import LARGEST
@@ -146,7 +146,7 @@ def test_the_parts_of_a_run_by_hand() -> None:
 def test_what_changed_is_said_in_figures_that_add_up() -> None:
     before = trace([event(0, "forward", 0, 4), event(0, "allgather", 4, 7), event(0, "backward", 10, 14)], title="old")
     after = trace([event(0, "forward", 0, 4), event(0, "allgather", 3, 5), event(0, "backward", 5, 9)], title="new")
-    told = ("5 ticks shorter than old", "waits 3 less, only communicates 2 less; peak memory is the same")
+    told = ("5 ticks shorter than old", "waits 3 ticks less, only communicates 2 ticks less; peak memory is the same")
     assert in_words(before, after) == told
     figure, said = compare(before, after), f"new is {told[0]}; {told[1]}."
     assert said in texts(figure) and said in figure.summary
@@ -157,7 +157,7 @@ def test_what_changed_is_said_in_figures_that_add_up() -> None:
 def test_a_mean_over_ranks_says_so_and_so_does_a_change_of_memory() -> None:
     head, made = in_words(trace_of(staged_run(4, 8)), trace_of(staged_run(4, 4)))
     assert head.endswith(" ticks shorter than staged")
-    assert made.startswith("a rank on average: ") and made.endswith(" less") and "; peak memory " in made
+    assert made.startswith("a rank on average: ") and made.endswith(" elements less") and "; peak memory " in made
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60), st.sampled_from(sorted(OPERATIONS))), max_size=12)
@@ -186,7 +186,9 @@ def test_parts_add_up_exactly_whatever_happens(one: Spans, other: Spans, per_tic
         assert sum(shown.values()) == Fraction(round(difference * 10**places), 10**places)
         assert all(abs(shown[part] - found[part]) < Fraction(1, 10**places) for part in found)
     head, said = in_words(before, after)
-    figures = [Decimal(size) * (1 if way == "more" else -1) for size, way in re.findall(r" ([\d.]+) (more|less)", said)]
+    figures = [
+        Decimal(size) * (1 if way == "more" else -1) for size, way in re.findall(r" ([\d.]+) ticks (more|less)", said)
+    ]
     total = re.match(r"([\d.]+) ticks (shorter|longer)", head)
     assert sum(figures) == (Decimal(total[1]) * (1 if total[2] == "longer" else -1) if total else 0)
 
@@ -201,7 +203,7 @@ def test_a_measured_run_is_compared_like_with_like() -> None:
     """Who waits for the others of a collective is idle in both: a measured one has begun when the last is there."""
     ticks = trace([event(0, "forward", 0, 1), event(0, "allgather", 3, 4)], title="simulated")
     clock = trace([event(0, "forward", 0, 30), event(0, "allgather", 90, 150)], title="measured", unit=MS, tick=30.0)
-    told = "60 ms longer than simulated", "only communicates 30 more, waits 30 more"
+    told = "60 ms longer than simulated", "only communicates 30 ms more, waits 30 ms more"
     late = replace(clock, by_rank={0: [clock.events[0], clock.events[1]._replace(start=120, end=180)]})
     shown = compare(ticks, late)
     assert f"measured is {told[0]}; {told[1]}; peak memory is the same." in " ".join(texts(shown))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 from lib.basics.errors import PuzzleError
-from lib.record.figures.breakdown import TALK, share_text
+from lib.basics.units import TICKS, Elements, show_ticks
+from lib.record.figures.breakdown import TALK, name_of, share_text
+from lib.record.figures.difference import calls_of, changes, parts_of, rounded
+from lib.record.table import OPERATIONS, TRACED
 
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, Narrow
@@ -19,16 +24,17 @@ from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of
 from ..schedule.links import LINKS
+from ..schedule.memory import draw_total, most_memory
 from ..schedule.picture import WIDTH, beside_narrow, card, check_choice, check_width, heading, sentences, small_enough
 from ..schedule.timeline import axis, draw_timeline
-from .difference import in_words as changes_in_words
-from .total_memory import draw_total, most_memory
 
 TITLES, NAME, GAP, LINE = 420.0, 22.0, 16.0, 19.0
 """In pixels: the largest width of a title, its height, the room between schedules, and the height of a line of the
 table."""
 MOST = 4
 """The largest number of schedules: the eye does not follow more."""
+PLACES = 2
+"""Decimals of a tick in a sentence. Milliseconds are shown with three digits."""
 MEMORY = "peak memory"
 """The name of the figure that is not known of a profile."""
 LEAST, FIGURES = 800.0, 112.0
@@ -140,7 +146,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
 def _changes(traces: Iterable[Trace]) -> Iterator[str]:
     """Yield what changed from one schedule to the next, in sentences."""
     for before, trace in pairwise(filter(_is_compared, traces)):
-        head, made = changes_in_words(before, trace)
+        head, made = change_in_words(before, trace)
         yield f"{trace.title} is {head}{made and '; '}{made}."
 
 
@@ -261,3 +267,30 @@ def in_words(traces: Iterable[Trace]) -> str:
         figures = [*filter(None, [trace.fault]), *figures]
         texts.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
     return f"{len(known)} schedules under one time axis. {' '.join([*texts, *_changes(known)])}"
+
+
+def change_in_words(before: Trace, after: Trace) -> tuple[str, str]:
+    """Return how much shorter or longer the second run is, and the parts of this difference."""
+    found = changes(parts_of(before.time, before.parts), parts_of(after.time, after.parts))
+    unit, largest = after.unit, max(map(abs, found.values()), default=Fraction())
+    places = PLACES if unit is TICKS else max(0, 2 - math.floor(math.log10(largest or 1)))
+    shown = {part: value for part, value in rounded(found, places).items() if value}
+    total = sum(shown.values())
+    more = f"{show_ticks(float(abs(total)))} {unit.name} {'shorter' if total < 0 else 'longer'} than"
+    head = f"{more if total else 'as long as'} {before.title}"
+    lines = [f"{part} {_more(f'{show_ticks(float(abs(value)))} {unit.name}', value)}" for part, value in shown.items()]
+    made = [f"{'a rank on average: ' * (after.ranks > 1 or before.ranks > 1)}{', '.join(lines)}"] if lines else []
+    if before.profile is not None or after.profile is not None:
+        old, new = calls_of(before.by_rank.values()), calls_of(after.by_rank.values())
+        for kind in (*OPERATIONS, *TRACED):  # the calls of the network that a rank makes more often, or less often
+            if old[kind] != new[kind]:
+                made.append(f"{name_of(kind)} {new[kind] or 'never'}{' times' * bool(new[kind])}, not {old[kind]}")
+    if before.peak is not None and after.peak is not None:
+        change: Elements = after.peak.memory - before.peak.memory
+        more = _more(after.size_unit.describe(max(change, -change)), change)
+        made.append(f"peak memory {more if change else 'is the same'}")
+    return head, "; ".join(made)
+
+
+def _more(size: str, change: Elements) -> str:
+    return f"{size} {'more' if change > 0 else 'less'}"

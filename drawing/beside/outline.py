@@ -26,9 +26,9 @@ from ..ink.texts import spent
 from ..ink.trace import Trace, trace_of
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of
+from ..schedule.memory import draw_total, most_memory
 from ..schedule.picture import WIDTH, card, heading, in_pieces
 from ..schedule.timeline import axis, draw_timeline, empty_rows, row_names
-from .total_memory import draw_total, most_memory
 
 HEAD, GAP = 24.0, 16.0
 """Room for a heading, and between two schedules, in pixels."""

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drawing.beside.total_memory import draw_total, most_memory
 from drawing.ink.figure import PHONE, Figure, Narrow
 from drawing.ink.texts import summary
 from drawing.ink.trace import Trace, trace_of
 from drawing.schedule.layout import PAD, Layout
 from drawing.schedule.legend import Legend, draw_legend, legend_of
+from drawing.schedule.memory import draw_total, most_memory
 from drawing.schedule.picture import WIDTH, card, in_pieces
 from drawing.schedule.timeline import axis, draw_timeline
 
