@@ -138,12 +138,15 @@ def test_neighbors_that_are_as_idle_are_told_once() -> None:
     assert said == ["bubble 45%", "bubble 40%", "bubble 45%"]
 
 
-def test_a_message_between_computes_is_a_thin_bar_at_mid_height() -> None:
+def test_a_message_between_computes_is_a_thin_bar_a_send_above_and_a_receive_below() -> None:
     layout = Layout(trace_of(staged_run()), 980, 74)
     for spot in (spot for row in layout.rows for spot in row.spots if spot.event.kind not in MARKS):
         x, y, width, height = layout.shape(spot)
-        thin, middle = spot.event.stream == "message", spot.row.y + layout.height / 2
-        assert (height < layout.height / 2) == thin and y + height / 2 == pytest.approx(middle)
+        top, middle = spot.row.y, spot.row.y + layout.height / 2
+        least, most = {"pass_to": (top, middle), "receive": (middle, top + layout.height)}.get(
+            spot.event.kind, (top, top + layout.height)
+        )
+        assert (height < layout.height / 2) == (spot.event.stream == "message") and least <= y < y + height <= most
         assert (x, width) == layout.area(spot)[::2]
 
 

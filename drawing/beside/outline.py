@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from lib.basics.arguments import describe
@@ -34,6 +34,8 @@ HEAD, GAP = 24.0, 16.0
 """Room for a heading, and between two schedules, in pixels."""
 STRIP = 6.0
 """Room between a schedule and the strip of its memory, in pixels."""
+AXIS = 20.0
+"""The height of the time axis, in pixels."""
 REST = "the rest is yours to find"
 MEANS = "(strong: computes, faint: only communicates)"
 
@@ -56,15 +58,22 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     nodes = size.get("node_size")
     trace = Trace(by_rank, size["layers"], size["batches"], nodes, title, hosts=hosts, unit=spec.unit)
     layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time, cut=sketch.until)
+    scale, y = axis(layout, layout.bottom)
+    meaning = legend_of([layout])
+    legend, y = draw_legend(meaning, WIDTH, y + 12)
     x, middle = layout.x(sketch.until), layout.rows[len(layout.rows) // 2].y + layout.height / 2
     parts = [
         *heading(title, "", PAD)[0],
         *draw_timeline(layout, notes=False),
         lines([(x, layout.top - 4, x, layout.bottom + 2)], style(None, theme.INK, 1.5)),
         label((x + layout.x1) / 2, middle, REST, 12, style(theme.MUTE), most=largest(REST, layout.x1 - x, svg.KEPT)),
+        *scale,
+        *legend,
     ]
     words = f"The beginning of a schedule for {spec.name}, up to {spec.unit.at(until)}; the rest is left out."
-    return _above_axis(parts, layout, layout.bottom, [title], words, static, title)
+    figure = card(parts, WIDTH, y + 12, words, static, title)
+    figure.narrow = in_pieces([title], meaning, (PAD + HEAD - 1, layout.bottom + AXIS))
+    return figure
 
 
 def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False, static: bool = False) -> Figure:
@@ -93,6 +102,9 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     own_memory, bottom = draw_total(above, above.bottom + STRIP, most)
     below = Layout(target, WIDTH, bottom + GAP + HEAD, until, beside=[own, target])
     aim_memory, end = draw_total(below, below.bottom + STRIP, most, memory)
+    scale, y = axis(below, end)
+    meaning = legend_of([above])
+    legend, y = draw_legend(meaning, WIDTH, y + 12)
     parts = [
         *heading(own.title, _figures(own), PAD)[0],
         *draw_timeline(above),
@@ -100,21 +112,13 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
         *heading(f"one that meets the {goal}", f"{_figures(target)} {MEANS}", bottom + GAP)[0],
         *_silhouette(below),
         *aim_memory,
+        *scale,
+        *legend,
     ]
-    said = [f"{own.title}: {_figures(own)}", f"one that meets the {goal}, below: {_figures(target)} {MEANS}"]
     words = f"Yours: {_figures(own)}. One that meets the {goal}: {_figures(target)}."
-    return _above_axis(parts, above, end, said, words, static, f"{source.name} beside the {goal}")
-
-
-def _above_axis(
-    parts: list[Diagram], layout: Layout, y: float, said: Sequence[str], words: str, static: bool, title: str
-) -> Figure:
-    """Return a picture with its axis of time at ``y`` and the legend of a schedule. In a narrow place, what is ``said``
-    stands above it."""
-    (scale, end), meaning = axis(layout, y), legend_of([layout])
-    legend, below = draw_legend(meaning, WIDTH, end + 12)
-    figure = card([*parts, *scale, *legend], WIDTH, below + 12, words, static, title)
-    figure.narrow = in_pieces(said, meaning, (PAD, end + 2))
+    figure = card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the {goal}")
+    texts = [f"{own.title}: {_figures(own)}", f"one that meets the {goal}, below: {_figures(target)} {MEANS}"]
+    figure.narrow = in_pieces(texts, meaning, (PAD, end + AXIS))
     return figure
 
 

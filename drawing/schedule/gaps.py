@@ -16,7 +16,7 @@ from ..ink.letters import largest, text_width
 from ..ink.marks import Diagram, Rect, boxes, hovers, label, style
 from ..ink.texts import plural, ranges
 from ..ink.trace import Trace
-from .layout import MESSAGE, Layout, Row
+from .layout import MESSAGE, Layout, Row, message_top
 from .operations import operation, operation_in_words
 
 LOWEST, ROOM = 14.0, 4.0
@@ -114,7 +114,7 @@ def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> 
                 texts.append((place, in_words(gap, row, layout.trace, brief=layout.crowded)))
             if id(gap.call) in arrivals and width >= ENDS:
                 width -= COMES
-                place = x + width, row.y + layout.height * (1 - MESSAGE) / 2, COMES, layout.height * MESSAGE
+                place = x + width, row.y + layout.height * message_top(RECEIVE.kind), COMES, layout.height * MESSAGE
                 yield operation(RECEIVE.kind, place, theme.TALK)
             lines = gap_labels(gap, row, layout.trace)
             if not gap.over and gap.length < LONG * layout.trace.time:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from lib.record.events import MARKS, Event
 from lib.record.figures.breakdown import time_parts
 from lib.record.figures.waiting import idle_spans
+from lib.record.table import SEND
 
 from ..ink import theme
 from ..ink.marks import Rect
@@ -251,12 +252,17 @@ class Layout:
         return x, row.y + self.height + (track - 1) * self.thin + 1, width, self.thin - 1
 
     def shape(self, spot: Spot) -> Rect:
-        """Return the part of an event's area that is drawn. A message between computes is a thin bar at mid height, so
-        that the rhythm of forwards and backwards stays visible."""
+        """Return the part of an event's area that is drawn. A message between computes is a thin bar, so that the
+        rhythm of forwards and backwards stays visible: a send in the upper half of the row, a receive in the lower."""
         x, y, width, height = self.area(spot)
         if spot.event.stream != "message" or spot.track or not width or height < THIN_MESSAGE:
             return x, y, width, height
-        return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
+        return x, y + height * message_top(spot.event.kind), width, height * MESSAGE
+
+
+def message_top(kind: str) -> float:
+    """Return where the thin bar of a message begins, as a part of the height of its row."""
+    return 0.07 if kind == SEND.kind else 0.93 - MESSAGE
 
 
 def rows_of(trace: Trace, most: int = GROUP_ABOVE) -> list[Row]:

@@ -18,7 +18,7 @@ from ..ink.marks import Diagram, box, label, lines, style, together
 from ..ink.trace import Trace, of_stream
 from .coarse import column_of
 from .gaps import ONLY_TALKS, arrivals_of, exposed
-from .layout import HIDDEN, PAD, Layout
+from .layout import HIDDEN, MESSAGE, PAD, Layout, message_top
 from .links import TIE, arrows, links_of, ties_of
 from .memory import target_line
 from .numbering import joined, plan_numbers
@@ -99,7 +99,7 @@ def _operations(layouts: Sequence[Layout]) -> Iterator[Entry]:
             yield Entry(text, [operation(kind, (4, 4.5, 0, TALL), color)], 8)
             continue
         wide = WIDE if stream_of(kind) == "compute" else 13.0
-        y, tall = (TALL * 0.3, TALL * 0.4) if stream_of(kind) == "message" else (0.0, TALL)
+        y, tall = (TALL * message_top(kind), TALL * MESSAGE) if stream_of(kind) == "message" else (0.0, TALL)
         number = label(wide / 2, TALL / 2, "0", 9.5, style(ink_on(kind, color)), weight=600)
         yield Entry(text, [operation(kind, (0.0, y, wide, tall), color), *[number] * (kind in numbered)], wide)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lib.basics.units import Elements
 from lib.record.events import Event
 from lib.record.figures.score import memory_parts
-from lib.record.kinds import MEMORY_KINDS
+from lib.record.kinds import INBOX, MEMORY_KINDS
 
 from ..ink import svg, theme
 from ..ink.letters import BOLD, around, first_fit, largest, places_of_texts, text_width
@@ -80,16 +80,16 @@ def _strips(
         *[grid(layout, strip.top + 2, strip.bottom) for strip in strips],
     ]
     for strip in strips:
-        parts += [*strip.area(), *strip.notes(note.place), *hovers(strip.zones(ZONE[strip is not highest]))]
+        parts += [*strip.area(), *strip.notes(), *hovers(strip.zones(ZONE[strip is not highest]))]
     # A line from the row of a host would cross the strips of the devices.
     parts += [*([] if first.devices else note.line([*above, heading])), *text]
     return parts, strips[-1].bottom if others else below - GAP
 
 
-def target_line(trace: Trace, x0: float, x1: float, y: float, texts: Sequence[Rect] = ()) -> Diagram:
-    """Return the line of the target, which is neutral for a run with a fault, and leaves out the areas of texts."""
+def target_line(trace: Trace, x0: float, x1: float, y: float) -> Diagram:
+    """Return the line of the target, which is neutral for a run with a fault."""
     color = {None: theme.MUTE, True: theme.GOOD, False: theme.BAD}[trace.small_enough]
-    return lines(around((x0, y, x1, y), texts), style(None, color, 1.2, None, (5.0, 3.0)))
+    return lines([(x0, y, x1, y)], style(None, color, 1.2, None, (5.0, 3.0)))
 
 
 def stairs(points: Sequence[Point], end: float) -> list[Point]:
@@ -147,19 +147,21 @@ class Strip:
         return self.bottom - float(elements) * self.per_element
 
     def area(self) -> list[Diagram]:
-        """Return the stacked kinds, the highest first since those below are painted over it, and a line along all."""
+        """Return the stacked kinds, the highest first since those below are painted over it, and a line along all, and
+        one below the messages, which are hardly seen otherwise."""
         base = [0.0] * len(self.steps)
-        areas: list[Diagram] = []
-        outline: list[Point] = []
+        areas, edges = list[Diagram](), list[list[Point]]()
         for slot, kind in enumerate(MEMORY_KINDS):
             amounts = [held[slot] for _, held in self.steps]
             if any(amounts):
                 base = [low + float(amount) for low, amount in zip(base, amounts, strict=True)]
                 xs = [x for x, _ in self.steps]
                 outline = stairs([(xs[0], self.bottom), *zip(xs, map(self.y, base), strict=True)], self.layout.x1)
+                edges = [*edges, outline] if slot == INBOX else [outline]
                 areas.append(poly([*outline, (outline[-1][0], self.bottom)], style(theme.MEMORY[kind][1])))
-        total = [poly(outline, style(None, theme.INK, 1), closed=False)] if outline else []
-        return [*areas[::-1], *total]
+        widths = [0.5, 1.0][2 - len(edges) :]
+        drawn = zip(edges, widths, strict=True)
+        return [*areas[::-1], *(poly(edge, style(None, theme.INK, wide), closed=False) for edge, wide in drawn)]
 
     def zones(self, least: float) -> Iterator[tuple[Rect, str]]:
         """Yield boxes with hover texts on what is held, each at least so many pixels wide. A box of several
@@ -174,8 +176,8 @@ class Strip:
             text = "\n".join([f"{self.profile.full_name}, {when}: {sizes.describe(most.memory)}", *held])
             yield (start, self.top, end - start, self.bottom - self.top), text
 
-    def notes(self, text: Rect) -> Iterator[Diagram]:
-        """Yield the name of the strip, its maximum, and the line of the target, which leaves out the area of a text."""
+    def notes(self) -> Iterator[Diagram]:
+        """Yield the name of the strip, its maximum, and the line of the target."""
         layout, middle, mute = self.layout, (self.top + self.bottom) / 2, style(theme.MUTE)
         ranks, high = len(self.profile.ranks), self.bottom - self.top
         words = brief_size(layout.trace.size_unit, _most(self.profile))
@@ -185,7 +187,7 @@ class Strip:
         if ranks > 1:
             yield label(layout.x1 + 8, middle + 13, f"{ranks} ranks", 9.5, mute, "start")
         if self.target is not None:
-            yield target_line(layout.trace, layout.x0, layout.x1, self.y(self.target), [text])
+            yield target_line(layout.trace, layout.x0, layout.x1, self.y(self.target))
 
 
 class PeakNote:
@@ -214,19 +216,21 @@ class PeakNote:
         return drawn, y + GAP
 
     def _label(self) -> tuple[Rect, str]:
-        """Return the longest label that there is room for, and its place beside or above the mark."""
-        layout, trace = self.layout, self.layout.trace
+        """Return the longest label that there is room for, and its place beside or above the mark, and above the line
+        of the target."""
+        layout, trace, target = self.layout, self.layout.trace, self.strip.target
         size = f"peak {brief_size(trace.size_unit, self.peak.memory)}"
         happens = moment(self.peak, trace, self.strip.profile.one)
         texts = [f"{size}: {happens}", f"{size}: {happens.partition(', and ')[0]}", size]
         text, _ = first_fit(texts, [10.5 * BOLD], layout.x1 - layout.x0 - 6) or (size, 0)
-        width = text_width(text, 10.5, bold=True) + 6
+        width, line = text_width(text, 10.5, bold=True) + 6, self.y if target is None else self.strip.y(target)
+        top = (line if 0 < self.y - line < 22 else self.y) - 15
         if self.x + 7 + width <= layout.x1:
-            return (self.x + 7, self.y - 15, width, 14), text
+            return (self.x + 7, top, width, 14), text
         if self.x - 7 - width >= layout.x0:
-            return (self.x - 7 - width, self.y - 15, width, 14), text
+            return (self.x - 7 - width, top, width, 14), text
         left = min(max(self.x - 0.8 * width, layout.x0), layout.x1 - width)
-        return (left, self.y - 21, width, 13), text
+        return (left, top - 6, width, 13), text
 
     def _hover(self) -> str:
         peak, unit, size = self.peak, self.layout.trace.unit, self.layout.trace.size_unit
