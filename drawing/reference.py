@@ -86,11 +86,8 @@ class Reference:
 
     def _html(self, groups: Entries, drawn: Sequence[str] = ()) -> str:
         """Return groups of entries as HTML, the collectives with their pictures, except for those ``drawn`` before."""
-        parts = []
+        parts = [f"<p>{escape(' '.join(written for written, _ in groups.get('', ())))}</p>"] * ("" in groups)
         for group, entries in groups.items():
-            if not group:
-                parts.append(f"<p>{escape(' '.join(written for written, _ in entries))}</p>")
-                continue
             prices = group.startswith("Prices")
             how, call, says = (PRICE, NAME, "margin:0") if prices else (ROW, f"{CALL};{WRAPS};{NAME}", SAYS)
             rows = (
@@ -98,12 +95,13 @@ class Reference:
                 f'<dd style="{says}">{escape(text)}</dd></div>'
                 for written, text in entries
             )
-            parts.append(f'<p style="font-weight:bold;margin:14px 0 2px">{escape(group)}</p>')
-            parts.append(f'<dl style="margin:0;overflow-wrap:break-word;{GRID if prices else ""}">{"".join(rows)}</dl>')
+            head = f'<p style="font-weight:bold;margin:14px 0 2px">{escape(group)}</p>'
+            grid = f"margin:0;overflow-wrap:break-word;{GRID if prices else ''}"
+            parts += [f'{head}<dl style="{grid}">{"".join(rows)}</dl>'] * bool(group)
             if group == "Communication":
-                shown = [kind for kind in _drawn({group: entries}) if kind not in drawn]
-                cells = [f'<div style="{PICTURE}">{draw_primitive(kind)._repr_html_()}</div>' for kind in shown]
-                parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(cells)}</div>')
+                shown = [draw_primitive(kind)._repr_html_() for kind in _drawn({group: entries}) if kind not in drawn]
+                cells = "".join(f'<div style="{PICTURE}">{one}</div>' for one in shown)
+                parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{cells}</div>')
         return "".join(parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -42,26 +42,28 @@ LEAST, FIGURES = 800.0, 112.0
 
 
 class Column(NamedTuple):
-    """A figure of the table: its name in two lines, its value in a trace, how that is shown, whether less is better,
-    and how all that is said in a sentence."""
+    """A figure of the table: what is said of it, with braces in its place, its value in a trace, how that is shown, and
+    whether less is better."""
 
-    name: str
-    unit: str
+    said: str
     value: Callable[[Trace], float]
     shown: Callable[[float], str]
     less: bool = False
-    sentence: str = "{name} {value} {unit}"
 
+    @property
+    def head(self) -> list[str]:
+        """Its name in two lines."""
+        name, _, unit = self.said.partition(" {}")
+        return [name, unit.lstrip()] if unit else name.rsplit(" ", 1)
 
-SENT = "{name} {unit} {value}"
 
 COLUMNS = (
-    Column("computes", "of rank time", lambda trace: computing(trace.parts), share_text),
-    Column("only", "communicates", lambda trace: float(trace.parts.get(TALK, 0)), share_text, sentence=SENT),
-    Column("bubble", "of rank time", lambda trace: trace.idle, share_text, True),
-    Column("sent inside", "nodes", lambda trace: trace.traffic(between=False), share_text, sentence=SENT),
-    Column("sent between", "nodes", lambda trace: trace.traffic(between=True), share_text, sentence=SENT),
-    Column("hidden", "by compute", lambda trace: trace.hidden, share_text),
+    Column("computes {} of rank time", lambda trace: computing(trace.parts), share_text),
+    Column("only communicates {}", lambda trace: float(trace.parts.get(TALK, 0)), share_text),
+    Column("bubble {} of rank time", lambda trace: trace.idle, share_text, True),
+    Column("sent inside nodes {}", lambda trace: trace.traffic(between=False), share_text),
+    Column("sent between nodes {}", lambda trace: trace.traffic(between=True), share_text),
+    Column("hidden {} by compute", lambda trace: trace.hidden, share_text),
 )
 
 
@@ -171,17 +173,17 @@ def _end(layout: Layout, until: float) -> Iterator[Diagram]:
 def _columns(traces: Sequence[Trace], slim: bool = False) -> list[Column]:
     """Return the columns of the table, with those for nodes and hosts only if there are any. ``slim``: with three
     digits of a size, since there is no room for more."""
-    unit = traces[0].unit
-    absent = {"nodes"} if not any(trace.node_size for trace in traces) else set()
-    absent |= {"on a host"} if not any(trace.hosts for trace in traces) else set()
-    time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
-    sizes = next((trace.size_unit for trace in traces if trace.peak is not None), traces[0].size_unit)
+    unit, sizes = traces[0].unit, next((one.size_unit for one in traces if one.peak), traces[0].size_unit)
+    time = Column(f"time {{}} {unit.name}", lambda trace: trace.time, unit.brief, True)
     shown = partial(brief_size, sizes) if slim or sizes.says_itself else size_of
-    sentence = "{name} {value}" if sizes.says_itself else "{name} {value} {unit}"
-    memory = Column(MEMORY, sizes.name, lambda one: float(one.peak_memory), shown, True, sentence)
-    most = memory._replace(name="on a host", value=lambda one: float(one.host_peak.memory if one.host_peak else 0))
-    memories = [memory] if any(trace.peak is not None for trace in traces) else []
-    return [time, *memories, *(one for one in (most, *COLUMNS) if absent.isdisjoint((one.name, one.unit)))]
+    told = "" if sizes.says_itself else f" {sizes.name}"
+    memory = Column(f"{MEMORY} {{}}{told}", lambda one: float(one.peak_memory), shown, True)
+    host = Column(f"on a host {{}}{told}", lambda one: float(one.host_peak.memory if one.host_peak else 0), shown, True)
+    absent = [] if any(trace.node_size for trace in traces) else ["nodes"]
+    absent += [] if any(trace.peak for trace in traces) else [MEMORY]
+    absent += [] if any(trace.hosts for trace in traces) else [host.said]
+    every = [time, memory, host, *COLUMNS]
+    return [one for one in every if not any(word in one.said for word in absent)]
 
 
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
@@ -189,7 +191,7 @@ def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagra
     slim = width == PHONE
     columns = _columns(traces, slim)
     figures, titles = (
-        [[one.name, one.unit] for one in columns],
+        [one.head for one in columns],
         [[fit(one.title, 11.5, width * 0.24)] for one in traces],
     )
     left = FIGURES if slim else PAD + max(text_width(title, 11.5, bold=True) for [title] in titles) + 16
@@ -244,7 +246,7 @@ def _cell(column: Column, trace: Trace, traces: Sequence[Trace]) -> tuple[str, b
 
 def _known(column: Column, trace: Trace) -> bool:
     """Return whether a figure of a schedule is known: of a profile's memory nothing is."""
-    return trace.peak is not None or column.name != MEMORY
+    return trace.peak is not None or not column.said.startswith(MEMORY)
 
 
 def _right(trace: Trace) -> bool:
@@ -261,9 +263,7 @@ def in_words(traces: Iterable[Trace]) -> str:
             texts.append(f"{trace.title}: not attempted yet.")
             continue
         columns = [column for column in _columns(known) if _known(column, trace)]
-        figures = [
-            one.sentence.format(name=one.name, value=one.shown(one.value(trace)), unit=one.unit) for one in columns
-        ]
+        figures = [one.said.format(one.shown(one.value(trace))) for one in columns]
         figures = [*filter(None, [trace.fault]), *figures]
         texts.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
     return f"{len(known)} schedules under one time axis. {' '.join([*texts, *_changes(known)])}"

@@ -73,7 +73,7 @@ too. They were searched together: to change one is to run the test of the palett
 MEMORY = {
     **{row.memory: (f"{row.word}s", TENSOR_COLORS[name]) for name, row in KINDS.items() if name in TENSOR_COLORS},
     "in_flight": ("in flight", "#b6bd7e"),
-    "inbox": ("messages not received yet", "#f4ff1a"),
+    "inbox": ("messages not received yet", "#ffee03"),
 }
 """The name and the color of each kind of memory."""
 ON, BACK = (247.8, 0.115, 0.566, 0.716), (47.7, 0.139, 0.545, 0.7)

@@ -39,7 +39,6 @@ ENDS = {SEND.kind: {"ph": "s"}, RECEIVE.kind: {"ph": "f", "bp": "e"}}
 
 WORDS = {"adapter": ADAPTER, "overlapped": OVERLAPPED_WORD}
 """What the details say of an event that has these words."""
-
 Json = dict[str, Any]
 encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -73,18 +72,13 @@ def perfetto(source: object) -> Export:
         threads = _threads(events)
         names += _names(trace, rank, place, max([1, *threads]))
         logs += _log(trace, events, threads, messages, used)
-    return Export(encode({"traceEvents": names + logs, "displayTimeUnit": "ms", "otherData": _about(trace)}))
-
-
-def _about(trace: Trace) -> Json:
-    """Return the description of the file: the title, the meaning of a millisecond, and the targets, if any."""
     about: Json = {"title": trace.title, "1 ms is": f"1 {trace.unit.one}", "issued": "at the start, if nothing is said"}
     about |= {name: text for name, text in (("scale", trace.scale), ("note", trace.note)) if text}
     if trace.time_target is not None:
         about["target, time"] = trace.unit.lasting(trace.time_target)
     if trace.memory_target is not None:
         about["target, memory"] = f"{float(trace.memory_target):,.10g} {trace.size_unit.name}"
-    return about
+    return Export(encode({"traceEvents": names + logs, "displayTimeUnit": "ms", "otherData": about}))
 
 
 @lru_cache(maxsize=1 << 16)  # ranks begin and end at the same moments
@@ -118,11 +112,6 @@ def _messages(trace: Trace) -> dict[object, int]:
     return {op: number for number, op in enumerate(received, 1)}
 
 
-def _number(elements: Elements) -> float:
-    """Return a size as a number of JSON."""
-    return elements if isinstance(elements, int) else _short(float(elements))
-
-
 def _names(trace: Trace, rank: int, place: int, threads: int) -> Iterator[Json]:
     """Yield the names of a rank and of its threads. ``place``: among the ranks."""
     name = full_ranks(trace.same_ranks(rank), trace.hosts.get(rank, ()))
@@ -147,18 +136,21 @@ def _log(
                 yield where | {"name": "message", "cat": "message", "id": messages[event.op], **ENDS[event.kind]}
         if event.held and event.held is not before:
             if changed := _changed(before, event.held, used):
-                at = {"pid": event.rank, "tid": 0, "ts": _moment(event.issued)}
-                yield {"ph": "C", **at, "name": "memory", "args": changed}
+                at = _moment(event.issued)
+                yield {"ph": "C", "pid": event.rank, "tid": 0, "ts": at, "name": "memory", "args": changed}
             before = event.held
 
 
 @lru_cache(maxsize=1 << 12)  # ranks that do the same share their samples
 def _changed(before: tuple[Elements, ...], now: tuple[Elements, ...], used: tuple[int, ...]) -> dict[str, float]:
     """Return the kinds of memory that have changed, and the total, or everything if nothing is known ``before``."""
-    sizes = [(theme.MEMORY[MEMORY_KINDS[at]][0], now[at], before[at] if before else -1) for at in used]
-    sizes.append(("total", sum(now), sum(before) if before else -1))
-    # A change of fractions may be too small for JSON's numbers.
-    return {name: _number(size) for name, size, old in sizes if size != old and _number(size) != _number(old)}
+
+    def sizes(held: tuple[Elements, ...]) -> dict[str, float]:  # rounded: JSON has no fractions
+        named = {theme.MEMORY[MEMORY_KINDS[at]][0]: held[at] for at in used} | {"total": sum(held)}
+        return {name: _short(float(size)) for name, size in named.items()}
+
+    old = sizes(before) if before else {}
+    return {name: size for name, size in sizes(now).items() if size != old.get(name)}
 
 
 def _slice(event: Event, trace: Trace) -> Json:
@@ -173,7 +165,7 @@ def _slice(event: Event, trace: Trace) -> Json:
     elif event.batches:
         details["micro-batches"] = ranges(event.batches)
     if event.tensor:
-        details |= {"tensor": event.tensor, trace.size_unit.name: _number(event.elements)}
+        details |= {"tensor": event.tensor, trace.size_unit.name: _short(float(event.elements))}
     details |= slices_of(event)
     details |= {name: True for name, word in WORDS.items() if word in event.words}
     if event.group:

@@ -101,25 +101,25 @@ def _sentences(triangle: Triangle, several: bool) -> list[str]:
     """Return what is said of a run below its picture."""
     least, most = (pick(triangle.owns, key=lambda own: own.share) for pick in (min, max))
     lasting = triangle.unit.lasting
-    long = lasting(triangle.end - triangle.start)
-    if least.share == most.share:
-        work = f"each rank has {share_text(float(most.share))} of the work" if most.share < 1 else ""
-        texts = [f"It takes {long}{', and ' * bool(work)}{work}."]
-    else:
-        shares = [
-            (own, f"{'has' if len(own.ranks) == 1 else 'each have'} {share_text(float(own.share))}")
-            for own in (most, least)
-        ]
-        who = [f"{capitalized(own.full_name)} {has}" for own, has in shares]
+    text = f"t takes {lasting(triangle.end - triangle.start)}"
+    if least.share < most.share:
+        (largest, its), (smallest, _) = map(_work_of, (most, least))
         computes = f"compute{'s' * (len(least.ranks) == 1)} for {lasting(least.ticks)} of that time"
-        since = f"since {'its' if len(most.ranks) == 1 else 'their'} queries see the most keys"
-        texts = [f"It takes {long}. {who[0]} of the work, {since}. {who[1]}, and {computes}."]
-    missing = triangle.missing()
-    if missing:
+        text += f". {largest} of the work, since {its} queries see the most keys. {smallest}, and {computes}"
+    elif most.share < 1:
+        text += f", and each rank has {share_text(float(most.share))} of the work"
+    texts = [f"{triangle.title}: i{text}." if several else f"I{text}."]
+    if missing := triangle.missing():
         named = "; ".join(f"queries of slice {query} to keys of slice {key}" for query, key in missing[:FEW])
         more = f"; and {len(missing) - FEW} blocks more" if len(missing) > FEW else ""
         texts.append(f"Nobody has attended, of {triangle.cut} slices: {named}{more}.")
-    return [f"{triangle.title}: {texts[0][0].lower()}{texts[0][1:]}", *texts[1:]] if several else texts
+    return texts
+
+
+def _work_of(own: Own) -> tuple[str, str]:
+    """Return the share of the work that ranks have, and whose that is."""
+    has, its = ("has", "its") if len(own.ranks) == 1 else ("each have", "their")
+    return f"{capitalized(own.full_name)} {has} {share_text(float(own.share))}", its
 
 
 def _in_words(triangle: Triangle) -> str:
@@ -146,18 +146,16 @@ def _drawn(found: Sequence[Triangle], abreast: int) -> Figure:
     """Return the picture, with so many runs beside each other."""
     width = 2 * PAD + abreast * (PANEL + BETWEEN) - BETWEEN
     longest = {one.unit: max(o.end - o.start for o in found if o.unit is one.unit) for one in found}
-    parts, y = list[Diagram](), 0.0
-    for first in range(0, len(found), abreast):
-        bottom = y
-        for place, triangle in enumerate(found[first : first + abreast]):
-            panel = _Panel(triangle, longest[triangle.unit], PAD + place * (PANEL + BETWEEN), y)
-            parts += panel.parts()
-            bottom = max(bottom, panel.bottom)
-        y = bottom
+    parts, y, below = list[Diagram](), 0.0, 0.0
+    for at, triangle in enumerate(found):
+        y = y if at % abreast else below
+        panel = _Panel(triangle, longest[triangle.unit], PAD + at % abreast * (PANEL + BETWEEN), y)
+        parts += panel.parts()
+        below = max(below, panel.bottom)
     texts = [sentence for one in found for sentence in _sentences(one, len(found) > 1)]
-    below, y = sentences(texts, y + 6, width)
+    said, y = sentences(texts, below + 6, width)
     words = " ".join(["Who attends to what.", *map(_in_words, found), *texts])
-    return card([*parts, *below], width, y + 4, words, title="Who attends to what")
+    return card([*parts, *said], width, y + 4, words, title="Who attends to what")
 
 
 def color_of_rank(rank: int, ranks: int) -> str:
@@ -197,8 +195,8 @@ class _Panel:
         return [(x, y), *[(x + side, y)] * (key < query), (x + side, y + side), (x, y + side)]
 
     def _head(self) -> Iterator[Diagram]:
-        ink, mute = style(theme.INK), style(theme.MUTE)
-        yield label(self.x, self.y + 24, fit(self.triangle.title, 13, PANEL * 0.8), 13, ink, "start", 650)
+        mute, title = style(theme.MUTE), fit(self.triangle.title, 13, PANEL * 0.8)
+        yield label(self.x, self.y + 24, title, 13, style(theme.INK), "start", 650)
         note = self.triangle.note + "; number: the step" * (self.triangle.steps > 1)
         yield label(self.x, self.y + 41, note, 10.5, mute, "start")
         yield label(self.left + SIDE, self.y + 60, f"keys, in {self.cut} slices", 10.5, mute, "end")
@@ -226,19 +224,16 @@ class _Panel:
         """Return a block, slice by slice, with the number of its step where there is room."""
         color, opacity = self._shade(at, block)
         cells = pairs_of(block, self.cut)
-        shapes: list[Diagram] = [
-            leaf(Polys([self._cell(*cell) for cell in cells]), style(color, theme.CARD, 1, opacity))
-        ]
+        look = style(color, theme.CARD, 1, opacity)
+        shapes: list[Diagram] = [leaf(Polys([self._cell(*cell) for cell in cells]), look)]
         if self.triangle.steps > 1 and _has_room(str(block.step), 0.8 * self.side):
             for query, key in cells:
                 x, y = (0.32, 0.7) if query == key else (0.5, 0.5)
                 x, y = self.left + (key + x) * self.side, self.top + (query + y) * self.side
                 shapes.append(label(x, y, str(block.step), SIZE, style(theme.INK), weight=600))
         which = f"step {block.step}" if block.heads == ALL else "each in its part of the heads"
-        text = (
-            f"{own.full_name}, {which}: queries of {show_slices(block.queries)} attend to {_said(self.triangle, block)}"
-        )
-        return Titled(text, together(shapes))
+        queries = f"queries of {show_slices(block.queries)}"
+        return Titled(f"{own.full_name}, {which}: {queries} attend to {_said(self.triangle, block)}", together(shapes))
 
     def _missing(self) -> Iterator[Diagram]:
         """Yield crosses where nobody has attended to anything that is seen."""
@@ -252,32 +247,24 @@ class _Panel:
     def _times(self) -> Iterator[Diagram]:
         """Yield when each rank computes its blocks, and its share of the work."""
         triangle, mute, ink = self.triangle, style(theme.MUTE), style(theme.INK)
-        first, scale = triangle.start, SIDE / self.longest
-        long = (triangle.end - first) * scale
-        yield label(self.left, self.lanes - 9, "when each rank attends", 10.5, mute, "start")
-        yield label(self.left + SIDE + SHARES, self.lanes - 9, "work", 10.5, mute, "end")
+        scale, right, y = SIDE / self.longest, self.left + SIDE + SHARES, self.lanes
+        long = (triangle.end - triangle.start) * scale
+        yield label(self.left, y - 9, "when each rank attends", 10.5, mute, "start")
+        yield label(right, y - 9, "work", 10.5, mute, "end")
         for at, own in enumerate(triangle.owns):
-            y = self.lanes + at * (LANE + APART)
             yield label(self.left - 6, y + LANE / 2, own.name, 10.5, ink, "end")
             yield box(self.left, y, long, LANE, style(theme.LANE), 2)
             for block in own.blocks:
-                yield from self._time(at, own, block, y, scale)
-            yield label(self.left + SIDE + SHARES, y + LANE / 2, share_text(float(own.share)), 10.5, ink, "end")
-        y = self.lanes + len(triangle.owns) * (LANE + APART) + 7
-        begins, ends = (triangle.unit.at(triangle.unit.brief(time)) for time in (first, triangle.end))
+                x, wide = self.left + (block.start - triangle.start) * scale, (block.end - block.start) * scale
+                color, opacity = self._shade(at, block)
+                looks = [style(theme.CARD), style(color, color, 0.75, opacity)]
+                shapes: list[Diagram] = [box(x, y, wide, LANE, look, 2) for look in looks if wide]
+                if _has_room(str(block.step), wide) and len(own.blocks) > 1:
+                    shapes.append(label(x + wide / 2, y + LANE / 2, str(block.step), SIZE, ink, weight=600))
+                yield Titled(f"{own.full_name}, step {block.step}: {_said(triangle, block)}", together(shapes))
+            yield label(right, y + LANE / 2, share_text(float(own.share)), 10.5, ink, "end")
+            y += LANE + APART
+        begins, ends = (triangle.unit.at(triangle.unit.brief(time)) for time in (triangle.start, triangle.end))
         room = text_width(begins, SIZE) + text_width(ends, SIZE) + 8
-        yield label(self.left, y, begins, SIZE, mute, "start")
-        yield label(self.left + max(long, room), y, ends, SIZE, mute, "end")
-
-    def _time(self, at: int, own: Own, block: Block, y: float, scale: float) -> Iterator[Diagram]:
-        color, opacity = self._shade(at, block)
-        x, wide = self.left + (block.start - self.triangle.start) * scale, (block.end - block.start) * scale
-        if not wide:
-            return
-        shapes: list[Diagram] = [
-            box(x, y, wide, LANE, style(theme.CARD), 2),
-            box(x, y, wide, LANE, style(color, color, 0.75, opacity), 2),
-        ]
-        if _has_room(str(block.step), wide) and len(own.blocks) > 1:
-            shapes.append(label(x + wide / 2, y + LANE / 2, str(block.step), SIZE, style(theme.INK), weight=600))
-        yield Titled(f"{own.full_name}, step {block.step}: {_said(self.triangle, block)}", together(shapes))
+        yield label(self.left, y + 7, begins, SIZE, mute, "start")
+        yield label(self.left + max(long, room), y + 7, ends, SIZE, mute, "end")

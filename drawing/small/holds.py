@@ -64,10 +64,8 @@ class Contents:
     @cached_property
     def columns(self) -> dict[str, int]:
         """The kinds of memory, with how many tensors of a layer are below each other at most."""
-        deep = {
-            kind: max([1 + one.line for one in self.every if one.memory == kind], default=0) for kind in MEMORY_KINDS
-        }
-        return {kind: lines for kind, lines in deep.items() if lines}
+        lines = {kind: [1 + one.line for one in self.every if one.memory == kind] for kind in MEMORY_KINDS}
+        return {kind: max(some) for kind, some in lines.items() if some}
 
     @cached_property
     def layers(self) -> list[int]:
@@ -234,10 +232,9 @@ def _sum(contents: Contents, rank: int, tick: float) -> Iterator[Diagram]:
     held = trace.by_rank[rank][at].held if at >= 0 else ()
     yield box(x, 8, wide, 6, style(theme.LANE))
     for kind, amount in zip(MEMORY_KINDS, held, strict=False):
-        if amount and peak is not None:
-            part = wide * float(amount) / float(peak.memory)
-            yield box(x, 8, part, 6, style(theme.MEMORY[kind][1]))
-            x += part
+        part = wide * float(amount) / float(peak.memory) if peak and amount else 0.0
+        yield from [box(x, 8, part, 6, style(theme.MEMORY[kind][1]))] * bool(part)
+        x += part
     yield label(WIDE - EDGE, 11, brief_size(trace.size_unit, sum(held)), 9.5, style(theme.INK), "end")
 
 
@@ -247,13 +244,10 @@ def _sum(contents: Contents, rank: int, tick: float) -> Iterator[Diagram]:
 def meaning(contents: Contents, travels: bool) -> list[Entry]:
     """Return what colors and frames mean."""
     found = [patch(theme.MEMORY[kind][1], theme.MEMORY[kind][0]) for kind in contents.columns]
-    looks, color = {piece.how for piece in contents.every}, theme.MEMORY["weights"][1]
-    pale = Entry(
-        "pale: here for one operation only", [box(0, 0, SAMPLE, TALL, style(color, theme.MUTE, 0.5, 0.55), 2)], SAMPLE
-    )
-    frame = box(0, 0, SAMPLE, TALL, style(None, theme.TALK, 1.2), 2)
-    found += [pale] * (PASSING in looks)
-    return [*found, *[Entry("travels, or has just come", [frame], SAMPLE)] * (travels or TRAVELS in looks)]
+    ways, color = {piece.how for piece in contents.every}, theme.MEMORY["weights"][1]
+    signs = {"pale: here for one operation only": style(color, theme.MUTE, 0.5, 0.55)} if PASSING in ways else {}
+    signs |= {"travels, or has just come": style(None, theme.TALK, 1.2)} if travels or TRAVELS in ways else {}
+    return found + [Entry(text, [box(0, 0, SAMPLE, TALL, look, 2)], SAMPLE) for text, look in signs.items()]
 
 
 def _drawn(contents: Contents, moments: Sequence[float], many: int) -> Figure:

@@ -53,7 +53,12 @@ def in_words(tensor: Tensor) -> str:
     kind = KINDS[labels.kind]
     texts = [f"{_name(labels)} of layer {labels.layer} of {labels.layers}"]
     if _sliced(labels):
-        texts += [*_pieces(labels), *[_met(labels)] * bool(kind.meets and labels.parts)]
+        texts += _pieces(labels)
+        if kind.meets and labels.parts:
+            all_or_some = (
+                f"all {kind.meets}" if labels.of == 1 else f"{kind.meets} {ranges(labels.parts)} of {labels.of}"
+            )
+            texts.append(f"has met {all_or_some}")
     elif "shards" in kind.fields:
         texts.append(_shards(labels) or "complete")
     if kind.batched:
@@ -103,12 +108,6 @@ def _pieces(labels: Labels) -> list[str]:
     sums = [partial_sum] * (labels.of > 1 and not KINDS[labels.kind].by_heads)  # else these are slices that it has met
     heads = f"part{plural(labels.heads)} {ranges(labels.heads)} of {labels.of_heads} of the heads"
     return [*filter(None, [_shards(labels)]), *sums, *[heads] * (labels.of_heads > 1)]
-
-
-def _met(labels: Labels) -> str:
-    """Return which keys queries have met, or which queries keys."""
-    side = KINDS[labels.kind].meets
-    return f"has met all {side}" if labels.of == 1 else f"has met {side} {ranges(labels.parts)} of {labels.of}"
 
 
 def _part(labels: Labels) -> str:

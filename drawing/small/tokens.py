@@ -97,18 +97,14 @@ def _sentences(run: Run, traffic: Traffic, others: Sequence[Traffic]) -> list[st
         return ["Every rank gets equally many tokens, so nobody waits for a busy expert."]
     texts = ["In this layer every rank gets equally many tokens."]
     if traffic.hottest:
-        hot, most = _names(traffic.hottest), run.unit.lasting(max(traffic.ticks.values()))
+        hot, most = numbered("rank", traffic.hottest), run.unit.lasting(max(traffic.ticks.values()))
         verb, times = "is" if len(traffic.hottest) == 1 else "are", f"{traffic.against_the_mean:.3g} times the mean"
         texts = [f"The busiest {verb} {hot}: {most}, {times}. No token goes home before these are done."]
     if len(others) > 1:
         elsewhere = [one for one in others if one.layer != traffic.layer]
-        rest = ", ".join(f"{_names(one.hottest) or 'none'} in layer {one.layer}" for one in elsewhere)
-        texts.append(f"The busiest elsewhere: {rest}.")
+        rest = [f"{numbered('rank', one.hottest) if one.hottest else 'none'} in layer {one.layer}" for one in elsewhere]
+        texts.append(f"The busiest elsewhere: {', '.join(rest)}.")
     return texts
-
-
-def _names(ranks: Sequence[int]) -> str:
-    return numbered("rank", ranks) if ranks else ""
 
 
 # -- drawn ------------------------------------------------------------------------------------------
@@ -124,30 +120,28 @@ def _drawn(run: Run, traffic: Traffic, texts: Sequence[str], across: Across) -> 
     homes = dict(zip(heres, _stacked([rank for rank, _ in heres], sent), strict=True))
     rooms = _stacked([expert.rank for expert in traffic.experts], [scale * load for load in loads])
     title = f"Tokens of layer {traffic.layer} on their way to {run.experts} experts"
-    parts: list[Diagram] = [label(PAD, 24, title, 14, style(theme.INK), "start", 650)]
-    for at, line in enumerate(wrapped(_note(run, traffic), 10.5, across.width - 2 * PAD)):
-        parts.append(label(PAD, 42 + 13 * at, line, 10.5, style(theme.MUTE), "start"))
+    whole = Labels("Activation", traffic.layer, run.layers, batches=frozenset({0}), total_batches=run.batches)
+    chosen = float(sum(_load(run, traffic.layer, one) for one in range(run.experts)) / run.cost.elements(whole))
+    note = "The thicker a band, the more tokens." + f" Each token goes to {chosen:g} experts." * (chosen > 1)
     heads = [
-        ("micro-batches", PAD, "start"),
-        ("experts", across.experts_end, "end"),
-        ("time for its experts", across.bars, "start"),
+        (PAD, 42.0 + 13 * at, line, "start") for at, line in enumerate(wrapped(note, 10.5, across.width - 2 * PAD))
     ]
-    parts += [label(x, TOP - 13, text, 10.5, style(theme.MUTE), anchor) for text, x, anchor in heads]
-    parts += _bands(traffic, homes, rooms, across, scale)
-    parts += _boxes(traffic, homes, rooms, across)
-    parts += _time_bars(run, traffic, rooms, across)
+    heads += [(PAD, TOP - 13, "micro-batches", "start"), (across.experts_end, TOP - 13, "experts", "end")]
+    heads += [(across.bars, TOP - 13, "time for its experts", "start")]
+    parts: list[Diagram] = [
+        label(PAD, 24, title, 14, style(theme.INK), "start", 650),
+        *(label(x, y, text, 10.5, style(theme.MUTE), anchor) for x, y, text, anchor in heads),
+        *_bands(traffic, homes, rooms, across, scale),
+        *_boxes(traffic, homes, rooms, across),
+        *_time_bars(run, traffic, rooms, across),
+    ]
     bottom = max(top + tall for top, tall in (*homes.values(), *rooms))
     below, y = sentences(texts, bottom + 12, across.width)
-    words = f"{title}. {_in_words(run, traffic)} {' '.join(texts)}"
+    experts = {rank: [one.number for one in traffic.experts if one.rank == rank] for rank in traffic.ticks}
+    each = [f"rank {rank} computes {numbered('expert', own)}, {run.unit.lasting(traffic.ticks[rank])}"
+            for rank, own in experts.items()]  # fmt: skip
+    words = f"{title}. {'; '.join(each)}. {' '.join(texts)}"
     return card([*parts, *below], across.width, y + 4, words, title=title)
-
-
-def _note(run: Run, traffic: Traffic) -> str:
-    whole = sum(_load(run, traffic.layer, expert) for expert in range(run.experts))
-    one = Labels("Activation", traffic.layer, run.layers, batches=frozenset({0}), total_batches=run.batches)
-    chosen = float(whole / run.cost.elements(one))
-    each = f" Each token goes to {chosen:g} experts." if chosen > 1 else ""
-    return f"The thicker a band, the more tokens.{each}"
 
 
 def _stacked(ranks: Sequence[int], heights: Sequence[float]) -> list[Room]:
@@ -221,11 +215,3 @@ def _time_bars(run: Run, traffic: Traffic, rooms: Sequence[Room], across: Across
             yield box(across.bars + long, middle - 8, ends - across.bars - long, 16, style(theme.GAP), 2)
         text = run.unit.lasting(ticks) if across is WIDE else run.unit.show(ticks)
         yield label(ends + 6, middle, text, 11, ink, "start", 650 if rank in traffic.hottest else 400)
-
-
-def _in_words(run: Run, traffic: Traffic) -> str:
-    each = []
-    for rank, ticks in traffic.ticks.items():
-        own = [expert.number for expert in traffic.experts if expert.rank == rank]
-        each.append(f"rank {rank} computes {numbered('expert', own)}, {run.unit.lasting(ticks)}")
-    return "; ".join(each) + "."
