@@ -3,14 +3,14 @@
 import json
 import re
 from collections.abc import Callable
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from drawing import Figure, draw_attempts
 from drawing.ink.letters import overlap, place_of
-from drawing.ink.marks import Label, Polys
+from drawing.ink.marks import Label
 from lib import PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.progress import LONGEST
@@ -126,18 +126,6 @@ def test_what_is_too_far_out_is_at_the_edge_and_says_so(keep: Keep) -> None:
     assert draw_attempts("ddp").summary.count("beyond") == 0
     keep("ddp", (5.7, 1572864, False))
     assert not [text for text in texts(draw_attempts("ddp")) if "beyond" in text]
-
-
-def test_what_is_said_of_a_point_too_far_out_does_not_lie_across_the_stairs(keep: Keep) -> None:
-    for memory in (2883584, 2752512, 3014656, 3145728):
-        keep("one_f_one_b", (148.2, memory, False))
-        parts = [*leaves(draw_attempts("one_f_one_b").diagrams)]
-        [said] = [one for one in parts if isinstance(one.shape, Label) and "beyond the edge" in one.shape.text]
-        place = place_of(said.shape, said.transform[2], said.transform[5])  # type: ignore[arg-type]
-        open_lines = [one.shape.items[0] for one in parts if isinstance(one.shape, Polys) and not one.shape.closed]
-        [line] = [line for line in open_lines if len(line) > 2]
-        for (x0, y0), (x1, y1) in pairwise(line):
-            assert not overlap(place, (min(x0, x1), min(y0, y1), abs(x1 - x0), abs(y1 - y0)))
 
 
 @pytest.mark.parametrize("times", [[5.6], [5.6, 5.8, 5.7], [17.0, 5.7, 18.0, 5.2], [5.0, 9.6, 5.3]], ids=str)
