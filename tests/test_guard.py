@@ -10,7 +10,6 @@ from contextlib import suppress
 
 import pytest
 
-from lib.basics.errors import is_learners
 from tests.guard import guard
 
 
@@ -50,9 +49,3 @@ def test_a_refusal_that_is_swallowed_still_fails_the_test() -> None:
 def test_a_test_with_the_marker_may() -> None:
     subprocess.run([sys.executable, "-c", ""], check=True)
     assert not guard.started
-
-
-def test_no_run_that_is_out_of_time_takes_it_for_the_learners() -> None:
-    """It is called in the middle of lib's own work; were it interrupted there, a run would end with that."""
-    assert not is_learners(type(guard).hear.__code__)
-    assert is_learners(server.__code__)
