@@ -87,19 +87,15 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 drawn, 1 the function fails or the files do not fit together, 2 usage.",
     )
     add = parser.add_argument
-    says = (
-        "a .py or .ipynb file and a function in it, or rows in a .csv file; several: compare. Or the files of a real "
-    )
-    says += "run, one for each rank"
-    add("what", nargs="+", metavar="FILE:function", help=says)
+    says = "a .py or .ipynb file and a function in it, or rows in a .csv file; several: compare. Or the files of a"
+    add("what", nargs="+", metavar="FILE:function", help=f"{says} real run, one for each rank")
     written = "file to write: .svg, .html, .txt, or .json for ui.perfetto.dev; without: text on stdout"
     add("-o", "--out", metavar="F", help=written)
     add_machine(parser)
     add("--play", action="store_true", help="with .html: a page that plays the schedule")
     add("--title", help="title of the picture")
     add("--step", metavar="N", type=int, help="of the files of a real run: the number of the step (the last)")
-    links = "arrows of sends, ties of collectives (auto: where there is room)"
-    add("--links", choices=LINKS, default="auto", help=links)
+    add("--links", choices=LINKS, default="auto", help="arrows of sends, ties of collectives (auto: if there is room)")
     add("--no-memory", action="store_true", help="without the memory of the ranks")
     add("--width", metavar="PIXELS", type=float, default=WIDTH, help=f"width of the picture ({WIDTH:g})")
     add("--timeout", metavar="S", type=float, default=60.0, help="seconds for a run (60)")
@@ -124,15 +120,14 @@ def _show(runs: Sequence[Run | Profile], options: argparse.Namespace, named: Seq
     if options.out is None:
         print(text)
         return
-    names = [run.name for run in runs]
-    titles = names if len(set(names)) == len(names) else named
+    own = [run.name for run in runs]
     target, how = Path(options.out), {"links": options.links, "width": options.width}
     if options.play:
         play(runs[0], title=options.title).save(target)
     elif target.suffix.lower() not in (".svg", ".html"):
         write(target, {".json": lambda: perfetto(runs[0]), ".txt": lambda: f"{text}\n"})
     elif len(runs) > 1:
-        compare(*runs, titles=titles, **how).save(target)
+        compare(*runs, titles=own if len({*own}) == len(own) else named, **how).save(target)
     else:
         draw(runs[0], memory=not options.no_memory, title=options.title, **how).save(target)
     print(f"{target} is written")

@@ -237,7 +237,7 @@ def test_memory_of_the_rank_with_the_peak_on_one_scale() -> None:
         ((staged_run(2, 2),) * 2, {"titles": ["one"]}),
         ((staged_run(2, 2),) * 2, {"titles": "ab"}),
         ((staged_run(2, 2),) * 2, {"links": "some"}),
-        ((staged_run(2, 2),) * 2, {"width": 700}),
+        ((staged_run(2, 2),) * 2, {"width": 500}),
     ],
 )
 def test_wrong_arguments_are_refused(sources: tuple[object, ...], options: dict[str, object]) -> None:
@@ -245,7 +245,7 @@ def test_wrong_arguments_are_refused(sources: tuple[object, ...], options: dict[
         compare(*sources, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("width", [800.0, 980.0])
+@pytest.mark.parametrize("width", [560.0, 980.0])
 def test_what_changed_is_said_to_its_end(width: float) -> None:
     before, after = trace_of(sharded_run(4, 2, node_size=2)), trace_of(staged_run())
     head, made = in_words(before, after)

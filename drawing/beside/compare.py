@@ -37,8 +37,8 @@ PLACES = 2
 """Decimals of a tick in a sentence. Milliseconds are shown with three digits."""
 MEMORY = "peak memory"
 """The name of the figure that is not known of a profile."""
-LEAST, FIGURES = 800.0, 112.0
-"""In pixels: the least width of a picture, which the table needs, and where it begins in a narrow place."""
+FIGURES, WIDEST = 150.0, 210.0
+"""In pixels: where the columns of the table begin, and how wide each is at most."""
 
 
 class Column(NamedTuple):
@@ -49,12 +49,6 @@ class Column(NamedTuple):
     value: Callable[[Trace], float]
     shown: Callable[[float], str]
     less: bool = False
-
-    @property
-    def head(self) -> list[str]:
-        """Its name in two lines."""
-        name, _, unit = self.said.partition(" {}")
-        return [name, unit.lstrip()] if unit else name.rsplit(" ", 1)
 
 
 COLUMNS = (
@@ -94,7 +88,7 @@ def compare(
         raise PuzzleError("compare takes two to four runs", where="compare", expected=expected, got=got, line="")
     names = texts_for(sources, titles, "title", "compare")
     check_choice("links", links, LINKS, "compare")
-    check_width(width, "compare", LEAST)
+    check_width(width, "compare")
     traces = in_one_unit([trace_of(source, title, few=True) for source, title in zip(sources, names, strict=True)])
     return small_enough(lambda rough: _figure(traces, width, links, static, rough))
 
@@ -187,50 +181,33 @@ def _columns(traces: Sequence[Trace], slim: bool = False) -> list[Column]:
 
 
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
-    """Return the table: with a line for each schedule, or in a narrow place with a column for each."""
-    slim = width == PHONE
-    columns = _columns(traces, slim)
-    figures, titles = (
-        [one.head for one in columns],
-        [[fit(one.title, 11.5, width * 0.24)] for one in traces],
-    )
-    left = FIGURES if slim else PAD + max(text_width(title, 11.5, bold=True) for [title] in titles) + 16
-    many = len(traces) if slim else len(columns)
-    ends = [left + (width - PAD - left) / many * (place + 1) for place in range(many)]
-    cells = [[_cell(column, trace, traces) for column in columns] for trace in traces]
-    heads, names = figures, titles
-    if slim:
-        heads, names, cells = _heads(traces, ends), figures, [[*line] for line in zip(*cells, strict=True)]
-    parts = [one for head, x in zip(heads, ends, strict=True) for one in _names(head, x, y + 6, "end", slim)]
-    y += 12 * max(map(len, heads)) + 4
-    parts.append(lines([(PAD, y, width - PAD, y)], style(None, theme.HATCH, 1)))
-    for name, line in zip(names, cells, strict=True):
-        parts += _names(name, PAD, y + 12, "start", not slim)
-        for at, (text, best) in enumerate(line):
-            parts.append(label(ends[at], y + 6 + 6 * len(name), text, 11.5, style(theme.INK), "end", 400 + 300 * best))
-        y += LINE + 13 * slim
-    return parts, y
-
-
-def _heads(traces: Sequence[Trace], ends: Sequence[float]) -> list[list[str]]:
-    """Return the lines of the titles above columns with these ends. Where a word has no room in its column, each title
-    has lines of its own, with room above all columns before."""
-    step = ends[0] - FIGURES - 8
-    found = [wrapped(trace.title, 11.5, step, bold=True) for trace in traces]
-    if any(line.endswith("…") for head in found for line in head):
-        found = []
+    """Return the table, with a line for each figure and a column for each schedule, and the y where it ends. Where a
+    word of a title has no room in its column, each title has lines of its own, above all columns before."""
+    step, ink = min(WIDEST, (width - PAD - FIGURES) / len(traces)), style(theme.INK)
+    ends = [FIGURES + step * (at + 1) for at in range(len(traces))]
+    titles = [wrapped(trace.title, 11.5, step - 8, bold=True) for trace in traces]
+    if any(line.endswith("…") for title in titles for line in title):
+        titles = []
         for trace, end in zip(traces, ends, strict=True):
-            before = len(found[-1]) if found else 0
-            found.append([""] * before + wrapped(trace.title, 11.5, end - PAD, bold=True))
-    return found
-
-
-def _names(texts: Sequence[str], x: float, y: float, anchor: str, bold: bool) -> Iterator[Diagram]:
-    """Yield the title of a schedule, ``bold``, or the name of a figure and below it what that is of."""
-    for at, text in enumerate(texts):
-        how = style(theme.INK if bold or not at else theme.MUTE)
-        if text:
-            yield label(x, y + 12 * at, text, 11.5 if bold else 10.5, how, anchor, 600 if bold else 400)
+            titles.append([""] * sum(map(len, titles[-1:])) + wrapped(trace.title, 11.5, end - PAD, bold=True))
+    parts: list[Diagram] = [
+        label(x, y + 6 + 14 * at, line, 11.5, ink, "end", 600)
+        for title, x in zip(titles, ends, strict=True)
+        for at, line in enumerate(title)
+        if line
+    ]
+    y += 14 * max(map(len, titles)) + 2
+    parts.append(lines([(PAD, y, ends[-1], y)], style(None, theme.HATCH, 1)))
+    for column in _columns(traces, slim=width == PHONE):
+        y += LINE
+        name, unit = column.said.split(" {}")
+        beside = PAD + text_width(name, 10.5) + 6
+        parts.append(label(PAD, y - 6, name, 10.5, ink, "start"))
+        parts += [label(beside, y - 6, unit.lstrip(), 10.5, style(theme.MUTE), "start")] * bool(unit)
+        for trace, x in zip(traces, ends, strict=True):
+            text, best = _cell(column, trace, traces)
+            parts.append(label(x, y - 6, text, 11.5, ink, "end", 400 + 300 * best))
+    return parts, y + 4
 
 
 def _cell(column: Column, trace: Trace, traces: Sequence[Trace]) -> tuple[str, bool]:

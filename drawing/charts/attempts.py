@@ -15,7 +15,8 @@ from ..ink import theme
 from ..ink.figure import Figure
 from ..ink.marks import Diagram, Titled, box, lines, poly, star, style, together
 from ..ink.texts import capitalized, plural
-from .time_memory import BOTTOM, STAIRS, TOP, Chart, Meaning, draw_chart, figures_of, stairs, target_area, target_sample
+from ..schedule.memory import stairs
+from .time_memory import BOTTOM, STAIRS, TOP, Chart, Meaning, draw_chart, figures_of, target_area, target_sample
 
 FASTER = "no schedule is faster"
 MOST_NAMED = 5  # points of one kind whose figures the legend has
@@ -50,7 +51,7 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
             yield Titled(f"{FASTER}\n{words} ticks", _upright(chart.x.at(time), TOP, BOTTOM - 24))
         yield Titled(said(target), together(target_area(chart, target, "within the target")))
         best = [chart.at(point) for point in known["best known"]]
-        yield stairs([(best[0][0], TOP), *best, (chart.x.end, best[-1][1])])
+        yield poly(stairs([(best[0][0], TOP), *best], chart.x.end), STAIRS, closed=False)
         for name in ("solution", "star", "best known"):
             yield from (spot(chart, point, name) for point in known.get(name, []))
         if len(trail) > 1:

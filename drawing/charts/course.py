@@ -32,16 +32,14 @@ TILE, INSIDE = 27.0, 7.0
 """In pixels: the side of the square with the number, and the room between the edge of a card and what is in it."""
 TITLE = INSIDE + TILE + 8
 """Where the title begins, in pixels."""
-INLINE = "display:inline-block;vertical-align:top"
 EDGE = 1.5
 """Room around a card on a page for its frame, in pixels."""
-SMALL, LARGE = 160.0, WIDE + 2 * EDGE
-"""The least and the largest width of a card on a page, in pixels."""
-PLACE = f"{INLINE};width:19%;min-width:{SMALL:.0f}px;max-width:{LARGE:.0f}px;margin:0 4px 4px 0"
-SIGNS = f"width:{PHONE:.0f}px;max-width:100%;margin:0 0 6px"
-"""The looks of a card and of the legend on a page."""
 CARD = (WIDE + 2 * EDGE, TALL + 2 * EDGE)
 """The size of a card's picture."""
+PLACE = f"display:inline-block;vertical-align:top;width:19%;min-width:160px;max-width:{CARD[0]:.0f}px"
+PLACE += ";margin:0 4px 4px 0"
+SIGNS = f"width:{PHONE:.0f}px;max-width:100%;margin:0 0 6px"
+"""The looks of a card and of the legend on a page."""
 TOUR = "The tour of the machine: one step of training, in three minutes"
 REPAIRS = "What is wrong here? Programs to be repaired, when you like"
 TINT = 0.13
@@ -116,10 +114,8 @@ def draw_course(
     ``trail``. Each links to its notebook, if that is in this folder, or else in the ``folder`` of that name."""
     known = [*puzzles().values()]
     course, repairs = ([one for one in known if one.repair is repair] for repair in (False, True))
-    now = {
-        one.name: Standing(one.name in solved, one.name in starred, one in due(solved), trail.get(one.name, ()))
-        for one in known
-    }
+    names, next_ones = [one.name for one in known], [one.name for one in due(solved)]
+    now = {one: Standing(one in solved, one in starred, one in next_ones, trail.get(one, ())) for one in names}
     parts: list[Diagram] = [
         label(PAD, 24, "The course", 17, style(theme.INK), "start", 650),
         label(WIDTH - PAD, 25, _so_far(course, now), 11.5, style(theme.MUTE), "end"),

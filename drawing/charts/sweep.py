@@ -15,7 +15,8 @@ from ..ink import theme
 from ..ink.figure import Figure
 from ..ink.marks import Diagram, Titled, box, poly, style, together
 from ..ink.texts import plural
-from .time_memory import Chart, Meaning, draw_chart, figures_of, stairs, target_area, target_sample
+from ..schedule.memory import stairs
+from .time_memory import STAIRS, Chart, Meaning, draw_chart, figures_of, target_area, target_sample
 
 TITLE = "Time and memory"
 SHOWN, DESCRIBED = 14, 4
@@ -47,7 +48,9 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     def inside(chart: Chart) -> Iterator[Diagram]:
         if target:
             yield from target_area(chart, target, f"within the target of {target.name}")
-        yield from _fronts(front, chart)
+        for _, alike in groupby(sorted(front, key=_size), key=_size):
+            steps = [chart.at(trial) for trial in sorted(alike, key=lambda trial: trial.time)]  # from fast to small
+            yield from [poly(stairs(steps, 0.0), STAIRS, closed=False)] * (len(steps) > 1)
         places = [chart.at(trial) for trial in right]
         for at, trial in enumerate(right):
             above = places[at + 1 :].count(places[at])  # what coincides is seen around what lies on it
@@ -71,14 +74,6 @@ def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:
     if any(size.get(name) != value for trial in trials for name, value in trial.size.items()):
         return None
     return trials[0]._replace(name=known[0].name, time=target["time"], memory=target["memory"])
-
-
-def _fronts(front: list[Trial], chart: Chart) -> Iterator[Diagram]:
-    """Yield a staircase for each size with several points on its front, from fast to small."""
-    for _, alike in groupby(sorted(front, key=_size), key=_size):
-        places = [chart.at(trial) for trial in sorted(alike, key=lambda trial: trial.time)]
-        if len(places) > 1:
-            yield stairs(places)
 
 
 def _mark(number: int, of: int, x: float, y: float, best: bool = True, k: float = 5.5) -> Diagram:

@@ -13,7 +13,7 @@ from lib.study.sweep import Sweep, Trial
 from ..ink import theme
 from ..ink.figure import PHONE, Figure, at_any_width
 from ..ink.letters import text_width, wrapped
-from ..ink.marks import Diagram, box, label, lines, poly, style
+from ..ink.marks import Diagram, box, label, lines, style
 from ..ink.texts import brief_size, size_of
 from ..schedule.layout import PAD, ticks
 from ..schedule.picture import WIDTH, card
@@ -30,7 +30,7 @@ TEXTS, LINE, NEXT = 22.0, 16.0, 25.0
 """Of the legend, in pixels: how far a text is from its mark, a line from the one before, and a mark from it."""
 WITHIN = style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1)
 STAIRS = style(None, theme.MUTE, 1.4, dash=(4, 3))
-"""The looks of the area within a target, and of a staircase."""
+"""The looks of the area within a target, and of a staircase through points."""
 
 
 Figures = Point | Trial
@@ -113,51 +113,32 @@ def draw_chart(
     """Return a picture in the units of what it is ``of``: title, note, grid with figures, names of the axes, what is
     inside, and the legend. ``chart_of`` returns the chart up to some x; ``words`` describe it."""
 
+    unit, sizes, mute, ink = of.unit, of.size_unit, style(theme.MUTE), style(theme.INK)
+
     def drawn(right: float) -> Figure:
         chart, slim = chart_of(right), right == NARROW
-        marks, end = _legend(legend, *(BELOW if slim else BESIDE))
-        parts = [*_axes(chart, of, title, note), *inside(chart), *marks]
-        return card(parts, PHONE if slim else WIDTH, end if slim else max(end, HEIGHT), words, title=title)
+        times, amounts = chart.x.ticks(4 if slim else 8), chart.y.ticks(6)
+        grid = [(chart.x.at(time), TOP, chart.x.at(time), BOTTOM) for time in times]
+        grid += [(LEFT, chart.y.at(size), right, chart.y.at(size)) for size in amounts]
+        said = enumerate(wrapped(note, 11.5, right - PAD)[:2])
+        parts: list[Diagram] = [
+            label(PAD, 26, title, 17, ink, "start", 650),
+            *[label(PAD, 44 + 13 * at, line, 11.5, mute, "start") for at, line in said],
+            lines(grid, style(None, theme.GRID, 1)),
+            *[label(chart.x.at(time), BOTTOM + 13, unit.show(time), 10, mute) for time in times],
+            *[label(LEFT - 8, chart.y.at(size), brief_size(sizes, size), 10, mute, "end") for size in amounts],
+            label(PAD, TOP - 23, f"\N{UPWARDS ARROW} peak memory, in {sizes.name}", 11, ink, "start"),
+            label(right, BOTTOM + 31, f"time, in {unit.name} \N{RIGHTWARDS ARROW}", 11, ink, "end"),
+            *inside(chart),
+        ]
+        x, y = BELOW if slim else BESIDE
+        for mark, text, notes in legend:
+            parts += [mark(x, y), label(x + TEXTS, y, text, 11.5, ink, "start", 600)]
+            parts += [label(x + TEXTS, y + LINE * at, one, 10.5, mute, "start") for at, one in enumerate(notes, 1)]
+            y += LINE * len(notes) + NEXT
+        return card(parts, PHONE if slim else WIDTH, y if slim else max(y, HEIGHT), words, title=title)
 
     return at_any_width(drawn, RIGHT, NARROW, static)
-
-
-def _legend(legend: Sequence[Meaning], x: float, y: float) -> tuple[list[Diagram], float]:
-    """Return the legend with its first mark at (x, y), and the y where it ends."""
-    parts: list[Diagram] = []
-    for mark, text, notes in legend:
-        parts += [mark(x, y), label(x + TEXTS, y, text, 11.5, style(theme.INK), "start", 600)]
-        for note in notes:
-            y += LINE
-            parts.append(label(x + TEXTS, y, note, 10.5, style(theme.MUTE), "start"))
-        y += NEXT
-    return parts, y
-
-
-def _axes(chart: Chart, of: Puzzle | Sweep, title: str, note: str) -> list[Diagram]:
-    right, unit, sizes = chart.x.end, of.unit, of.size_unit
-    times, amounts = chart.x.ticks(8 if right == RIGHT else 4), chart.y.ticks(6)
-    grid = [(chart.x.at(time), TOP, chart.x.at(time), BOTTOM) for time in times]
-    grid += [(LEFT, chart.y.at(size), right, chart.y.at(size)) for size in amounts]
-    mute, ink = style(theme.MUTE), style(theme.INK)
-    texts = wrapped(note, 11.5, right - PAD)[:2]
-    return [
-        label(PAD, 26, title, 17, ink, "start", 650),
-        *[label(PAD, 44 + 13 * at, line, 11.5, mute, "start") for at, line in enumerate(texts)],
-        lines(grid, style(None, theme.GRID, 1)),
-        *[label(chart.x.at(time), BOTTOM + 13, unit.show(time), 10, mute) for time in times],
-        *[label(LEFT - 8, chart.y.at(size), brief_size(sizes, size), 10, mute, "end") for size in amounts],
-        label(PAD, TOP - 23, f"\N{UPWARDS ARROW} peak memory, in {sizes.name}", 11, ink, "start"),
-        label(right, BOTTOM + 31, f"time, in {unit.name} \N{RIGHTWARDS ARROW}", 11, ink, "end"),
-    ]
-
-
-def stairs(points: Sequence[tuple[float, float]]) -> Diagram:
-    """Return a dashed staircase through points."""
-    corners = [*points[:1]]
-    for x, y in points[1:]:
-        corners += [(x, corners[-1][1]), (x, y)]
-    return poly(corners, STAIRS, closed=False)
 
 
 def target_area(chart: Chart, target: Figures, words: str) -> Iterator[Diagram]:

@@ -38,8 +38,11 @@ def show_verdict(shown: ShownVerdict) -> str:
     if not verdict.right:
         return page.table(verdict)
     parts = [draw_attempts(verdict.puzzle)._repr_html_()]
+    if run is not None and (verdict.slow or verdict.large):  # its longest chain, its peak of memory, or both
+        drawn = draw(_with_targets(run, verdict.puzzle), chain=verdict.slow, memory=verdict.large)
+        parts.append(drawn._repr_html_())
     if run is not None:
-        parts += [*_reasons(shown, run), *_to_reach(shown, run), *_to_keep(shown, run)]
+        parts += [*_to_reach(shown, run), *_to_keep(shown, run)]
     below = "".join(f'<div style="{APART}">{part}</div>' for part in parts)
     told = tuple(fact for fact in verdict.more if fact[0] != "attempts")  # they are drawn
     return CELEBRATION * (verdict.status == PASS) + page.table(replace(verdict, more=told)) + below
@@ -55,14 +58,6 @@ def _celebration() -> str:
 
 
 CELEBRATION = _celebration()
-
-
-def _reasons(shown: ShownVerdict, run: Run) -> Iterator[str]:
-    """Yield the run with its longest chain, with what is in memory at its peak, or with both: whichever is over the
-    target."""
-    verdict = shown.verdict
-    if verdict.slow or verdict.large:
-        yield draw(_with_targets(run, verdict.puzzle), chain=verdict.slow, memory=verdict.large)._repr_html_()
 
 
 def _with_targets(run: Run, puzzle: Puzzle) -> Trace:
@@ -88,10 +83,8 @@ def _to_keep(shown: ShownVerdict, run: Run) -> Iterator[str]:
     if verdict.status == PASS:
         drawn = without_hover(draw_card(run, verdict.puzzle.name).svg())
         source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
-        name = escape(f"{verdict.puzzle.name}.svg")
-        words = (
-            f"Save a card of it: the schedule{', its figures and the star' if verdict.starred else ' and its figures'}"
-        )
+        name, figures = escape(f"{verdict.puzzle.name}.svg"), ", its figures and the star" * verdict.starred
+        words = f"Save a card of it: the schedule{figures or ' and its figures'}"
         yield f'<a download="{name}" href="{source}" style="color:inherit">{words}</a> ({name})'
 
 

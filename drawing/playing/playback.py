@@ -20,6 +20,7 @@ from ..ink.figure import Figure
 from ..ink.trace import Trace
 from ..schedule.gaps import gaps_of, waits_for
 from ..schedule.layout import Row
+from ..schedule.memory import most_memory
 from ..schedule.operations import color_of, words_of
 
 CARDS = 16
@@ -47,7 +48,6 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
     waits = [wait.line for wait in trace.waits.values() if wait.line]
     spot = failure.line if failure is not None and isinstance(failure.line, Spot) else None
     code = Code([*(line for lines in trace.lines.values() for line in lines if line), *waits], spot)
-    most = trace.peak_memory
     opens = trace.until if failure else _opens(trace, rows)
     busy = [at for at, row in enumerate(rows) if not row.devices and _busy(row, opens)]
     stands = [at for rank in failed_ranks(trace) for at, row in enumerate(rows) if rank in row.ranks]
@@ -58,7 +58,7 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
         "opens": opens,
         "moment": trace.unit.moment,
         "seconds": SECONDS,
-        "full": max(float(most), float(trace.memory_target or 0)) * 1.02 or 1.0,
+        "full": most_memory([trace]) * 1.02 or 1.0,
         "target": float(trace.memory_target or 0),
         "kinds": [theme.MEMORY[MEMORY_KINDS[slot]] for slot in shown],
         "rows": [_row(trace, row, shown, words, looks, held, code) for row in rows],

@@ -254,11 +254,11 @@ class _Panel:
         for at, own in enumerate(triangle.owns):
             yield label(self.left - 6, y + LANE / 2, own.name, 10.5, ink, "end")
             yield box(self.left, y, long, LANE, style(theme.LANE), 2)
-            for block in own.blocks:
+            for block in [one for one in own.blocks if one.end > one.start]:
                 x, wide = self.left + (block.start - triangle.start) * scale, (block.end - block.start) * scale
                 color, opacity = self._shade(at, block)
                 looks = [style(theme.CARD), style(color, color, 0.75, opacity)]
-                shapes: list[Diagram] = [box(x, y, wide, LANE, look, 2) for look in looks if wide]
+                shapes: list[Diagram] = [box(x, y, wide, LANE, look, 2) for look in looks]
                 if _has_room(str(block.step), wide) and len(own.blocks) > 1:
                     shapes.append(label(x + wide / 2, y + LANE / 2, str(block.step), SIZE, ink, weight=600))
                 yield Titled(f"{own.full_name}, step {block.step}: {_said(triangle, block)}", together(shapes))
