@@ -61,7 +61,13 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     best = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial, sweep)}" for trial in front[:DESCRIBED])
     best += f"; and {len(front) - DESCRIBED} more" if len(front) > DESCRIBED else ""
     words = f"{TITLE}: {text}{aim}. What no other of the same size beats: {best}."
-    legend = _legend(names, target, sweep)
+    legend: list[Meaning] = [(partial(_mark, at, len(names)), name, []) for at, name in enumerate(names[:SHOWN])]
+    if len(names) > SHOWN:
+        legend.append((lambda *_: together([]), f"and {len(names) - SHOWN} more", []))
+    if target:
+        legend.append((target_sample, "the target", [_figures(target, sweep)]))
+    filled = style(theme.MUTE)
+    legend.append((lambda x, y: box(x - 5, y - 5, 10, 10, filled, 5), "filled", ["no other of its size beats it"]))
     return draw_chart(chart_of, sweep, TITLE, text, inside, legend, words, static)
 
 
@@ -88,17 +94,6 @@ def _mark(number: int, of: int, x: float, y: float, best: bool = True, k: float 
     )
     shape = shapes[number % len(shapes)]
     return box(x - k, y - k, 2 * k, 2 * k, how, k) if shape is None else poly(shape, how)
-
-
-def _legend(names: list[str], target: Trial | None, sweep: Sweep) -> list[Meaning]:
-    """Return what the marks mean."""
-    found: list[Meaning] = [(partial(_mark, at, len(names)), name, []) for at, name in enumerate(names[:SHOWN])]
-    if len(names) > SHOWN:
-        found.append((lambda *_: together([]), f"and {len(names) - SHOWN} more", []))
-    if target:
-        found.append((target_sample, "the target", [_figures(target, sweep)]))
-    filled = style(theme.MUTE)
-    return [*found, (lambda x, y: box(x - 5, y - 5, 10, 10, filled, 5), "filled", ["no other of its size beats it"])]
 
 
 def _size(trial: Trial) -> str:

@@ -148,9 +148,15 @@ def _page(trace: Trace, picture: str, legend: str, space: str, data: dict[str, A
 
 
 def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]:
-    """Return the rows to play, and a sentence on what is left out. Raise PuzzleError if no row can be played."""
+    """Return the rows to play, and a sentence on what is left out. Raise PuzzleError if no row can be played, or there
+    are no such ranks."""
     rows = rows_of(trace)
-    wanted = _evenly(trace, rows) if ranks is None else _named(trace, rows, ranks)
+    of_rank = {rank: place for place, row in enumerate(rows) for rank in row.ranks}
+    named = [*ranks] if isinstance(ranks, Iterable) else []
+    if ranks is not None and (not named or any(rank not in of_rank for rank in named)):
+        expected = f"a list of ranks from 0 to {max(trace.by_rank)}"
+        raise PuzzleError("no such ranks", where="play", expected=expected, got=describe(ranks))
+    wanted = _evenly(trace, rows) if ranks is None else [*dict.fromkeys(of_rank[rank] for rank in named)]
     taken, left = list[int](), OPERATIONS
     for place in wanted:
         if (count := len(rows[place].operations)) <= left:
@@ -166,16 +172,6 @@ def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]
     own = [rank for row in found for rank in row.ranks]
     text = f"{len(own):,} of {len(trace.by_rank):,} ranks are played: {ranges(own)}."
     return found, f"{text} play(run, ranks=[...]) plays those that you name."
-
-
-def _named(trace: Trace, rows: Sequence[Row], ranks: Iterable[int]) -> list[int]:
-    """Return the indices of the rows of these ranks. Raise PuzzleError if there are no such ranks."""
-    of_rank = {rank: place for place, row in enumerate(rows) for rank in row.ranks}
-    wanted = list(ranks) if isinstance(ranks, Iterable) else []
-    if not wanted or any(rank not in of_rank for rank in wanted):
-        expected = f"a list of ranks from 0 to {max(trace.by_rank)}"
-        raise PuzzleError("no such ranks", where="play", expected=expected, got=describe(ranks))
-    return list(dict.fromkeys(of_rank[rank] for rank in wanted))
 
 
 def _evenly(trace: Trace, rows: Sequence[Row]) -> list[int]:
