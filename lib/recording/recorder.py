@@ -124,8 +124,8 @@ longer."""
 def _place(frame: FrameType | None) -> tuple[CodeType | None, int]:
     """Return the learner's code that has led to a frame, and the place in it."""
     while frame is not None:
-        if is_learners_file(frame.f_code.co_filename):
-            return frame.f_code, frame.f_lasti
+        if is_learners_file((code := frame.f_code).co_filename):
+            return code, frame.f_lasti
         frame = frame.f_back
     return None, 0
 
