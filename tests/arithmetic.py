@@ -210,12 +210,12 @@ def experts_backward(x: Vector, w: Vector, g: Vector, batch: int) -> tuple[Vecto
     return of_weight, of_input
 
 
-def layer_forward(x: Vector, w: Vector, partial: bool = False, batch: int = 0) -> Vector:
-    """A layer in one go; in pieces, what the positions of the weight add to it."""
+def layer_forward(x: Vector, w: Vector, partial: bool = False, batch: int = 0, alone: bool = False) -> Vector:
+    """A layer in one go; in pieces, what the positions of the weight add to it. ``alone``: without attention."""
     x, missing = {at: x.get(at, math.nan) for at in range(WIDTH)}, 0.0 if partial else math.nan
     if has_experts(w):
         return experts_forward(x, w, batch)
-    att = attended(not_attended(x), in_heads(x, w))
+    att = attended(not_attended(x), {} if alone else in_heads(x, w))
     return {
         at: (in_tanh(at, x[at], w[at], att) if at in w else missing) + from_heads(at, [LAST], att)
         for at in range(WIDTH)
@@ -243,14 +243,16 @@ def loss_gradient(y: Vector) -> Vector:
     return {at: 2.0 * one for at, one in y.items()}
 
 
-def layer_backward(x: Vector, w: Vector, g: Vector, partial: bool = False, batch: int = 0) -> tuple[Vector, Vector]:
+def layer_backward(
+    x: Vector, w: Vector, g: Vector, partial: bool = False, batch: int = 0, alone: bool = False
+) -> tuple[Vector, Vector]:
     """Gradients of weight and input; in pieces, what the positions of the weight add to that of the input."""
     x = {at: x.get(at, math.nan) for at in range(WIDTH)}
     if has_experts(w):
         return experts_backward(x, w, g, batch)
     if not partial:
         w = {at: w.get(at, math.nan) for at in range(WIDTH)}
-    keys = in_heads(x, w)
+    keys = {} if alone else in_heads(x, w)
     att = attended(not_attended(x), keys)
     inner = into_tanh(x, w, g, att)
     back = attended_back(of_attention(inner, g, x), keys)
@@ -259,9 +261,9 @@ def layer_backward(x: Vector, w: Vector, g: Vector, partial: bool = False, batch
         met, last = sum(att[at, head][1] for head in range(LAST)), att[at, LAST][1]
         own = w.get(at, 0.0)
         of_input[at] = inner.get(at, 0.0) * (own + 0.3 * mean(at) * met) + g.get(at, math.nan) * 0.3 * mean(at) * last
-        of_input[at] += sum(back[at, head] for head in range(LAST)) + back.get((at, LAST), 0.0) * own
+        of_input[at] += sum(back.get((at, head), 0.0) for head in range(LAST)) + back.get((at, LAST), 0.0) * own
         if at in w:
-            of_weight[at] = (inner[at] + back[at, LAST]) * one
+            of_weight[at] = (inner[at] + back.get((at, LAST), 0.0)) * one
     return of_weight, of_input
 
 
@@ -279,7 +281,7 @@ def direction(grad: Vector) -> Vector:
 
 
 def trained(
-    layers: int, batches: int, adapters: bool = False, experts: bool = False, muon: bool = False, tokens: Any = ()
+    layers: int, batches: int, adapters: bool, experts: bool, muon: bool, tokens: Any, alone: bool
 ) -> list[Vector]:
     """Every layer's weight, or its adapter, after one step on one device, by micro-batches (and their ``tokens``)."""
     weights = [first_weight(layer, experts) for layer in range(layers)]
@@ -290,10 +292,10 @@ def trained(
     for batch in range(batches):
         inputs = [first_input(batch)]
         for weight in weights:
-            inputs.append(layer_forward(inputs[-1], weight, batch=batch))
+            inputs.append(layer_forward(inputs[-1], weight, False, batch, alone))
         grad = loss_gradient(inputs[-1])
         for layer in reversed(range(layers)):
-            of_weight, grad = layer_backward(inputs[layer], weights[layer], grad, batch=batch)
+            of_weight, grad = layer_backward(inputs[layer], weights[layer], grad, False, batch, alone)
             change = of_adapter(of_weight, trains[layer]) if adapters else of_weight
             share = tokens[batch] / sum(tokens) if tokens else 1.0
             sums[layer] = {at: sums[layer][at] + share * change[at] for at in change}
@@ -364,8 +366,8 @@ class Numbers:
 
     zero: Any = types.MappingProxyType({})
 
-    def __init__(self, experts: bool = False) -> None:
-        self.experts = experts
+    def __init__(self, experts: bool = False, alone: bool = False) -> None:
+        self.experts, self.alone = experts, alone
 
     def weight(self, piece: Any) -> Any:
         return self.cut(first_adapter(piece.layer) if piece.adapter else first_weight(piece.layer, self.experts), piece)
@@ -377,8 +379,9 @@ class Numbers:
     def inputs(self, batches: Iterable[int]) -> dict[int, Vector]:
         return {batch: first_input(batch) for batch in batches}
 
-    def forward(self, inp: dict[int, Vector], weight: Vector, partial: bool = False) -> dict[int, Vector]:
-        return {batch: layer_forward(x, weight, partial, batch) for batch, x in inp.items()}
+    def forward(self, inp: Any, weight: Vector, partial: bool = False, sliced: bool = False) -> dict[int, Vector]:
+        found = {batch: layer_forward(x, weight, partial, batch, self.alone) for batch, x in inp.items()}
+        return {batch: {at: one[at] for at in (inp[batch] if sliced else one)} for batch, one in found.items()}
 
     def keeping(self, inp: dict[int, Vector], weight: Vector, keep: str, partial: bool = False) -> tuple[Any, Any]:
         return self.forward(inp, weight, partial), {"of": (inp, weight)}
@@ -394,11 +397,19 @@ class Numbers:
         saved: Any = None,
         *,
         partial: bool = False,
+        sliced: bool = False,
     ) -> tuple[Any, Any]:
         lost = dict.fromkeys(range(WIDTH), math.nan)
         if saved is not None and saved != {"of": (inp, weight)}:
             grad = {}
-        both = {batch: layer_backward(x, weight, grad.get(batch, lost), partial, batch) for batch, x in inp.items()}
+        both = {
+            batch: layer_backward(x, weight, grad.get(batch, lost), partial, batch, self.alone)
+            for batch, x in inp.items()
+        }
+        if sliced:  # a position is a token: others change nothing
+            for batch, (of_one, back) in both.items():
+                here = inp[batch]
+                both[batch] = {at: one if at in here else 0.0 for at, one in of_one.items()}, {at: back[at] for at in here}
         of_weight = self.add([w for w, _ in both.values()])
         if isinstance(weight, Adapted):
             of_weight = of_adapter(of_weight, weight.adapter)

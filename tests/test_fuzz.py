@@ -249,7 +249,7 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
     if isinstance(result, PuzzleError):
         return False
     how = result.train == "adapters", bool(size.get("experts")), result.train == "muon", size.get("tokens") or ()
-    wanted = arithmetic.trained(size["layers"], size["batches"], *how)
+    wanted = arithmetic.trained(size["layers"], size["batches"], *how, bool(size.get("quiet")))
     for layer, weight in enumerate(wanted):
         finals = [state.finals[layer].value for state in result.final_states if layer in state.finals]
         if {at for final in finals for at in final} != set(weight):
@@ -262,7 +262,8 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
 def with_numbers(fn: Any, size: dict[str, Any], strict: bool) -> Run | PuzzleError:
     """A run whose tensors carry numbers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lib.machine.simulator, "Fingerprints", partial(arithmetic.Numbers, bool(size.get("experts"))))
+        how = bool(size.get("experts")), bool(size.get("quiet"))
+        patch.setattr(lib.machine.simulator, "Fingerprints", partial(arithmetic.Numbers, *how))
         return outcome(fn, size, _strict=strict)
 
 

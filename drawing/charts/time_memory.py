@@ -123,11 +123,11 @@ def draw_chart(
         said = enumerate(wrapped(note, 11.5, right - PAD)[:2])
         parts: list[Diagram] = [
             label(PAD, 26, title, 17, ink, "start", 650),
-            *[label(PAD, 44 + 13 * at, line, 11.5, mute, "start") for at, line in said],
+            *[label(PAD, 43 + 13 * at, line, 11.5, mute, "start") for at, line in said],
             lines(grid, style(None, theme.GRID, 1)),
             *[label(chart.x.at(time), BOTTOM + 13, unit.show(time), 10, mute) for time in times],
             *[label(LEFT - 8, chart.y.at(size), brief_size(sizes, size), 10, mute, "end") for size in amounts],
-            label(PAD, TOP - 23, f"\N{UPWARDS ARROW} peak memory, in {sizes.name}", 11, ink, "start"),
+            label(PAD, TOP - 17, f"\N{UPWARDS ARROW} peak memory, in {sizes.name}", 11, ink, "start"),
             label(right, BOTTOM + 31, f"time, in {unit.name} \N{RIGHTWARDS ARROW}", 11, ink, "end"),
             *inside(chart),
         ]
