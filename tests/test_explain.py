@@ -11,10 +11,9 @@ import pytest
 
 from lib.basics.errors import Place, PuzzleError
 from lib.course.specs import machine_of, puzzles
-from lib.explain.compare import Comparison
+from lib.explain.compare import Comparison, nearest
 from lib.explain.explanation import explain, facts_of
 from lib.explain.notes import Line, noted
-from lib.explain.reference import nearest
 from lib.explain.spelling import spelled
 from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, KeptFact, Statement, TensorFact, as_json
 from lib.explain.words import MOST_WORDS, SENTENCES, sentence, verdict, why

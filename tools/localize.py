@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 from lib.basics.errors import PuzzleError
 from lib.course.layouts import Size
 from lib.course.specs import Puzzle, machine_of, puzzles
+from lib.explain.compare import Reference
 from lib.explain.explanation import explain, facts_of
 from lib.explain.notes import Line, noted
-from lib.explain.reference import Reference
 from lib.explain.statement import OWN, RIGHT, CallFact, Explanation, TensorFact
 from lib.grading.judge import check, judge, over_target
 from lib.grading.verdict import PASS, TODO, Verdict

@@ -84,7 +84,6 @@ DECIDE = {
     "lib.explain.costs": ("explain",),
     "lib.explain.spelling": ("explain",),
     "lib.explain.explanation": ("explain",),
-    "lib.explain.reference": ("explain",),
     "lib.explain.statement": ("explain",),
     "lib.record.figures.score": ("figures", "hosts", "peak", "breakdown"),
     "lib.course.layouts": ("grading", "figures", "repairs", "corpus"),

@@ -5,16 +5,19 @@ a rank could go on with, and the first difference in the order of things. Number
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..basics.errors import NOWHERE, Place
+from ..course.layouts import Size
+from ..machine.cost import Cost
 from ..record.kinds import KINDS
 from ..record.training import FORWARD
 from .lineage import DEEPEST, ancestors, leaves, like, on_the_way, origin, out_of, replaced_by, signature, stored_in
-from .notes import ADD, LOADS, SCALE, Call, Notes, Tensor
+from .notes import ADD, LOADS, SCALE, Call, Notes, Tensor, noted
 from .statement import LOOK_AT, Statement, say
 
 CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
@@ -38,7 +41,7 @@ class Comparison:
     """A run beside a right one at the same size."""
 
     def __init__(self, notes: Notes, right: Notes) -> None:
-        self.notes, self.right = notes, right
+        self.notes, self.right = self.runs = notes, right
 
     # -- how near they are ---------------------------------------------------------------------------------------------
 
@@ -52,9 +55,9 @@ class Comparison:
         found = {own.pop(turn): right.pop(turn) for turn in [*own] if turn in right}
         return found | dict(zip(own.values(), right.values(), strict=True))  # and of the others any
 
-    def both(self, choose: Callable[[Notes], list[Call]]) -> tuple[list[Call], list[Call]]:
+    def both(self, choose: Callable[[Notes], list[Call]]) -> Iterator[list[Call]]:
         """Return some calls of both runs."""
-        return choose(self.notes), choose(self.right)
+        return map(choose, self.runs)
 
     def key(self, call: Call) -> Key:
         """Return what a call of this run does, as it can be compared with those of the right run."""
@@ -83,7 +86,7 @@ class Comparison:
         """How near they are: 3 for each rank that does the same in the same order, on the average."""
         total = 0.0
         for rank in self.right.calls:
-            own, right = ([key for _, key, _ in self.steps(notes, rank)] for notes in (self.notes, self.right))
+            own, right = ([key for _, key, _ in self.steps(notes, rank)] for notes in self.runs)
             total += 2 * sum((Counter(own) & Counter(right)).values()) / (min(len(own), len(right)) or 1)
             if len(self.right.calls) <= 16:
                 total += SequenceMatcher(None, own, right[: len(own) + 8], autojunk=False).ratio()
@@ -95,14 +98,15 @@ class Comparison:
         """Return the call of the right run that does the same: of the same layer, and as near as there is one. Of
         equally near ones the first that is not made here yet, or of the same turn."""
         own, right = self.both(lambda notes: [one for one in notes.calls[call.rank] if _sort(one) == _sort(call)])
-        same = [one for one in right if call.stream != "collective" or one.carries == call.carries]
+        group = call.carries, call.axis
+        same = [one for one in right if call.stream != "collective" or (one.carries, one.axis) == group]
         done = Counter(self.key(one) for one in own if not one.failed)
         turn = own.index(call) if call in own else len(own)
 
         def nearness(pair: tuple[int, Call]) -> tuple[object, ...]:
             at, one = pair
             matching = sum(self._same(*some) for some in zip(call.operands, one.operands, strict=False))
-            return matching, one.axis == call.axis, not done[_key(one, {})], -abs(at - turn)
+            return matching, not done[_key(one, {})], -abs(at - turn)
 
         return max(enumerate(same), key=nearness, default=(0, None))[1]
 
@@ -155,6 +159,12 @@ class Comparison:
         yield from self.due(right, own)
         yield say(LOOK_AT, call=call, tensor=own, out=out_of(own, call))
         if (own.labels, signature(own)) != (right.labels, signature(right)):  # or only its number is another
+            yield from self._comes_from(own, right, call)
+
+    def _comes_from(self, own: Tensor, right: Tensor, call: Call) -> Iterator[Statement]:
+        """Yield where a tensor comes from, and the other one in its place: not of a sum more than the right run has."""
+        here, there = self.both(lambda notes: [one for one in notes.calls[call.rank] if _sort(one) == _sort(call)])
+        if call.kind != ADD or len(here) <= len(there):
             yield say("comes_from", tensor=own, right=right, call=call, out=out_of(own, call))
 
     def due(self, right: Tensor, own: Tensor) -> Iterator[Statement]:
@@ -196,7 +206,7 @@ class Comparison:
         if steps:
             yield say("first_through", tensor=own, reader=reader, right_steps=steps)
         else:
-            yield say("comes_from", tensor=own, call=reader, right=right, out=out_of(own, reader))
+            yield from self._comes_from(own, right, reader)
         yield from self.due(right, own)
 
     def _reader(self, tensor: Tensor, call: Call) -> tuple[Tensor, Call]:
@@ -213,7 +223,8 @@ class Comparison:
         parts, others = leaves(own), leaves(right)
         here, there = Counter(map(signature, parts)), Counter(map(signature, others))
         cut = own.labels.shards != right.labels.shards  # then it may lack a piece of any micro-batch
-        have = {batch for one in (own, *reader.results) for batch in one.labels.batches if not cut}
+        sums = [one.labels for one in (own, *reader.results) if not cut or one.labels.is_whole()]
+        have = {batch for labels in sums for batch in labels.batches}
         lack = [part for part in others if (there - here)[signature(part)] and not part.labels.batches & have]
         mine = [(signature(part), self.named(part)) for part in parts]
         theirs = [(signature(part), part.labels.batches) for part in others]
@@ -286,10 +297,8 @@ class Comparison:
         """Yield that a rank loads or computes other layers than in the right run: the first one that does."""
         for kind in (*LOADS, FORWARD.kind):
             for rank in sorted(self.notes.calls):
-                own, right = (
-                    {call.layer: call for call in notes.calls.get(rank, ()) if call.kind == kind and not call.failed}
-                    for notes in (self.notes, self.right)
-                )
+                chosen = ([one for one in run.calls.get(rank, ()) if one.kind == kind] for run in self.runs)
+                own, right = ({one.layer: one for one in calls if not one.failed} for calls in chosen)
                 if own.keys() - right.keys() or (kind in LOADS and own.keys() != right.keys()):
                     texts = [tuple(sorted(map(str, some), key=int)) for some in (own, right)]
                     line = next((call.line for call in own.values()), None)
@@ -305,7 +314,9 @@ class Comparison:
                 if own is not None and found is not None:
                     yield from [*self.told(found, own), *self.lacking(found.own, found.right)]
                     return
-                if own is None and of in self.notes.finished:
+                placed = [{one.layer for one in run.calls[of] if one.kind in LOADS} for run in self.runs]
+                its = of in self.notes.finished and number not in placed[1] - placed[0]  # else another rank has it
+                if own is None and its:
                     yield say("no_final", rank=of, layer=number, right=right.operands[0])
                     way = [like(one, self.notes) for one, _ in on_the_way(None, right) if one.how not in LOADS]
                     yield from whereabouts(next(filter(None, way)), self.notes) if any(way) else ()
@@ -318,7 +329,7 @@ class Comparison:
         which calls the order matters, if not of all."""
         found = []
         for rank in sorted(self.right.calls):
-            own, right = (self.steps(notes, rank, awaits) for notes in (self.notes, self.right))
+            own, right = (self.steps(notes, rank, awaits) for notes in self.runs)
             own, right = ([one for one in some if not streams or one[2].stream in streams] for some in (own, right))
             pairs = enumerate(zip(own, right, strict=False))
             at = next((at for at, pair in pairs if not _same_step(*pair)), min(len(own), len(right)))
@@ -354,11 +365,32 @@ class Comparison:
                 yield say("arrives", right=right.call, right_reader=call)
                 yield from whereabouts(mine, self.notes) if mine is not None else ()
             elif mine is None:
-                own = [one.labels for made in self.notes.all_calls() for one in made.results]
-                if not right.labels.batches or right.labels not in own:  # another rank may have these micro-batches
+                calls = self.notes.all_calls() if right.labels.batches else self.notes.calls[call.rank]
+                if right.labels not in [one.labels for made in calls for one in made.results]:  # or of any rank
                     yield say("not_made", right=right, right_reader=call)
             elif wanted or (stored_in(mine) is None and not (mine.kept and mine.kept[-1].at > last)):
                 yield from whereabouts(mine, self.notes)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The recording of a right run of a puzzle at a size, on a machine with these costs."""
+
+    name: str
+    recording: Mapping[str, Any]
+    size: Size
+    cost: str | Cost
+
+    @cached_property
+    def notes(self) -> Notes:
+        """The notes of the run."""
+        return noted(self.recording, self.size, self.cost)
+
+
+def nearest(notes: Notes, references: Sequence[Reference]) -> tuple[str, Comparison | None]:
+    """Return the name of the right run that is nearest to this one, or the first of these, and the two side by side."""
+    pairs = [(one.name, Comparison(notes, one.notes)) for one in references]
+    return max(pairs, key=lambda pair: pair[1].score, default=("", None))
 
 
 def difference(own: Tensor, right: Tensor, seen: set[Any] | None = None, depth: int = DEEPEST) -> Found | None:
@@ -396,8 +428,8 @@ def _pair(own: Tensor, right: Tensor, seen: set[Any], depth: int) -> Found | Non
 def _behind(own: Tensor, right: Tensor, parts: Sequence[Tensor], others: Sequence[Tensor]) -> Found | None:
     """Return that a tensor is what the one of the right run comes from, a few steps back."""
     for behind in ancestors(others[0], CLOSE) if len(others) == 1 else ():
-        same = Counter(map(signature, parts)) == Counter(map(signature, leaves(behind)))
-        if same and len(own.labels.batches) == len(behind.labels.batches):
+        same = len({(one.labels.piece(), len(one.labels.batches)) for one in (own, behind)}) == 1
+        if same and Counter(map(signature, parts)) == Counter(map(signature, leaves(behind))):
             return Found("through", own, others[0], behind)
     return None
 

@@ -12,8 +12,8 @@ from ..record.figures.score import memory_parts, peak_event
 from ..record.kinds import KINDS
 from ..recording.diary import REPLACED, STORED
 from .compare import Comparison, _key
-from .lineage import out_of
-from .notes import LOADS, Call, Kept, Notes
+from .lineage import origin, out_of
+from .notes import COMBINE, LOADS, SHARD, Call, Kept, Notes
 from .statement import Statement, say
 
 MOST = 2  # sentences on what comes more often, and on what is held
@@ -60,7 +60,7 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
         facts = {"count": len(flying), "right_count": len(right_flying), "peak": peak, "right": other}
         found["flying"] = excess["in_flight"], say("flying", call=flying[0], **facts), 0
     told = sorted(found.values(), key=lambda one: (-one[0], -one[2]))
-    yield from (statement for _, statement, _ in [one for one in told if one[0] > 0] or told)
+    yield from (statement for excess, statement, _ in told if excess > 0)
 
 
 def _log(notes: Notes, rank: int) -> list[Event]:
@@ -84,12 +84,14 @@ def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Kept], list[Call]]
     flying = [one for one in notes.work(call.rank) if one.stream != "compute" and one.at < call.at]
     open_calls = [one for one in flying if one.fetched is None or one.fetched > call.at]
     stored = [history[-1] for history in before if history and history[-1].way == STORED]
-    passing = [one for one in stored if one.tensor.how not in (*LOADS, "update")]  # others have to be there at the end
+    whole = {id(one): origin(one.tensor, ("receive", SHARD, COMBINE)).how for one in stored}
+    passing = [one for one in stored if whole[id(one)] not in (*LOADS, "update")]  # others have to be there at the end
     return stored, [one for one in passing if all(by.at < call.at for by in one.tensor.readers)], open_calls
 
 
-def _sort(kept: Kept) -> tuple[str, bool, bool]:
-    return kept.tensor.labels.kind, kept.tensor.labels.is_whole(), kept.tensor.labels.adapter
+def _sort(kept: Kept) -> tuple[str, bool, bool, str]:
+    labels = kept.tensor.labels
+    return labels.kind, labels.is_whole(), labels.adapter, labels.extra.keep
 
 
 def _surplus(own: list[Kept], right: list[Kept]) -> list[Kept]:

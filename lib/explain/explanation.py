@@ -17,11 +17,10 @@ from ..course.layouts import Size
 from ..machine.cost import Cost
 from ..machine.failure import Failure
 from ..recording.diary import LONGEST_KEY, STORED
-from .compare import Comparison, whereabouts
+from .compare import Comparison, Reference, nearest, whereabouts
 from .costs import larger, slower
 from .lineage import on_the_way, out_of
 from .notes import ADD, NO_LINE, STORE, Call, Line, Notes, noted
-from .reference import Reference, nearest
 from .spelling import spelled
 from .statement import LOOK_AT, Explanation, Statement, fact, say
 
@@ -97,7 +96,8 @@ def _of_costs(name: str, comparison: Comparison | None, over: Collection[str]) -
         seen = [one for one in order if not more or getattr(one.facts["call"], "kind", "") in more]
         told.append((own.time / right.time, found if found and found[0].name in PLACES else [*seen, *found]))
     if "memory" in over and own.memory > right.memory:
-        told.append((own.memory / right.memory, [*larger(comparison)] or [*slower(comparison)]))
+        found = [*larger(comparison)] or [one for one in slower(comparison) if one.name in PLACES]
+        told.append((own.memory / right.memory, found))
     statements = [one for _, part in sorted(told, key=lambda part: -float(part[0])) for one in part]
     return Explanation(NOWHERE, (), tuple(statements[:1]), tuple(statements[1:]), name, "the target's run")
 
@@ -212,10 +212,11 @@ class Explaining:
             elif comparison is not None:
                 self._next(comparison, rank)
         elif comparison is not None:
-            if self.wrong.rule in VALUES:
+            ends = self.wrong.rule in VALUES and not self.wrong.line  # or a rank begins with a wrong part
+            if ends:
                 self._tell(comparison.finals(rank, place.layer))
             self.differences = self.differences or [*comparison.layers()]
-            if not self.differences and self.wrong.rule in VALUES:
+            if not self.differences and ends:
                 self._next(comparison, rank or 0)
 
     def _next(self, comparison: Comparison, rank: int) -> None:

@@ -136,7 +136,7 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
         over.append(f"{own[0]}, target {most[0]}")
     if memory > target["memory"]:
         over.append(f"{own[1]}, target {most[1]} ({outcome.at_peak})")
-    return "Correct, but over the target: " + "; ".join(over) if over else ""
+    return "Correct at this size, but over the target: " + "; ".join(over) if over else ""
 
 
 def praise(outcome: Outcome, puzzle: Puzzle) -> str:

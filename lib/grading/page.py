@@ -53,7 +53,7 @@ def headline(verdict: Verdict) -> str:
     if error is None:
         too = ["too slow"] * verdict.slow + ["too large"] * verdict.large
         over = too and verdict.status == FAIL and verdict.right
-        return f"right, and {' and '.join(too)}" if over else verdict.message
+        return f"right at this size, and {' and '.join(too)}" if over else verdict.message
     line = _LINE.match(error.line)
     moment = error.place.detail.startswith("at ")  # of the call at that line
     place = error.place._replace(detail="") if line and moment else error.place

@@ -21,9 +21,9 @@ from ..basics.errors import NOWHERE, PuzzleError
 from ..course.layouts import Size
 from ..course.solutions import source_of
 from ..course.specs import Puzzle, machine_of
+from ..explain.compare import Reference
 from ..explain.explanation import explain
 from ..explain.notes import noted
-from ..explain.reference import Reference
 from ..explain.spelling import spelled
 from ..explain.statement import Explanation
 from ..learner import tensors
