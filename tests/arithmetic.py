@@ -407,9 +407,9 @@ class Numbers:
             for batch, x in inp.items()
         }
         if sliced:  # a position is a token: others change nothing
-            for batch, (of_one, back) in both.items():
-                here = inp[batch]
-                both[batch] = {at: one if at in here else 0.0 for at, one in of_one.items()}, {at: back[at] for at in here}
+            for batch, here in inp.items():
+                changes, back = both[batch]
+                both[batch] = {at: changes[at] if at in here else 0.0 for at in changes}, {at: back[at] for at in here}
         of_weight = self.add([w for w, _ in both.values()])
         if isinstance(weight, Adapted):
             of_weight = of_adapter(of_weight, weight.adapter)
