@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import groupby
 from textwrap import dedent
 from types import CodeType
 from typing import Any
@@ -191,14 +192,10 @@ class Code:
 
 def _to_the_left(known: Sequence[tuple[str, int]], found: dict[tuple[str, int], str]) -> list[str]:
     """Return the texts of lines without the common indentation of each piece."""
-    pieces: list[list[str]] = []
-    before = ("", 0)
-    for file, number in known:
-        if (file, number - 1) != before:
-            pieces.append([])
-        pieces[-1].append(found[file, number].rstrip("\n").expandtabs(4))
-        before = file, number
-    return [line for piece in pieces for line in dedent("\n".join(piece)).split("\n")]
+    texts: list[str] = []
+    for _, piece in groupby(enumerate(known), key=lambda one: (one[1][0], one[1][1] - one[0])):  # lines in a row
+        texts += dedent("\n".join(found[place].rstrip("\n").expandtabs(4) for _, place in piece)).split("\n")
+    return texts
 
 
 def _source(code: CodeType) -> Iterator[tuple[int, str]]:
