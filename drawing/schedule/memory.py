@@ -159,9 +159,9 @@ class Strip:
                 outline = stairs([(xs[0], self.bottom), *zip(xs, map(self.y, base), strict=True)], self.layout.x1)
                 edges = [*edges, outline] if slot == INBOX else [outline]
                 areas.append(poly([*outline, (outline[-1][0], self.bottom)], style(theme.MEMORY[kind][1])))
-        widths = [0.5, 1.0][2 - len(edges) :]
-        drawn = zip(edges, widths, strict=True)
-        return [*areas[::-1], *(poly(edge, style(None, theme.INK, wide), closed=False) for edge, wide in drawn)]
+        looks = [style(None, theme.STEP, 0.5), style(None, theme.INK, 1)][2 - len(edges) :]
+        drawn = zip(edges, looks, strict=True)
+        return [*areas[::-1], *(poly(edge, look, closed=False) for edge, look in drawn)]
 
     def zones(self, least: float) -> Iterator[tuple[Rect, str]]:
         """Yield boxes with hover texts on what is held, each at least so many pixels wide. A box of several
