@@ -327,7 +327,9 @@ def test_each_function_method_and_code_is_looked_at() -> None:
                 assert (id(vars(module)), key) in seen and value in codes, f"{module.__name__}.{key}"
             if isinstance(value, type) and value.__module__ == module.__name__:
                 own = [one for one in vars(value).values() if isinstance(one, types.FunctionType)]
-                now = {key: one for key, one in vars(value).items() if key.isupper() or callable(one)}
+                now = {
+                    k: one for k, one in vars(value).items() if k.isupper() or callable(one) or hasattr(one, "__get__")
+                }
                 assert now == kept[f"{module.__name__}.{value.__qualname__}."] and codes >= {*own}, value
 
 
@@ -335,6 +337,9 @@ def test_changed_builtins_and_code_are_seen(monkeypatch: pytest.MonkeyPatch) -> 
     assert seal.broken_seal() == ""
     monkeypatch.setattr("builtins.len", lambda thing: 1)
     assert seal.broken_seal() == "len"
+    monkeypatch.undo()
+    monkeypatch.setattr(lib.machine.outcome.Outcome, "time", property(lambda outcome: 0.0))
+    assert seal.broken_seal() == "lib.machine.outcome.Outcome.time"
     monkeypatch.undo()
     code = lib.machine.check.check_finals.__code__
     try:
