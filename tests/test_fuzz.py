@@ -58,9 +58,7 @@ def smallest(puzzle: Puzzle) -> Size:
     return min(found, key=lambda size: math.prod(size[name] for name in least))
 
 
-SIZES = {
-    name: smallest(puzzle) for name, puzzle in puzzles().items() if "tied" not in puzzle.size
-}  # numbers know no tie
+SIZES = {name: smallest(one) for name, one in puzzles().items() if "tied" not in one.size}  # numbers know no tie
 SECOND = (("ddp", "ddp_overlap"), ("wsdp", "wsdp_prefetch"), ("gpipe", "one_forward_one_backward"))
 PROGRAMS = [
     *(Program(name, name, HEAD + function(name)) for name in SIZES),

@@ -16,6 +16,7 @@ from lib.grading.judge import check
 from lib.record.figures.score import memory_parts, peak_event
 from tests.corpus import HEAD, Program, functions
 from tests.corpus.mistakes import MISTAKES
+from tests.programs import PATIENCE
 from tests.slow import some
 from tests.test_corpus import function, near
 
@@ -116,7 +117,7 @@ def test_what_is_received_counts_from_when_it_came() -> None:
 
 
 def test_where_sizes_are_rounded_the_list_adds_up_to_the_peak_without_that() -> None:
-    verdict = grade(renamed("compose", "whole_states"), "compose").verdict
+    verdict = grade(renamed("compose", "whole_states"), "compose", timeout=PATIENCE).verdict
     held = sum(row["elements"] for row in verdict.as_json()["peak"])
     assert verdict.right is True and held == verdict.peak_memory != verdict.memory, verdict.message
 
