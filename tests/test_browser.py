@@ -126,9 +126,9 @@ def test_an_image_keeps_its_words_in_a_narrow_place(browser: Browser, width: int
     """Its media queries ask for the size of an image's box, as those of a page do for that of its window."""
     figure = compare(sharded_run(4, 2), staged_run(), static=True)
     source = re.search('base64,([^"]*)', figure.image())
-    assert source is not None and figure.narrow is not None and figure.narrow.below is not None
+    assert source is not None and figure.narrow is not None
     sight = browser.show(base64.b64decode(source[1]).decode(), SEEN, width=width)
-    assert {text for text, _ in sight.measured} >= {*texts(figure.narrow.below)}
+    assert {text for text, _ in sight.measured} >= {*texts(figure.narrow)}
     assert min(size for _, size in sight.measured) >= READABLE
 
 

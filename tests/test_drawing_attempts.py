@@ -133,8 +133,8 @@ def test_no_text_lies_on_another_or_leaves_the_picture(keep: Keep, times: list[f
     """Beside the notebook's cell and in a narrow place, with points beyond the upper and the right edge."""
     keep("ddp", *((time, 3932160 if time < 9 else 1572864, False) for time in times))
     figure = draw_attempts("ddp")
-    assert figure.narrow is not None and figure.narrow.above is not None
-    for picture in (figure, figure.narrow.above):
+    assert figure.narrow is not None
+    for picture in (figure, figure.narrow):
         painted = [(one.shape, one.transform) for one in leaves(picture.diagrams) if isinstance(one.shape, Label)]
         found = [(shape.text, place_of(shape, at[2], at[5])) for shape, at in painted]
         assert any("beyond the edge" in text for text, _ in found)

@@ -91,8 +91,8 @@ def test_the_picture_keeps_inside_and_no_text_lies_on_another(name: str, place: 
     names = ["a title that goes on for longer than there is room", "b"]
     figure = draw_attention(done(name), done("ring, zigzag"), titles=names)
     if place == "narrow":
-        assert figure.narrow is not None and figure.narrow.above is not None
-        figure = figure.narrow.above
+        assert figure.narrow is not None
+        figure = figure.narrow
     assert outside(figure) == []
     places = places_of_texts(figure.diagrams)
     assert [(one, other) for one, other in combinations(places, 2) if overlap(one, other)] == []

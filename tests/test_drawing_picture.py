@@ -323,7 +323,7 @@ def test_where_a_page_takes_the_picture_out_words_stay() -> None:
     assert (words.text or "").startswith(figure.summary)
     assert "static=True" in (words.text or "")
     assert live.get("hidden") and "display:none" in live.get("style", "")
-    assert [child.tag for child in live] == [*[SVG + "svg"] * 3, "style", "style"]
+    assert [child.tag for child in live] == [*[SVG + "svg"] * 2, "style", "style"]
     assert ".ltp-live svg" in (live[-1].text or "")
 
 
@@ -337,13 +337,12 @@ def test_a_static_picture_is_an_image_with_words() -> None:
     still = base64.b64decode(data).decode()
     _, wide, slim = [*ElementTree.fromstring(still)]
     assert (wide.get("class"), slim.get("class")) == ("wide", "slim")
-    assert [one for part in wide[0] for one in seen(part)] == [
+    assert [one for part in wide for one in seen(part)] == [
         one for part in parse(figure) if part.tag != SVG + "style" for one in seen(part)
     ]
-    assert figure.narrow is not None and figure.narrow.above is not None and figure.narrow.below is not None
-    words = [text for one in (figure.narrow.above, figure.narrow.below) for text in texts(one)]
-    assert ["".join(one.itertext()) for one in slim.iter(SVG + "text")] == words
-    assert len(still) < 0.8 * len(figure.svg())
+    assert figure.narrow is not None
+    assert ["".join(one.itertext()) for one in slim.iter(SVG + "text")] == texts(figure.narrow)
+    assert len(still) < 0.7 * len(figure.in_place())
     assert "<title>" in figure.svg() and "<title>" not in still and 'opacity="0"' not in still  # nobody can point there
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from drawing import Figure, race
-from drawing.beside.race import BETWEEN, CYCLE, LEFT, RIGHT, SECONDS
-from drawing.ink.svg import KEPT, USUAL
+from drawing.beside.race import BETWEEN, CYCLE, LEFT, SECONDS, WIDE
 from lib import Cost, PuzzleError, Run, run
 from lib.record.events import MARKS
 from solutions.build.pictures import race as built
@@ -59,7 +58,7 @@ def test_every_operation_has_a_bar_where_the_log_has_it() -> None:
     bars, until = lengths(race(*runs)), max(one.time for one in runs)
     work = [event for one in runs for event in one.events if event.kind not in MARKS and event.length]
     assert len(bars) == len(work)
-    scale = (RIGHT - LEFT) / until
+    scale = (WIDE.right - LEFT) / until
     assert sorted(round(x) for x, *_ in bars) == pytest.approx(
         sorted(round(LEFT + event.start * scale) for event in work), abs=1
     )
@@ -86,15 +85,16 @@ def test_it_is_small_and_nothing_is_outside(make: Any) -> None:
     assert outside(figure) == [] and len(figure.svg()) < MOST
 
 
-def test_on_a_phone_no_name_touches_the_rows_below_it() -> None:
+def test_no_name_and_no_figure_touches_the_rows_below_it() -> None:
     figure = built.picture()
-    rows = sorted({y for _, y, _ in lengths(figure)})
-    names = [one for one in parse(figure).iter(SVG + "text") if one.get("font-weight") == "650"][1:]
-    for one in names:
-        base = float(one.get("y", 0)) + 0.35 * (KEPT - USUAL)  # where the letters are larger there
-        below = min(y for y in rows if y > base)
-        assert base + 0.22 * KEPT + 2 < below - (rows[1] - rows[0]) / 2
-    assert len(names) == 7 and "backward, also for the input" in texts(figure)
+    for shown in (figure, figure.narrow):
+        assert shown is not None and outside(shown) == []
+        rows = sorted({y for _, y, _ in lengths(shown)})
+        words = [one for one in parse(shown).iter(SVG + "text") if one.get("font-size") in ("14", "15")]
+        for one in words:
+            base, tall = float(one.get("y", 0)), rows[1] - rows[0]
+            assert all(base + 2 < y - tall / 2 or y + tall / 2 < base - 8 for y in rows) or shown is figure
+        assert len(words) == 7 * 4 and "backward, also for the input" in texts(shown)
 
 
 def test_where_nothing_moves_it_is_the_finish() -> None:
@@ -155,7 +155,7 @@ def test_all_fill_together_and_each_shows_its_figures_when_it_is_done(browser: B
     for at, seen in zip(moments, moving, strict=True):
         assert seen["moves"] == 4
         if at < SECONDS:
-            assert seen["left"] - 8 == pytest.approx(LEFT + (RIGHT - LEFT) * at / SECONDS, abs=4)
+            assert seen["left"] - 8 == pytest.approx(LEFT + (WIDE.right - LEFT) * at / SECONDS, abs=4)
         over = [round(one) for one in seen["shown"]]
         late = [int(at > SECONDS * end + 0.1) for end in ends]
         assert over == late

@@ -46,8 +46,8 @@ def done(name: str) -> Run:
 def test_the_picture_keeps_inside_and_no_text_lies_on_another(name: str, narrow: bool) -> None:
     figure = draw_tokens(done(name))
     if narrow:
-        assert figure.narrow is not None and figure.narrow.above is not None
-        figure = figure.narrow.above
+        assert figure.narrow is not None
+        figure = figure.narrow
     assert outside(figure) == []
     places = places_of_texts(figure.diagrams)
     assert [(one, other) for one, other in combinations(places, 2) if overlap(one, other)] == []

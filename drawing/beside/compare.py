@@ -16,8 +16,8 @@ from lib.record.figures.difference import calls_of, changes, parts_of, rounded
 from lib.record.table import OPERATIONS, TRACED
 
 from ..ink import theme
-from ..ink.figure import PHONE, Figure, Narrow
-from ..ink.letters import around, fit, largest, places_of_texts, text_width, wrapped
+from ..ink.figure import PHONE, Figure, at_any_width
+from ..ink.letters import around, places_of_texts, text_width, wrapped
 from ..ink.marks import Diagram, label, lines, style
 from ..ink.texts import brief_size, computing, machine, size_of
 from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
@@ -25,12 +25,11 @@ from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of
 from ..schedule.links import LINKS
 from ..schedule.memory import draw_total, most_memory
-from ..schedule.picture import WIDTH, beside_narrow, card, check_choice, check_width, heading, sentences, small_enough
+from ..schedule.picture import WIDTH, card, check_choice, check_width, heading, sentences, small_enough
 from ..schedule.timeline import axis, draw_timeline
 
-TITLES, NAME, GAP, LINE = 420.0, 22.0, 16.0, 19.0
-"""In pixels: the largest width of a title, its height, the room between schedules, and the height of a line of the
-table."""
+GAP, LINE = 16.0, 19.0
+"""In pixels: the room between schedules, and the height of a line of the table."""
 MOST = 4
 """The largest number of schedules: the eye does not follow more."""
 PLACES = 2
@@ -90,10 +89,10 @@ def compare(
     check_choice("links", links, LINKS, "compare")
     check_width(width, "compare")
     traces = in_one_unit([trace_of(source, title, few=True) for source, title in zip(sources, names, strict=True)])
-    return small_enough(lambda rough: _figure(traces, width, links, static, rough))
+    return small_enough(lambda rough: at_any_width(partial(_figure, traces, links, rough), width, PHONE, static))
 
 
-def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rough: int) -> Figure:
+def _figure(traces: Sequence[Trace], links: str, rough: int, width: float) -> Figure:
     until = max(trace.until for trace in traces)
     y, most = PAD, most_memory(traces)
     parts: list[Diagram] = []
@@ -102,11 +101,10 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     machine_before = ""
     for trace in traces:
         text = machine(trace)  # once for schedules of the same machine
-        title, end = heading(fit(trace.title, 13, TITLES), text if text != machine_before else "", y)
+        notes = {text: theme.MUTE} if text != machine_before else {}
+        title, y = heading(trace.title, notes | ({trace.fault: theme.BAD} if trace.fault else {}), y, width)
         parts += title
-        if fault := trace.fault and fit(trace.fault, 11, width - PAD - end):
-            parts.append(label(end, y + 9, fault, 11, style(theme.BAD), "start", 600))
-        y, machine_before = y + NAME, text
+        machine_before = text
         if trace.attempted:
             layout = Layout(trace, width, y, until, rough, beside=traces, links=links)
             layouts.append(layout)
@@ -117,7 +115,6 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
         y += GAP
     if layouts:
         scale, y = axis(layouts[-1], y - GAP)
-        ended = y
         ends = {layout.x(trace.time) for trace in traces if _is_compared(trace) and trace.time < until}
         if guides := [(x, top, x, bottom) for x in sorted(ends) for top, bottom in bands]:
             texts = places_of_texts(parts)
@@ -125,18 +122,10 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
             parts.append(lines(pieces, style(None, theme.INK, 1, dash=(1.5, 3.5))))
         table, y = _table(traces, width, y + 14)
         changes, y = sentences(_changes(traces), y + 6, width)
-        meaning = legend_of(layouts)
-        legend, y = draw_legend(meaning, width, y + 12)
+        legend, y = draw_legend(legend_of(layouts), width, y + 12)
         parts += [*scale, *table, *changes, *legend]
         y += 12
-    figure = card(parts, width, y, in_words(traces), static, " and ".join(trace.title for trace in traces))
-    if layouts:
-        figures, y = _table(traces, PHONE, 8)
-        faults = [f"{trace.title}: {trace.fault}." for trace in traces if trace.attempted and trace.fault]
-        changes, y = sentences([*faults, *_changes(traces)], y + 10)
-        legend, y = draw_legend(meaning, PHONE, y + 8)
-        figure.narrow = Narrow((0, ended + 2), None, beside_narrow([*figures, *changes, *legend], y + 10))
-    return figure
+    return card(parts, width, y, in_words(traces), title=" and ".join(trace.title for trace in traces))
 
 
 def _changes(traces: Iterable[Trace]) -> Iterator[str]:
@@ -158,10 +147,7 @@ def _end(layout: Layout, until: float) -> Iterator[Diagram]:
         x, text = layout.x(trace.time), trace.unit.lasting(trace.time)
         yield lines([(x, layout.top - 2, x, layout.bottom + 2)], style(None, theme.INK, 1.5))
         if x + 10 + text_width(text, 11, bold=True) < layout.x1:
-            most = largest(text, layout.x1 - x - 10, layout.height, bold=True)
-            yield label(
-                x + 7, layout.rows[0].y + layout.height / 2, text, 11, style(theme.INK), "start", 600, most=most
-            )
+            yield label(x + 7, layout.rows[0].y + layout.height / 2, text, 11, style(theme.INK), "start", 600)
 
 
 def _columns(traces: Sequence[Trace], slim: bool = False) -> list[Column]:

@@ -18,24 +18,22 @@ from lib.record.table import SEND
 from lib.record.training import FORWARD
 from lib.running.run import Run
 
-from ..ink import svg, theme
-from ..ink.figure import Figure
-from ..ink.letters import largest
+from ..ink import theme
+from ..ink.figure import PHONE, Figure, at_any_width
+from ..ink.letters import wrapped
 from ..ink.marks import Diagram, Titled, boxes, label, lines, style
 from ..ink.texts import spent
 from ..ink.trace import Trace, trace_of
 from ..schedule.layout import PAD, Layout
 from ..schedule.legend import draw_legend, legend_of
 from ..schedule.memory import draw_total, most_memory
-from ..schedule.picture import WIDTH, card, heading, in_pieces
+from ..schedule.picture import WIDTH, card, heading
 from ..schedule.timeline import axis, draw_timeline, empty_rows, row_names
 
-HEAD, GAP = 24.0, 16.0
-"""Room for a heading, and between two schedules, in pixels."""
+GAP = 16.0
+"""Room between two schedules, in pixels."""
 STRIP = 6.0
 """Room between a schedule and the strip of its memory, in pixels."""
-AXIS = 20.0
-"""The height of the time axis, in pixels."""
 REST = "the rest is yours to find"
 MEANS = "(strong: computes, faint: only communicates)"
 
@@ -57,23 +55,29 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
         by_rank[event.rank].append(event)
     nodes = size.get("node_size")
     trace = Trace(by_rank, size["layers"], size["batches"], nodes, title, hosts=hosts, unit=spec.unit)
-    layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time, cut=sketch.until)
-    scale, y = axis(layout, layout.bottom)
-    meaning = legend_of([layout])
-    legend, y = draw_legend(meaning, WIDTH, y + 12)
-    x, middle = layout.x(sketch.until), layout.rows[len(layout.rows) // 2].y + layout.height / 2
-    parts = [
-        *heading(title, "", PAD)[0],
-        *draw_timeline(layout, notes=False),
-        lines([(x, layout.top - 4, x, layout.bottom + 2)], style(None, theme.INK, 1.5)),
-        label((x + layout.x1) / 2, middle, REST, 12, style(theme.MUTE), most=largest(REST, layout.x1 - x, svg.KEPT)),
-        *scale,
-        *legend,
-    ]
     words = f"The beginning of a schedule for {spec.name}, up to {spec.unit.at(until)}; the rest is left out."
-    figure = card(parts, WIDTH, y + 12, words, static, title)
-    figure.narrow = in_pieces([title], meaning, (PAD + HEAD - 1, layout.bottom + AXIS))
-    return figure
+
+    def drawn(width: float) -> Figure:
+        head, top = heading(title, {}, PAD, width)
+        layout = Layout(trace, width, top, sketch.time, cut=sketch.until)
+        scale, y = axis(layout, layout.bottom)
+        legend, y = draw_legend(legend_of([layout]), width, y + 12)
+        x, middle = layout.x(sketch.until), layout.rows[len(layout.rows) // 2].y + layout.height / 2
+        rest = wrapped(REST, 12, layout.x1 - x)
+        parts = [
+            *head,
+            *draw_timeline(layout, notes=False),
+            lines([(x, layout.top - 4, x, layout.bottom + 2)], style(None, theme.INK, 1.5)),
+            *[
+                label((x + layout.x1) / 2, middle + 15 * (at - (len(rest) - 1) / 2), line, 12, style(theme.MUTE))
+                for at, line in enumerate(rest)
+            ],
+            *scale,
+            *legend,
+        ]
+        return card(parts, width, y + 12, words, title=title)
+
+    return at_any_width(drawn, WIDTH, PHONE, static)
 
 
 def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False, static: bool = False) -> Figure:
@@ -98,28 +102,23 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
     target = replace(own, by_rank=busy, models=(), fault="", failure=None)
     memory = replace(target, by_rank={aim.fullest: held}, memory_target=None)
     most = most_memory([own, memory])
-    above = Layout(own, WIDTH, PAD + HEAD, until, beside=[own, target], links="none")
-    own_memory, bottom = draw_total(above, above.bottom + STRIP, most)
-    below = Layout(target, WIDTH, bottom + GAP + HEAD, until, beside=[own, target])
-    aim_memory, end = draw_total(below, below.bottom + STRIP, most, memory)
-    scale, y = axis(below, end)
-    meaning = legend_of([above])
-    legend, y = draw_legend(meaning, WIDTH, y + 12)
-    parts = [
-        *heading(own.title, _figures(own), PAD)[0],
-        *draw_timeline(above),
-        *own_memory,
-        *heading(f"one that meets the {goal}", f"{_figures(target)} {MEANS}", bottom + GAP)[0],
-        *_silhouette(below),
-        *aim_memory,
-        *scale,
-        *legend,
-    ]
     words = f"Yours: {_figures(own)}. One that meets the {goal}: {_figures(target)}."
-    figure = card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the {goal}")
-    texts = [f"{own.title}: {_figures(own)}", f"one that meets the {goal}, below: {_figures(target)} {MEANS}"]
-    figure.narrow = in_pieces(texts, meaning, (PAD, end + AXIS))
-    return figure
+
+    def drawn(width: float) -> Figure:
+        head, top = heading(own.title, {_figures(own): theme.MUTE}, PAD, width)
+        above = Layout(own, width, top, until, beside=[own, target], links="none")
+        own_memory, bottom = draw_total(above, above.bottom + STRIP, most)
+        notes = {_figures(target): theme.MUTE, MEANS: theme.MUTE}
+        second, top = heading(f"one that meets the {goal}", notes, bottom + GAP, width)
+        below = Layout(target, width, top, until, beside=[own, target])
+        aim_memory, end = draw_total(below, below.bottom + STRIP, most, memory)
+        scale, y = axis(below, end)
+        legend, y = draw_legend(legend_of([above]), width, y + 12)
+        rows = [*draw_timeline(above), *own_memory, *second, *_silhouette(below), *aim_memory]
+        parts = [*head, *rows, *scale, *legend]
+        return card(parts, width, y + 12, words, title=f"{source.name} beside the {goal}")
+
+    return at_any_width(drawn, WIDTH, PHONE, static)
 
 
 def _event(rank: int, kind: str, start: float, end: float, held: tuple[Elements, ...] = ()) -> Event:

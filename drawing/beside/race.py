@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from typing import NamedTuple
 from zlib import crc32
 
 from lib import Run
@@ -14,9 +15,9 @@ from lib.record.events import MARKS
 from lib.record.figures.breakdown import share_text
 from lib.record.table import OPERATIONS, stream_of
 
-from ..ink import svg, theme
-from ..ink.figure import Figure
-from ..ink.letters import fit, largest, text_width, wrapped
+from ..ink import theme
+from ..ink.figure import PHONE, Figure, at_any_width
+from ..ink.letters import fit, text_width, wrapped
 from ..ink.marks import Classed, Diagram, box, label, lines, style
 from ..ink.texts import brief_size, plural
 from ..ink.trace import Trace, in_one_unit, texts_for, trace_of
@@ -26,26 +27,33 @@ from ..schedule.miniature import Span, draw_rows, fill, most_of, runs_of
 from ..schedule.operations import color_of, sample_color
 from ..schedule.picture import card
 
-WIDTH, NAME, TALL, GAP = 820.0, 31.0, 36.0, 7.0
-"""In pixels: the width of the picture, and of each schedule the height of its name, that of its rows, and the room
-below."""
-COLUMNS = (WIDTH - PAD - 192, WIDTH - PAD - 102, WIDTH - PAD)
-"""Where the three columns of figures end."""
-LEFT, RIGHT = PAD, WIDTH - PAD - 270
-"""Where the rows begin and end: that of the longest schedule."""
+LEFT, TALL, GAP, HEADS = PAD, 36.0, 9.0, 18.0
+"""In pixels: where the rows begin, of each schedule the height of its rows and the room below, and the room for the
+names of the figures."""
+
+
+class Across(NamedTuple):
+    """What is where, in pixels: the width of the picture, where the longest schedule ends, where the three columns of
+    figures end, and how far the middle of a name and that of its figures are above the rows."""
+
+    width: float
+    right: float
+    columns: tuple[float, ...]
+    name: float
+    figures: float
+
+
+WIDE = Across(820.0, 534.0, (612.0, 702.0, 804.0), 12.0, -TALL / 2)
+SLIM = Across(PHONE, PHONE - PAD, (80.0, 170.0, 280.0), 30.0, 11.0)
 MOST, ROWS, FINE, BETWEEN = 12, 16, 200, 0.6
 """The largest numbers of schedules and of rows of each; operations on a rank from which it is drawn pixel by pixel;
 pixels between boxes."""
 SECONDS, CYCLE, TIMES = 4.8, 14.0, 3
 """How long the longest schedule runs, how long all is shown with the stillness after it, and how often."""
-NAMED = 17.0
-"""How far the middle of a name is above its rows, in pixels: on a phone names are larger."""
 LONG = 12
 """A word of the legend with more letters comes last, where it has room."""
 SIGNS = "*†‡§¶#"
 """What leads from a name to the notes below."""
-PHONE = svg.KEPT
-"""The size of texts on a phone, in pixels of the picture, which therefore have room for it."""
 
 
 class Race(Figure):
@@ -53,6 +61,8 @@ class Race(Figure):
 
     ends: Sequence[float] = ()
     """When each schedule ends, in parts of the longest."""
+    reach = 0.0
+    """How long that is, in pixels."""
 
     @cached_property
     def _body(self) -> str:
@@ -65,8 +75,8 @@ class Race(Figure):
         part = 100 * SECONDS / CYCLE
         moves = [
             ("c", f"0%{{opacity:1}}{part:.1f}%{{opacity:1;transform:scaleX(0)}}to{{opacity:0;transform:scaleX(0)}}"),
-            ("h", f"0%{{opacity:1}}{part:.1f}%{{opacity:1;transform:translateX({RIGHT - LEFT:g}px)}}"
-                  f"{part + 2:.1f}%,to{{opacity:0;transform:translateX({RIGHT - LEFT:g}px)}}"),
+            ("h", f"0%{{opacity:1}}{part:.1f}%{{opacity:1;transform:translateX({self.reach:g}px)}}"
+                  f"{part + 2:.1f}%,to{{opacity:0;transform:translateX({self.reach:g}px)}}"),
         ]  # fmt: skip
         moves += [
             (f"{at}", f"0%,{part * end:.1f}%{{opacity:0}}{part * end + 1:.1f}%,to{{opacity:1}}")
@@ -76,7 +86,7 @@ class Race(Figure):
             f".{name}{one}{{animation:{name}{one} {CYCLE:g}s linear {TIMES}}}@keyframes {name}{one}{{{frames}}}"
             for one, frames in moves
         )
-        origin = f".{name}c{{transform-origin:{RIGHT + 2:g}px 0}}"
+        origin = f".{name}c{{transform-origin:{LEFT + self.reach + 2:g}px 0}}"
         return f"@media screen and (prefers-reduced-motion:no-preference){{{origin}{''.join(rules)}}}"
 
 
@@ -103,33 +113,48 @@ def race(
     names, sentences = texts_for(runs, titles, "title", "race"), texts_for(runs, notes, "note", "race")
     _check(runs)
     traces = in_one_unit([trace_of(one, name, few=True) for one, name in zip(runs, names, strict=True)])
-    until = max(trace.time for trace in traces)
     title = title or f"{_model(runs[0])}: which is done first?"
-    most = largest(title, WIDTH - 2 * PAD, PHONE, bold=True)
-    over: list[Diagram] = [label(PAD, 24, title, 16, style(theme.INK), "start", 650, most=most)]
-    legend, y = draw_legend([_legend(traces)], WIDTH, 43, 12, PHONE)
-    top = y = y + 9
-    over += [*legend, *_heads(traces[0], y)]
-    under: list[Diagram] = []
     marked = [_apart(one, runs) for one in runs]
+    return at_any_width(partial(_drawn, traces, sentences, marked, title), WIDE, SLIM, static)
+
+
+def _drawn(
+    traces: Sequence[Trace],
+    notes: Sequence[str | None],
+    marked: Sequence[Sequence[str]],
+    title: str,
+    across: Across,
+) -> Race:
+    """Return the picture. ``marked``: what each run has that others have not."""
+    until, width, reach = max(trace.time for trace in traces), across.width, across.right - LEFT
+    titles = wrapped(title, 16, width - 2 * PAD, bold=True)
+    over: list[Diagram] = [
+        label(PAD, 24 + 20 * at, line, 16, style(theme.INK), "start", 650) for at, line in enumerate(titles)
+    ]
+    legend, y = draw_legend([_legend(traces)], width, 23 + 20 * len(titles), 12)
+    top = y = y + 9
+    over += [*legend, *_heads(traces[0], across, y + HEADS / 2)]
+    under: list[Diagram] = []
     texts = dict.fromkeys(text for one in marked for text in one)
     signs = {text: SIGNS[at % len(SIGNS)] * (1 + at // len(SIGNS)) for at, text in enumerate(texts)}
-    rows = [y + NAME + at * (NAME + TALL + GAP) for at in range(len(runs))]
-    for at, (trace, note, row) in enumerate(zip(traces, sentences, rows, strict=True)):
-        wide = (RIGHT - LEFT) * trace.time / (until or 1.0)
+    high = across.name + 10
+    rows = [y + HEADS * (across is SLIM) + high + at * (high + TALL + GAP) for at in range(len(traces))]
+    for at, (trace, note, row) in enumerate(zip(traces, notes, rows, strict=True)):
+        wide = reach * trace.time / (until or 1.0)
         under += draw_rows(_rows(trace, wide), LEFT, row, wide, TALL, theme.GAP)
         under.append(lines([(LEFT + wide + 1, row - 1, LEFT + wide + 1, row + TALL + 1)], style(None, theme.INK, 2)))
-        over += _name(" ".join([trace.title, *(signs[text] for text in marked[at])]), note or "", row - NAMED)
-        over.append(Classed(f"{MOVED}{at}", _figures(trace, traces, row + TALL / 2)))
+        name = " ".join([trace.title, *(signs[text] for text in marked[at])])
+        over += _name(name, note or "", across, row - across.name)
+        over.append(Classed(f"{MOVED}{at}", _figures(trace, traces, across, row - across.figures)))
         y = row + TALL + GAP
-    cover = Classed(f"{MOVED}c", [box(LEFT - 1, top, RIGHT - LEFT + 20, y - top, style(theme.CARD))], seen=False)
+    cover = Classed(f"{MOVED}c", [box(LEFT - 1, top, reach + 4, y - top, style(theme.CARD))], seen=False)
     now = [(LEFT, y, LEFT, y + TALL) for y in rows]  # only where no words are
     head = Classed(f"{MOVED}h", [lines(now, style(None, theme.MUTE, 1))], seen=False)
-    foot, y = _foot(signs, y + 4)
+    foot, y = _foot(signs, y + 4, width)
     words = f"{title} {' '.join(_in_words(traces, marked))}"
-    drawn = card([*under, cover, head, *over, *foot], WIDTH, y + 6, words, static, title)
-    found = Race(drawn.diagrams, WIDTH, y + 6, words, static, title)
-    found.ends = [trace.time / (until or 1.0) for trace in traces]
+    drawn = card([*under, cover, head, *over, *foot], width, y + 6, words)
+    found = Race(drawn.diagrams, width, y + 6, words, title=title)
+    found.ends, found.reach = [trace.time / (until or 1.0) for trace in traces], reach
     return found
 
 
@@ -189,24 +214,26 @@ def _legend(traces: Sequence[Trace]) -> list[Entry]:
     return [patch(color, name) for color, name in sorted(said.items(), key=lambda one: len(one[1]) > LONG)]
 
 
-def _heads(trace: Trace, y: float) -> Iterator[Diagram]:
-    for x, name in zip(COLUMNS, (trace.unit.name, "bubble", "memory"), strict=True):
-        yield label(x, y + NAME - NAMED, name, 12, style(theme.MUTE), "end", most=PHONE)
+def _heads(trace: Trace, across: Across, y: float) -> Iterator[Diagram]:
+    for x, name in zip(across.columns, (trace.unit.name, "bubble", "memory"), strict=True):
+        yield label(x, y, name, 12, style(theme.MUTE), "end")
 
 
-def _name(name: str, note: str, y: float) -> Iterator[Diagram]:
-    name = fit(name, PHONE, RIGHT - LEFT)
-    yield label(LEFT, y, name, 14, style(theme.INK), "start", 650, most=PHONE)
+def _name(name: str, note: str, across: Across, y: float) -> Iterator[Diagram]:
+    name = fit(name, 14, across.right - LEFT)
+    yield label(LEFT, y, name, 14, style(theme.INK), "start", 650)
     beside = LEFT + text_width(name, 14, bold=True) + 10
-    yield label(beside, y + 1, fit(note, 12, RIGHT - beside), 12, style(theme.MUTE), "start")
+    shown = fit(note, 12, across.right - beside)
+    if across is WIDE or shown == note:
+        yield label(beside, y + 1, shown, 12, style(theme.MUTE), "start")
 
 
-def _figures(trace: Trace, traces: Sequence[Trace], y: float) -> Iterator[Diagram]:
+def _figures(trace: Trace, traces: Sequence[Trace], across: Across, y: float) -> Iterator[Diagram]:
     figures = [(one.time, one.idle, float(one.peak_memory)) for one in (trace, *traces)]
     texts = trace.unit.brief(trace.time), share_text(trace.idle), brief_size(trace.size_unit, trace.peak_memory)
-    for x, text, (value, *others) in zip(COLUMNS, texts, zip(*figures, strict=True), strict=True):
+    for x, text, (value, *others) in zip(across.columns, texts, zip(*figures, strict=True), strict=True):
         weight = 750 if value == min(others) else 400
-        yield label(x, y, text, 15, style(theme.INK), "end", weight, most=PHONE)
+        yield label(x, y, text, 15, style(theme.INK), "end", weight)
 
 
 def _apart(one: Run, runs: Sequence[Run]) -> list[str]:
@@ -228,12 +255,12 @@ def _kept(one: Run) -> float:
     return max(float(sum(one.cost.elements(labels) for labels in state.began)) for state in one.final_states)
 
 
-def _foot(signs: Mapping[str, str], y: float) -> tuple[list[Diagram], float]:
+def _foot(signs: Mapping[str, str], y: float, width: float) -> tuple[list[Diagram], float]:
     parts: list[Diagram] = []
     for text, sign in signs.items():
-        for line in wrapped(f"{sign} {text}", PHONE, WIDTH - 2 * PAD):
-            parts.append(label(PAD, y + 10, line, 12, style(theme.MUTE), "start", most=PHONE))
-            y += 22
+        for line in wrapped(f"{sign} {text}", 12, width - 2 * PAD):
+            parts.append(label(PAD, y + 10, line, 12, style(theme.MUTE), "start"))
+            y += 17
     return parts, y
 
 

@@ -106,7 +106,8 @@ def draw_card(source: Run, puzzle: str | None = None) -> Figure:
 
     def card(rough: int) -> Figure:
         figure = picture_for_player(trace, rough)
-        figure.diagrams += [star(8.5, 26, 6.5, style(theme.GOLD))] * starred
+        for one in filter(None, (figure, figure.narrow)):
+            one.diagrams += [star(8.5, 26, 6.5, style(theme.GOLD))] * starred
         return figure
 
     return small_enough(card, CARD_SIZE, lambda figure: len(figure.svg()))

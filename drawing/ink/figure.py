@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from chalk.core import Compose
 
 from lib.basics.errors import PuzzleError
 
 from .marks import Diagram, box_envelope
-from .svg import IN_PARTS, NARROW, body, escape, frame, image, in_part, only_narrow
+from .svg import NARROW, ONE_OF_TWO, body, escape, frame, image, only_narrow
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -81,23 +81,14 @@ def write(path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str |
         raise PuzzleError(f"{target} cannot be written: {error.strerror}", where="save") from None
 
 
-class Narrow(NamedTuple):
-    """What is shown in narrow places, where the letters of a picture would be too low: of the picture itself what is
-    between two heights (``part``), or nothing, and other pictures above and below it."""
-
-    part: tuple[float, float] | None = None
-    above: Figure | None = None
-    below: Figure | None = None
-
-
 class Figure(Compose):
     """A picture. It is a chalk Diagram: put it beside others, scale it, render it with chalk.
 
     ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it; ``title``: the
     title of its page; ``area``: the timeline of a schedule (left, top, right, bottom); ``rows``: the ranks, the top and
     the height of each row; ``room``: top and bottom of the empty room for a player; ``legend``: its legend, where that
-    is a picture of its own; ``narrow``: what is shown instead in a narrow place. A ``static`` picture shows itself in a
-    notebook as an image without hover texts, which survives wherever notebooks are shown.
+    is a picture of its own; ``narrow``: the picture that is shown instead in a narrow place. A ``static`` picture shows
+    itself in a notebook as an image without hover texts, which survives wherever notebooks are shown.
     """
 
     # IPython would store a second copy, rendered by chalk: of fixed size, black on black in dark themes.
@@ -113,7 +104,7 @@ class Figure(Compose):
         self.rows: list[tuple[list[int], float, float]] = []
         self.room: tuple[float, float] | None = None
         self.legend: Figure | None = None
-        self.narrow: Narrow | None = None
+        self.narrow: Figure | None = None
 
     def __repr__(self) -> str:
         return self.summary
@@ -123,22 +114,17 @@ class Figure(Compose):
         """The elements of the picture, written once however often it is shown."""
         return body(self.diagrams)
 
-    def svg(self, fluid: bool = False, shrinks: bool = True) -> str:
-        """Return the picture as SVG text. A ``fluid`` one shrinks with its page. One that never ``shrinks`` keeps all
-        its letters."""
-        return frame(self._body, self.size, self.summary, fluid, shrinks)
+    def svg(self, fluid: bool = False) -> str:
+        """Return the picture as SVG text. A ``fluid`` one shrinks with its page."""
+        return frame(self._body, self.size, self.summary, fluid)
 
     def in_place(self) -> str:
         """Return the picture for a place of any width on a page."""
-        narrow = self.narrow
-        if narrow is None:
+        slim = self.narrow
+        if slim is None:
             return self.svg(fluid=True)
-        wide = self.svg(fluid=True, shrinks=narrow.part is not None)
-        words = self.summary if narrow.part is None else ""
-        above, below = (
-            only_narrow(one._body, one.size, words) if one is not None else "" for one in (narrow.above, narrow.below)
-        )
-        return f"{above}{in_part(wide, self.size, narrow.part)}{below}<style>{IN_PARTS}</style>"
+        wide = frame(self._body, self.size, self.summary, fluid=True, only_wide=True)
+        return f"{only_narrow(slim._body, slim.size, self.summary)}{wide}<style>{ONE_OF_TWO}</style>"
 
     def _repr_html_(self) -> str:
         if not self.static:
@@ -147,28 +133,16 @@ class Figure(Compose):
 
     def image(self) -> str:
         """Return the picture as an image without hover texts, which no page takes out."""
-        (width, height), (slim, tall) = self.size, self._slim()
-        source = base64.b64encode(image(self._body, self.size, slim, tall).encode()).decode()
-        high = f"min({height:.0f}px,{100 * height / width:.2f}cqw)"
-        high = f"max({high},min({100 * tall:.2f}cqw,({NARROW:g}px - 100cqw)*999))" if slim else "auto"
+        (width, height), slim, high = self.size, self.narrow, "auto"
+        if slim is not None:
+            tall = 100 * slim.size[1] / slim.size[0]
+            high = f"min({height:.0f}px,{100 * height / width:.2f}cqw)"
+            high = f"max({high},min({tall:.2f}cqw,({NARROW:g}px - 100cqw)*999))"
+        drawn = image(self._body, self.size, *((slim._body, slim.size) if slim is not None else ()))
+        source = base64.b64encode(drawn.encode()).decode()
         how = f'width="{width:.0f}" style="max-width:100%;height:{high}" src="data:image/svg+xml;base64,{source}"'
         shown = f'<img alt="{escape(self.summary)}" {how}>'
-        return placed(shown) if slim else shown
-
-    def _slim(self) -> tuple[str, float]:
-        """Return what an image shows in a narrow place, as elements, and how many times as high as wide that is."""
-        (width, _), narrow, out, y = self.size, self.narrow or Narrow(), "", 0.0
-        scale = width / PHONE
-        for one in (narrow.above, narrow.part, narrow.below):
-            if isinstance(one, Figure):
-                out += f'<g transform="matrix({scale:.4f} 0 0 {scale:.4f} 0 {y:.2f})">{one._body}</g>'
-                y += one.size[1] * scale
-            elif one:
-                high = one[1] - one[0]
-                view = f'y="{y:.2f}" height="{high:.2f}" viewBox="0 {one[0]:.2f} {width:.0f} {high:.2f}"'
-                out += f'<svg {view}><use href="#all"/></svg>'
-                y += high
-        return out, y / width
+        return shown if slim is None else placed(shown)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raise PuzzleError if that fails."""
@@ -180,5 +154,5 @@ def at_any_width(draw: Callable[[Any], Figure], wide: Any, slim: Any, static: bo
     figure = draw(wide)
     figure.static = static
     if figure.size[0] > PHONE:
-        figure.narrow = Narrow(above=draw(slim))
+        figure.narrow = draw(slim)
     return figure

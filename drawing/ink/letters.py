@@ -22,11 +22,6 @@ def first_fit(texts: Iterable[str], sizes: Iterable[float], width: float) -> tup
     return next(((text, size) for text in texts for size in sizes if text_width(text, size) <= width), None)
 
 
-def largest(text: str, width: float, height: float, bold: bool = False) -> float:
-    """Return the largest size of a text for which there is room: most of its letters have no parts below their line."""
-    return min(height / 0.8, width / (text_width(text, 1.0, bold) or 1.0))
-
-
 def fit(text: str, size: float, width: float) -> str:
     """Return the text, cut off with an ellipsis if it is wider than ``width`` pixels."""
     if len(text) * size <= 4 * width and text_width(text, size, bold=True) <= width:

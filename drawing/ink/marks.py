@@ -113,15 +113,11 @@ class Hovers(Mark):
 
 @dataclass
 class Label(Text):
-    """A text. ``anchor`` is start, middle or end. The pointer goes through a ``passive`` text to what is behind it.
-    ``most`` is the largest size for which there is room: where the picture is shown much smaller, such a text stays,
-    but for what it begins with, its ``lead``."""
+    """A text. ``anchor`` is start, middle or end. The pointer goes through a ``passive`` text to what is behind it."""
 
     anchor: str = "middle"
     weight: int = 400
     passive: bool = False
-    most: float = 0.0
-    lead: str = ""
 
     def accept(self, visitor: Any, **kwargs: Any) -> Any:
         """Let chalk, which can only center, draw the text, and move its anchor afterwards."""
@@ -216,11 +212,9 @@ def label(
     anchor: str = "middle",
     weight: int = 400,
     passive: bool = False,
-    most: float = 0.0,
-    lead: str = "",
 ) -> Primitive:
     """Return a text whose visual middle is at ``y``."""
-    return Primitive(Label(text, size, anchor, weight, passive, most, lead), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
+    return Primitive(Label(text, size, anchor, weight, passive), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
 
 
 def together(parts: Iterable[Diagram]) -> Compose:

@@ -21,27 +21,16 @@ from .marks import IDENTITY, Boxes, Classed, Hovers, Label, Point, Polys, Rect, 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
 NARROW, READABLE = 600.0, 8.0
-"""A picture is never wider than its place. Where that has fewer pixels than the first, and the picture is shown
-smaller than it is made, no letter is lower than so many."""
-STEPS = {0.8: 13.0, 0.62: 17.0, 0.5: 20.0, 0.42: 22.0, 0.3: 46.0}
-"""In places with less than such a part of its width, texts are so high in pixels of the picture, where there is room
-for that. All others are left out."""
-DETAIL = "d"
-"""The class of what is left out besides: signs whose texts are, and words that names can do without."""
-KEPT = STEPS[0.42]
-"""The size of the texts that stay on a phone, in pixels of a picture that is as wide as a cell."""
-_SIZES = re.compile(r'font-size="([\d.]+)"')
+"""Places with fewer pixels than the first show what is drawn for them, in which no letter is lower than so many."""
 Attributes = dict[tuple[int, bool], tuple[str, Style]]
 """The attributes of styles, by their id and whether they are those of a text."""
-USUAL = 10.5
-"""The usual size of a text, in pixels: its middle stays where it is when it gets larger."""
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 _ASKED = f".ltp .m:hover>.a{{fill:{theme.ARROW};fill-opacity:1;stroke:{theme.ARROW};pointer-events:none}}"
-IN_PARTS = (
+ONE_OF_TWO = (
     f".ltp.narrow{{display:none}}@container(max-width:{NARROW:g}px){{.ltp.narrow{{display:block}}.ltp.wide{{display:none}}"
-    ".ltp.part{display:block;margin:var(--over) 0 var(--under);clip-path:inset(var(--above) 0 var(--below))}}"
+    "}"
 )
-"""The style of pictures with parts that are shown in narrow places only, and there alone."""
+"""The style of a picture that is drawn twice, for narrow places and for all others."""
 _FOR_POINTERS = re.compile('<g fill-opacity="0"[^>]*>.*?</g>', re.DOTALL)
 _TITLE = re.compile(r"<title>.*?</title>", re.DOTALL)
 _GROUP = re.compile("(<g(?: [^>]*)?>|</g>)")
@@ -68,39 +57,6 @@ def escape(text: str) -> str:
     return _NO_XML.sub("\ufffd", text).translate(_ENTITIES)
 
 
-def narrow_css(body: str, width: float, rule: str) -> str:
-    """Return a style sheet for a picture of this width with these elements where it is shown much smaller. ``rule`` is
-    what has that width: the ``container`` of the picture on a page, or the ``media`` of an image.
-
-    >>> narrow_css('<text font-size="17"/><text font-size="9"/>', 1000, "media")[:70]
-    '@media(max-width:600px){.w1000 text:not(.k17,.k20,.k22,.k46,[font-size'
-    """
-    picture, sizes = f".w{width:.0f} text", sorted(set(map(float, _SIZES.findall(body))))
-    places = {min(NARROW, part * width): size for part, size in STEPS.items()}  # of several for one place, the last
-    made = []
-    if f'class="{DETAIL}"' in body:
-        made.append(f"@{rule}(max-width:{number(max(places))}px){{.w{width:.0f} .{DETAIL}{{display:none}}}}")
-    for place, size in places.items():
-        kept = ",".join(f".k{number(most)}" for most in STEPS.values() if most >= size)
-        large = "".join(f',[font-size="{number(one)}"]' for one in sizes if one >= size)
-        lower = number(0.35 * (size - USUAL))
-        made.append(
-            f"@{rule}(max-width:{number(place)}px){{{picture}:not({kept}{large}){{display:none}}"
-            f"{picture}:is({kept}){{font-size:{number(size)}px;transform:translate(var(--nearer,0),{lower}px)}}"
-            f'{picture}[text-anchor="end"]{{--nearer:5px}}}}'
-        )
-    return "".join(made)
-
-
-def kept_class(most: float) -> str:
-    """Return the class of a text that has room up to a size, or an empty text if it has none.
-
-    >>> kept_class(12), kept_class(19)
-    ('', 'k17')
-    """
-    return next((f"k{number(size)}" for size in sorted(STEPS.values(), reverse=True) if size <= most), "")
-
-
 def without_hover(svg: str) -> str:
     """Return a picture without hover texts and invisible shapes, for an image, where no pointer finds them: it looks
     the same and takes about half as many bytes.
@@ -119,65 +75,47 @@ def without_hover(svg: str) -> str:
     return "".join(out)
 
 
-def frame(body: str, size: tuple[float, float], words: str, fluid: bool = False, shrinks: bool = True) -> str:
+def frame(body: str, size: tuple[float, float], words: str, fluid: bool = False, only_wide: bool = False) -> str:
     """Return an SVG picture of ``size`` pixels around the elements ``body``, with ``words`` as alternative text.
 
-    A ``fluid`` picture shrinks with the page (files are not fluid, since some converters then draw nothing). One that
-    never ``shrinks`` keeps all its letters.
+    A ``fluid`` picture shrinks with the page (files are not fluid, since some converters then draw nothing). With
+    ``only_wide`` it is not seen in places with fewer than NARROW pixels.
     """
     width, height = map(number, size)
     how = ' style="max-width:100%;height:auto;vertical-align:top"' * fluid
-    narrow = narrow_css(body, size[0], "container" if fluid else "media") if shrinks else ""
     how = f'width="{width}" height="{height}"{how} role="img" aria-label="{escape(words)}"'
-    return _svg(f"ltp w{size[0]:.0f}", size, how, f"<style>{_ASKED}{theme.css()}{narrow}</style>{body}")
+    return _svg("ltp" + " wide" * only_wide, size, how, f"<style>{_ASKED}{theme.css()}</style>{body}")
 
 
-def image(body: str, size: tuple[float, float], slim: str = "", tall: float = 0.0) -> str:
+def image(body: str, size: tuple[float, float], slim: str = "", slim_size: tuple[float, float] = (1, 0)) -> str:
     """Return an SVG picture for an image, in which no pointer finds anything. ``slim``: the elements that it shows
-    instead in a narrow place, in a box that is ``tall`` times as high as wide, and ``#all`` of the picture may be one
-    of them."""
-    width, height = size
+    instead in a narrow place, in a box with the proportions of ``slim_size``."""
+    (width, height), (slim_width, tall) = size, slim_size
     body, slim = without_hover(body), without_hover(slim)
-    css = theme.image_css(body + slim) + (narrow_css(body, width, "media") if width > NARROW else "")
+    css = theme.image_css(body + slim)
     if slim:
-        box = f"(max-width:{NARROW:g}px) and (max-aspect-ratio:{number(2000 / (tall + height / width))}/1000)"
+        ratio = number(2000 / (tall / slim_width + height / width))
+        box = f"(max-width:{NARROW:g}px) and (max-aspect-ratio:{ratio}/1000)"
         css += f".slim{{display:none}}@media{box}{{.slim{{display:inline}}.wide{{display:none}}}}"
-        slim = f'<g class="slim">{slim}</g>'
+        slim = f'<g class="slim" transform="scale({width / slim_width:.4f})">{slim}</g>'
+        body = f'<g class="wide">{body}</g>'
     how = f'width="{number(width)}" height="{number(height)}" preserveAspectRatio="xMidYMin"'
-    wide = f'<g class="wide"><g id="all" class="w{width:.0f}">{body}</g></g>'
-    return _svg("ltp", size, how, f"<style>{css}</style>{wide}{slim}")
+    return _svg("ltp", size, how, f"<style>{css}</style>{body}{slim}")
 
 
 def only_narrow(body: str, size: tuple[float, float], words: str) -> str:
     """Return an SVG picture that is seen only in places with fewer than NARROW pixels, beside one that has the colors
-    of dark pages. It has no hover texts, since there is hardly a pointer. Without ``words`` the other one says what it
-    shows."""
+    of dark pages. It has no hover texts, since there is hardly a pointer."""
     width, height = map(number, size)
-    text = f'role="img" aria-label="{escape(words)}"' if words else 'aria-hidden="true"'
-    how = f'width="{width}" height="{height}" style="max-width:100%;height:auto" {text}'
+    how = (
+        f'width="{width}" height="{height}" style="max-width:100%;height:auto" role="img" aria-label="{escape(words)}"'
+    )
     return _svg("ltp narrow", size, how, without_hover(body))
 
 
 def inside(body: str, size: tuple[float, float]) -> str:
     """Return an SVG picture that is part of another one, with which it shares colors and words. It fills its place."""
     return _svg("ltp", size, 'style="display:block;width:100%" aria-hidden="true"', body)
-
-
-def in_part(picture: str, size: tuple[float, float], part: tuple[float, float] | None) -> str:
-    """Return a fluid picture of which only what is between two heights is shown in places with fewer than NARROW
-    pixels, or nothing."""
-    if part is None:
-        return picture.replace(' class="ltp ', ' class="ltp wide ', 1)
-    (width, height), (top, bottom) = size, part
-    parts = {
-        "over": -top / width,
-        "under": (bottom - height) / width,
-        "above": top / height,
-        "below": 1 - bottom / height,
-    }
-    cut = "".join(f";--{name}:{number(100 * value)}%" for name, value in parts.items())
-    picture = picture.replace(' class="ltp ', ' class="ltp part ', 1)
-    return picture.replace("vertical-align:top", f"vertical-align:top{cut}", 1)
 
 
 def _svg(kind: str, size: tuple[float, float], how: str, content: str) -> str:
@@ -268,11 +206,8 @@ def _text(node: Primitive, shape: Label, how: str) -> str:
     anchor = "" if shape.anchor == "middle" else f' text-anchor="{shape.anchor}"'
     weight = "" if shape.weight == 400 else f' font-weight="{shape.weight}"'
     through = ' pointer-events="none"' if shape.passive else ""
-    if kept := kept_class(shape.most):
-        how = how.replace(' class="', f' class="{kept} ') if " class=" in how else f'{how} class="{kept}"'
     place = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
-    lead = f'<tspan class="{DETAIL}">{escape(shape.lead)}</tspan>' if shape.lead else ""
-    return f"<text {place}{anchor}{weight}{how}{through}>{lead}{escape(shape.text.removeprefix(shape.lead))}</text>"
+    return f"<text {place}{anchor}{weight}{how}{through}>{escape(shape.text)}</text>"
 
 
 def _moved(transform: tuple[float, ...]) -> str:

@@ -172,6 +172,12 @@ class Trace:
         """The first event at which the memory of a device was highest; None where nothing is known of memory."""
         return peak_event(event for event in self.device_events if event.held)
 
+    @cached_property
+    def lowest(self) -> Event | None:
+        """The peak of the device whose peak is the lowest."""
+        own = ([e for e in events if e.held] for rank, events in self.by_rank.items() if rank not in self.hosts)
+        return min(filter(None, map(peak_event, own)), key=attrgetter("memory"), default=None)
+
     @property
     def peak_memory(self) -> Elements:
         """The peak memory of a device; zero where nothing is known of memory."""

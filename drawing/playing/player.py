@@ -135,7 +135,7 @@ def board(run: Run) -> Player:
 def _drawn(figure: Figure) -> tuple[str, str]:
     """Return the schedule and its legend."""
     assert figure.legend is not None
-    return figure.svg(shrinks=False), figure.legend.svg(shrinks=False)
+    return figure.svg(), figure.legend.svg()
 
 
 def _page(trace: Trace, picture: str, legend: str, space: str, data: dict[str, Any]) -> str:

@@ -33,7 +33,8 @@ Look = tuple[str, bool]
 """(color, whether it is a thin bar)"""
 Cells = Sequence[dict[Look, float] | None]
 """For how long each look fills each cell of a row, in parts of the cell."""
-Kinds = Mapping[Look, str]
+Work = tuple[str, frozenset[int]]
+"""(kind, micro-batches)"""
 Span = tuple[float, float, bool]
 """(start, end, whether it is hidden)"""
 
@@ -42,25 +43,28 @@ def draw_coarse(layout: Layout) -> list[Diagram]:
     """Return the rows, one mark for each look, with a hover text for each row, and numbers where there is room."""
     width = layout.x1 - layout.x0
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
-    looks: dict[tuple[str, object], Look] = {}
+    looks = _looks(layout)
+    kinds = {look: kind for (kind, _), look in looks.items()}
+    talks = {look for look, kind in kinds.items() if _talks(kind)}
     found = defaultdict[tuple[str, float], list[Rect]](list)
     texts: list[tuple[Rect, str]] = []
     numbers: list[Diagram] = []
     wide, plans = column_of(layout, cell), plan_numbers(layout)
     for row in layout.rows:
-        cells, kinds = _cells(layout, row, wide or cell, looks)
+        cells = _cells(layout, row, wide or cell, looks)
         if wide:
             for (color, _), thick, at, first, last in columns(cells, kinds, STEPS, 0.5):
                 tall = layout.height * thick / STEPS
                 found[color, tall].append(_bar(layout, wide, first, last, row.y + layout.height * at / STEPS, tall))
         else:
-            most = most_of(cells, 0.5, {look for look, kind in kinds.items() if _talks(kind)})
+            most = most_of(cells, 0.5, talks)
             for first, last, (color, thin) in runs_of(most):
                 tall = layout.height * (MESSAGE if thin else 1.0)
                 found[color, tall].append(_bar(layout, cell, first, last, row.y + (layout.height - tall) / 2, tall))
-        count, idle = len(row.operations), row.idle(layout.trace.time)
-        text = f"{row.full_name}: {count:,} operation{plural(count)}, bubble {share_text(idle)}"
-        texts.append(((layout.x0, row.y, width, layout.height), text))
+        if not layout.slim:  # there is hardly a pointer
+            count, idle = len(row.operations), share_text(row.idle(layout.trace.time))
+            text = f"{row.full_name}: {count:,} operation{plural(count)}, bubble {idle}"
+            texts.append(((layout.x0, row.y, width, layout.height), text))
         numbers += draw_numbers(layout, row, plans)
     talk = ((layout.foot(row), _talk(row)) for row in layout.rows if layout.network)
     return [*colored(found), *strips(layout, cell, LEVELS, talk), *hovers(texts), *numbers]
@@ -125,20 +129,19 @@ def _talks(kind: str) -> bool:
     return stream_of(kind) != "compute"
 
 
-def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> tuple[Cells, Kinds]:
-    """Return for how long each look fills each cell, and the kinds of operation that looks are of."""
-    per_tick, trace = layout.per_tick / cell, layout.trace
+def _looks(layout: Layout) -> dict[Work, Look]:
+    """Return the look of each kind of operation with each set of micro-batches."""
+    events = {(event.kind, event.batches): event for row in layout.rows for event in row.operations}
+    return {work: (color_of(event, layout.trace), stream_of(event.kind) == "message") for work, event in events.items()}
 
-    def spans() -> Iterator[tuple[float, float, Look]]:
-        for event in row.operations:
-            kind, hue = event.kind, event.batches
-            look = looks.get((kind, hue))
-            if look is None:
-                look = looks[kind, hue] = (color_of(event, trace), stream_of(kind) == "message")
-            yield event.start * per_tick, event.end * per_tick, look
 
-    cells = fill(spans(), int((layout.x1 - layout.x0) / cell) + 2)
-    return cells, {look: kind for (kind, _), look in looks.items()}
+def _cells(layout: Layout, row: Row, cell: float, looks: Mapping[Work, Look]) -> Cells:
+    """Return for how long each look fills each cell."""
+    per_tick = layout.per_tick / cell
+    spans = (
+        (event.start * per_tick, event.end * per_tick, looks[event.kind, event.batches]) for event in row.operations
+    )
+    return fill(spans, int((layout.x1 - layout.x0) / cell) + 2)
 
 
 def column_of(layout: Layout, cell: float) -> float:

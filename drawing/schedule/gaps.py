@@ -12,7 +12,7 @@ from lib.record.figures.waiting import Gap
 from lib.record.table import RECEIVE, SEND
 
 from ..ink import theme
-from ..ink.letters import largest, text_width
+from ..ink.letters import text_width
 from ..ink.marks import Diagram, Rect, boxes, hovers, label, style
 from ..ink.texts import plural, ranges
 from ..ink.trace import Trace
@@ -21,7 +21,7 @@ from .operations import operation, operation_in_words
 
 LOWEST, ROOM = 14.0, 4.0
 """The least height of a row with text, and the room beside a text, in pixels."""
-SIZES = (10.5, 9.0)
+SIZES = (10.5, 9.5)
 ONLY_TALKS = style(theme.TALK, None, 0, 0.5)
 THIN, THIN_TALKS = 4.0, style(theme.TALK, None, 0, 0.75)
 """The look of a row that is empty while its rank communicates; where that is narrower than so many pixels, stronger."""
@@ -123,8 +123,7 @@ def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> 
             middle = row.y + layout.height / 2
             for text, size in product(lines, SIZES) if layout.height >= LOWEST else ():
                 if (at := _free(x, width, middle, text_width(text, size), size, near)) is not None:
-                    most = largest(text, width - 2 * ROOM, layout.height) if not near else 0.0
-                    yield label(at, middle, text, size, style(theme.WAITS), passive=True, most=most)
+                    yield label(at, middle, text, size, style(theme.WAITS), passive=True)
                     break
     yield from hovers(texts)
 

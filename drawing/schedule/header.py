@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lib.record.figures.breakdown import MEANING, TALK, WAITS, name_of, share_text
 
-from ..ink import svg, theme
+from ..ink import theme
 from ..ink.letters import BOLD, first_fit, fit, text_width, wrapped
 from ..ink.marks import Diagram, Rect, Titled, box, label, lines, poly, style
 from ..ink.texts import idle_and_hidden, machine, size_of, who
@@ -54,7 +54,7 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     left = inner if stacked else inner - wide - (bar + BETWEEN if bar else 0.0)
     title = first_fit([trace.title], TITLES, left / BOLD) or (fit(trace.title, TITLES[-1], left), TITLES[-1])
     parts: list[Diagram] = [
-        label(PAD, 26, *title, style(theme.INK), "start", 650, most=svg.KEPT),
+        label(PAD, 26, *title, style(theme.INK), "start", 650),
         *[label(PAD, 46 + MORE * at, line, 11.5, style(theme.MUTE), "start") for at, line in enumerate(known)],
     ]
     x, y = (PAD, STACKED + MORE * (len(known) - 1)) if stacked else (PAD + left + BETWEEN, 0.0)

@@ -16,21 +16,22 @@ from lib.record.figures.waiting import idle_spans
 from lib.record.table import SEND
 
 from ..ink import theme
+from ..ink.figure import PHONE
 from ..ink.marks import Rect
 from ..ink.texts import brief_ranks, full_ranks
 from ..ink.trace import FEW, Trace, of_stream
 
-LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 32.0, 72.0, 16.0
-"""Room in pixels: for the names of rows, how much more with hosts among them, for the names of nodes, for notes beside
-rows, and around everything."""
+LEFT, SLIM, HOST, NODE, RIGHT, PAD = 78.0, 54.0, 14.0, 32.0, 72.0, 16.0
+"""Room in pixels: for the names of rows, or in a narrow place, how much more with hosts among them, for the names of
+nodes, for notes beside rows, which a narrow place has not, and around everything."""
 GROUP_ABOVE, FOLDED_FROM, FOLDED_NODES = FEW, 8, 4
 """Up to so many ranks, every rank has a row. With more, ranks that do the same share one; from so many ranks on they do
 in a picture that would be crowded, and where all do the same, or all of each node, of so many nodes at most."""
 ROOM_FOR_MORE, FOLDED, LANE = 2, 12.0, 0.55
 """Up to so many rows that stand for many ranks are higher, by so many pixels; and the height of a thin track below such
 a row, as a part of the row's."""
-FINE = 2600
-"""Up to so many events, each is a box of its own."""
+FINE, USUAL = 2600, 980.0
+"""Up to so many events, each is a box of its own, in a picture of the usual width in pixels: a narrow one has less."""
 CROWDED = 1000
 """Up to so many events, each has a complete hover text and rounded corners."""
 ROOMY = 5.0
@@ -45,6 +46,8 @@ NEXT_TO_NOTHING = 0.001
 """A share of the time that nobody sees."""
 LANED = 7.0
 """Rows lower than so many pixels have no strip for the network."""
+TICK = 48.0
+"""The least distance of two times on the axis, as a rule, in pixels."""
 ALL, LOWEST, TALLEST = 560.0, 1.0, 1500.0
 """In pixels: the height of many rows together, how low each may become for that, and how high all may become for that.
 """
@@ -156,7 +159,8 @@ class Layout:
         links: str = "auto",
         cut: float | None = None,
     ) -> None:
-        self.trace, self.width, self.top, self.rough = trace, width, top, max(1, rough)
+        self.trace, self.width, self.top, self.slim = trace, width, top, width <= PHONE
+        self.rough = max(1 + self.slim, rough)
         self.until, self.links, self.cut = trace.until if until is None else until, links, cut
         every = beside or [trace]
         failed = any(one.failure is not None for one in every)
@@ -176,11 +180,11 @@ class Layout:
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
         self.nodes = len({self.node_of(row) for row in self.rows} - {None}) > 1  # then rows say on which node they are
         room = NODE if self.nodes or any(trace.node_size for trace in beside) else 0.0
-        self.names = LEFT + (HOST if any(one.hosts for one in every) else 0.0)
-        self.x0, self.x1 = PAD + self.names + room, width - PAD - RIGHT
+        self.names = SLIM if self.slim else LEFT + HOST * any(one.hosts for one in every)
+        self.x0, self.x1 = PAD + self.names + room, width - PAD - RIGHT * (not self.slim)
         self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
         shown = sum(len(row.operations) for row in self.rows)
-        self.fine = not rough and self.height >= LEGIBLE and shown <= FINE
+        self.fine = not rough and self.height >= LEGIBLE and shown <= FINE * min(1.0, width / USUAL)
         most = max((len(row.operations) for row in self.rows), default=0)
         self.roomy = self.fine or (rough < 2 and most * ROOMY <= self.x1 - self.x0)
         """Whether there may be room for numbers."""
@@ -210,6 +214,11 @@ class Layout:
             before, row.y = node, y
             y += self.row_height + self.gap
         return y - self.gap
+
+    @property
+    def ticks(self) -> list[float]:
+        """The times on the axis."""
+        return ticks(self.scale, min(12, int((self.x1 - self.x0) / TICK)))
 
     @property
     def row_height(self) -> float:

@@ -54,26 +54,21 @@ def legend_of(layouts: Sequence[Layout], memory: bool = False) -> Legend:
     return [rows, [entry for layout in layouts for entry in _memory(layout)] if memory else []]
 
 
-def draw_legend(
-    legend: Legend, width: float, y: float, size: float = 10.5, most: float = 0.0
-) -> tuple[list[Diagram], float]:
-    """Return a legend in so many pixels of width from ``y`` down, and the y where it ends. Its texts have a ``size``,
-    and room for the ``most`` that they are where the picture is shown much smaller."""
+def draw_legend(legend: Legend, width: float, y: float, size: float = 10.5) -> tuple[list[Diagram], float]:
+    """Return a legend in so many pixels of width from ``y`` down, with texts of this size, and the y where it ends."""
     parts: list[Diagram] = []
-    line = max(LINE, most + 3)
     for group in filter(None, legend):
         x = PAD
         for entry in group:
-            wide = entry.width + 5 + text_width(entry.text, max(size, most))
+            wide = entry.width + 5 + text_width(entry.text, size)
             if x > PAD and x + wide > width - PAD:
-                x, y = PAD, y + line
+                x, y = PAD, y + LINE
             sample = entry.sample[0] if len(entry.sample) == 1 else together(entry.sample)
             parts.append(sample.translate(x, y))
-            text = label(x + entry.width + 5, y + 7, entry.text, size, style(theme.INK), "start", most=most)
-            parts.append(text)
+            parts.append(label(x + entry.width + 5, y + 7, entry.text, size, style(theme.INK), "start"))
             x += wide + 14
-        y += line
-    return parts, y - line + TALL
+        y += LINE
+    return parts, y - LINE + TALL
 
 
 def patch(color: str, text: str) -> Entry:

@@ -9,8 +9,8 @@ from lib.record.events import Event
 from lib.record.figures.score import memory_parts
 from lib.record.kinds import INBOX, MEMORY_KINDS
 
-from ..ink import svg, theme
-from ..ink.letters import BOLD, around, first_fit, largest, places_of_texts, text_width
+from ..ink import theme
+from ..ink.letters import BOLD, around, first_fit, places_of_texts, text_width, wrapped
 from ..ink.marks import Diagram, Point, Rect, Titled, box, boxes, hovers, label, lines, poly, style
 from ..ink.texts import brief_size
 from ..ink.trace import Trace
@@ -61,10 +61,11 @@ def _strips(
     """Return a strip for each profile, or for some, below a title, and the y where the last one ends. All have one
     scale, so that ranks can be compared."""
     shown = _chosen(profiles, peak.rank)
-    top = y + 20
     first, *others = sorted(shown, key=lambda profile: peak.rank not in profile.ranks)
     title += ", the rank with the peak first" * (first is not shown[0])
     title += f" ({len(shown)} of {len(profiles)} different profiles)" * (len(shown) < len(profiles))
+    texts = wrapped(title, 12.5, layout.width - 2 * PAD, bold=True)
+    top = y + 4 + 16 * len(texts)
     height = next(height for most, height in HEIGHTS.items() if len(shown) <= most)
     highest = Strip(layout, first, peak, target, top, (height, LABELED))
     note = PeakNote(highest)
@@ -73,16 +74,18 @@ def _strips(
     lower = [Strip(layout, profile, peak, target, y, (height, ABOVE)) for profile, y in zip(others, tops, strict=True)]
     strips = [highest, *lower]
     places = [(layout.x0, strip.top, layout.x1 - layout.x0, strip.bottom - strip.top) for strip in strips]
-    heading = label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600, most=svg.KEPT)
+    bold = style(theme.INK)
+    heading = [label(PAD, y + 6 + 16 * at, line, 12.5, bold, "start", 600) for at, line in enumerate(texts)]
     parts: list[Diagram] = [
-        heading,
+        *heading,
         boxes(places, style(theme.CARD, theme.GRID, 1)),
         *[grid(layout, strip.top + 2, strip.bottom) for strip in strips],
     ]
     for strip in strips:
-        parts += [*strip.area(), *strip.notes(), *hovers(strip.zones(ZONE[strip is not highest]))]
+        parts += [*strip.area(), *strip.notes()]
+        parts += hovers(strip.zones(ZONE[strip is not highest])) if not layout.slim else []
     # A line from the row of a host would cross the strips of the devices.
-    parts += [*([] if first.devices else note.line([*above, heading])), *text]
+    parts += [*([] if first.devices else note.line([*above, *heading])), *text]
     return parts, strips[-1].bottom if others else below - GAP
 
 
@@ -179,13 +182,15 @@ class Strip:
     def notes(self) -> Iterator[Diagram]:
         """Yield the name of the strip, its maximum, and the line of the target."""
         layout, middle, mute = self.layout, (self.top + self.bottom) / 2, style(theme.MUTE)
-        ranks, high = len(self.profile.ranks), self.bottom - self.top
-        words = brief_size(layout.trace.size_unit, _most(self.profile))
-        most = largest(words, layout.width - layout.x1 - 10, high)
-        yield Titled(self.profile.full_name, row_name(layout, self.profile, middle, 11.0, high))
-        yield label(layout.x1 + 8, middle, f"max {words}", 9.5, mute, "start", most=most, lead="max ")
-        if ranks > 1:
-            yield label(layout.x1 + 8, middle + 13, f"{ranks} ranks", 9.5, mute, "start")
+        ranks, words = len(self.profile.ranks), brief_size(layout.trace.size_unit, _most(self.profile))
+        if layout.slim:  # then the maximum is below the name
+            yield row_name(layout, self.profile, middle - 6, 11.0)
+            yield label(layout.x0 - 8, middle + 7, words, 9.5, mute, "end")
+        else:
+            yield row_name(layout, self.profile, middle, 11.0)
+            yield label(layout.x1 + 8, middle, f"max {words}", 10, mute, "start")
+        if ranks > 1 and not layout.slim:
+            yield label(layout.x1 + 8, middle + 13, f"{ranks} ranks", 10, mute, "start")
         if self.target is not None:
             yield target_line(layout.trace, layout.x0, layout.x1, self.y(self.target))
 
@@ -241,12 +246,13 @@ class PeakNote:
 
     def _sum(self) -> list[str]:
         """Return the peak as a sum, in lines that fit the width."""
-        unit = self.layout.trace.size_unit
+        unit, room = self.layout.trace.size_unit, self.layout.x1 - self.layout.x0
         lines = [f"{brief_size(unit, self.peak.memory)} ="]
-        more = beyond(self.layout.trace) if self.peak is self.layout.trace.peak else ""
         words = [f"{'+ ' * (at > 0)}{one.text} {brief_size(unit, one.elements)}" for at, one in enumerate(self.held)]
-        for word in [*words, *([f"({more})"] if more else [])]:
-            if text_width(f"{lines[-1]} {word}", 10) > self.layout.x1 - self.layout.x0:
+        if self.peak is self.layout.trace.peak and (more := beyond(self.layout.trace)):
+            words += [f"({more})"] if text_width(f"    ({more})", 10) <= room else f"({more})".split()
+        for word in words:
+            if text_width(f"{lines[-1]} {word}", 10) > room:
                 lines.append(f"    {word}")
             else:
                 lines[-1] += f" {word}"
@@ -288,7 +294,7 @@ Step = tuple[float, tuple[Elements, ...]]
 def steps_of(layout: Layout, samples: Sequence[Event]) -> list[Step]:
     """Return what is stored from which x on. Of samples within half a pixel (more in a rough picture) the highest
     counts, so that a short peak is visible, and the last one half a pixel further on."""
-    near = 0.5 * layout.rough
+    near = (0.5 + 0.25 * layout.slim) * layout.rough
     steps: list[Step] = []
     last: tuple[Elements, ...] = ()
     for event in samples:
@@ -331,18 +337,20 @@ def draw_total(layout: Layout, y: float, most: float, trace: Trace | None = None
     when = unit.at(unit.brief(peak.issued))
     text = f"memory of rank {peak.rank}, whose peak is the highest: {sizes.describe(peak.memory)} at {when}"
     end = max(end, x)
-    highest = "peak " * (not sizes.says_itself) + brief_size(sizes, peak.memory)  # a unit leaves no room for a word
+    highest = brief_size(sizes, peak.memory)
     parts: list[Diagram] = [
         box(layout.x0, y, end - layout.x0, TOTAL, style(theme.LANE)),
         Titled(text, poly([(layout.x0, bottom), *corners, (corners[-1][0], bottom)], style(theme.HATCH))),
         poly(corners, style(None, theme.INK, 1.2), closed=False),
         poly([(x, top), (x - 3.5, top - 6), (x + 3.5, top - 6)], style(theme.INK)),
-        label(layout.x0 - 8, middle - 5, "memory", 11, style(theme.INK), "end", most=svg.KEPT),
-        label(layout.x0 - 8, middle + 7, f"rank {peak.rank}", 8.5, style(theme.MUTE), "end"),
-        label(layout.x1 + 8, middle - 5, highest, 9.5, style(theme.INK), "start", 600),
+        label(layout.x0 - 8, middle - 5, "memory", 11 - layout.slim, style(theme.INK), "end"),
     ]
+    below = highest if layout.slim else f"rank {peak.rank}"
+    parts.append(label(layout.x0 - 8, middle + 7, below, 9.5, style(theme.MUTE), "end"))
+    notes = [(f"{'peak ' * (not sizes.says_itself)}{highest}", theme.INK, 600)]  # a unit leaves no room for a word
     if trace.memory_target is not None:
         parts.append(target_line(trace, layout.x0, end, at(trace.memory_target)))
-        goal = f"target {brief_size(sizes, trace.memory_target)}"
-        parts.append(label(layout.x1 + 8, middle + 7, goal, 9.5, style(theme.MUTE), "start"))
+        notes.append((f"target {brief_size(sizes, trace.memory_target)}", theme.MUTE, 400))
+    for place, (note, color, weight) in enumerate(notes if not layout.slim else []):
+        parts.append(label(layout.x1 + 8, middle - 5 + 12 * place, note, 10, style(color), "start", weight))
     return parts, bottom

@@ -4,53 +4,48 @@ boxes of the same micro-batch, or not at all. If every box decided by itself the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from lib.record.events import Event
 
-from ..ink import svg, theme
-from ..ink.letters import largest, text_width
+from ..ink import theme
+from ..ink.letters import text_width
 from ..ink.marks import Diagram, label, style
 from ..ink.texts import ranges
 from .layout import Layout, Row
 from .operations import color_of, ink_on
 
-SIZES = (11.0, 9.5, 8.0)
+SIZES = (11.0, 9.5, 8.5)
 APART = 0.4
 """Free room in a box beside its number, in parts of the font size: the numbers of two boxes must not read as one."""
 
 
-NumberPlans = dict[str, tuple[float, float]]
-"""For every kind that has numbers their size in pixels, and the largest for which there would be room everywhere."""
-
-
-def plan_numbers(layout: Layout) -> NumberPlans:
-    """Return the plan for every kind with numbers. A box where half of a schedule ends may be too narrow for its
-    number, and does not count for the others."""
+def plan_numbers(layout: Layout) -> dict[str, float]:
+    """Return the size of numbers, in pixels, for every kind that has some. A box where half of a schedule ends may be
+    too narrow for its number, and does not count for the others."""
     spans = defaultdict[str, set[tuple[str, float]]](set)
     room = layout.fine if layout.trace.by_layer else layout.roomy  # else a run of layers is read as one box
     for run in (run for row in layout.rows if room for run in numbered(layout, row)):
         if run[-1].end != layout.cut:
             spans[run[0].kind].add(_written(layout, run))
-    found: NumberPlans = {}
+    found: dict[str, float] = {}
     for kind, some in spans.items():
         high = (size for size in SIZES if layout.height >= size + 3)
         if size := next((size for size in high if all(_fits(layout, *one, size) for one in some)), 0.0):
-            free = ((text, length * layout.per_tick - APART * svg.KEPT) for text, length in some)
-            found[kind] = size, min(largest(text, width, layout.height) for text, width in free)
+            found[kind] = size
     return found
 
 
-def draw_numbers(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int] = ()) -> Iterator[Diagram]:
+def draw_numbers(layout: Layout, row: Row, plans: Mapping[str, float], pale: Container[int] = ()) -> Iterator[Diagram]:
     """Yield the numbers of a row. ``pale``: the ids of events with faded boxes, where numbers have the color of other
     texts."""
     for run in numbered(layout, row) if plans else ():
         text, length = _written(layout, run)
-        if (plan := plans.get(run[0].kind)) and _fits(layout, text, length, plan[0]):
+        if (plan := plans.get(run[0].kind)) and _fits(layout, text, length, plan):
             faded = all(id(event) in pale for event in run)
             how = style(theme.INK if faded else ink_on(run[0].kind, color_of(run[0], layout.trace)))
             x, y = layout.x((run[0].start + run[-1].end) / 2), row.y + layout.height / 2
-            yield label(x, y, text, plan[0], how, weight=600, passive=True, most=plan[1])
+            yield label(x, y, text, plan, how, weight=600, passive=True)
 
 
 def numbered(layout: Layout, row: Row) -> Iterator[Sequence[Event]]:

@@ -13,9 +13,9 @@ from lib.record.events import Event
 from lib.record.figures.chain import Chain, slack_of
 from lib.record.figures.measured import MeasuredChain
 
-from ..ink import svg, theme
+from ..ink import theme
 from ..ink.letters import first_fit, text_width
-from ..ink.marks import Classed, Diagram, Point, Rect, Titled, box, boxes, hovers, label, lines, poly, style, together
+from ..ink.marks import Diagram, Point, Rect, Titled, box, boxes, hovers, label, lines, poly, style, together
 from .coarse import strips
 from .layout import HIDDEN, Layout, Row, Spot, hatching
 
@@ -165,8 +165,7 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
         x = max(place[0], at if not flagged or row in flagged else 0.0)  # right of the flag
         if layout.height >= WRITTEN and (fit := first_fit(texts, [10], end - x - 24)):
             middle = row.y + tall / 2
-            ground = box(x + 14, middle - 7, text_width(*fit) + 10, 14, style(theme.CARD, None, 0, 0.9), 3)
-            yield Classed(svg.DETAIL, [ground])
+            yield box(x + 14, middle - 7, text_width(*fit) + 10, 14, style(theme.CARD, None, 0, 0.9), 3)
             yield label(x + 19, middle, *fit, style(theme.BAD), "start", passive=True)
     top, bottom = layout.top - 4, layout.bottom + 3
     for row in flagged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import takewhile
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import NamedTuple
 
 from lib.basics.units import Elements
@@ -72,9 +72,7 @@ def why_highest(trace: Trace) -> str:
 def beyond(trace: Trace) -> str:
     """Return what most of all the rank with the peak holds more than the rank with the lowest one, each at its own
     peak: ``more than rank 3 above all by 3 activations``. Nothing if all peaks are equal."""
-    samples = [[event for event in own if event.held] for rank, own in trace.by_rank.items() if rank not in trace.hosts]
-    peaks = [max(own, key=attrgetter("memory")) for own in samples if own]
-    low = min(peaks, key=attrgetter("memory"), default=trace.peak)
+    low = trace.lowest
     if trace.peak is None or low is None or low.memory == trace.peak.memory:
         return ""
     most, least = memory_parts(trace.peak), memory_parts(low)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -12,23 +13,24 @@ from lib.basics.errors import PuzzleError
 from lib.basics.units import Elements
 from lib.running.limits import collector_off
 
-from ..ink import svg, theme
-from ..ink.figure import PHONE, Figure, Narrow
-from ..ink.letters import fit, largest, text_width, wrapped
+from ..ink import theme
+from ..ink.figure import PHONE, Figure, at_any_width
+from ..ink.letters import fit, text_width, wrapped
 from ..ink.marks import Diagram, box, label, style
 from ..ink.texts import summary
 from ..ink.trace import Trace, trace_of, with_chain
 from .header import draw_header
-from .layout import PAD, Layout
-from .legend import Legend, draw_legend, legend_of
+from .layout import PAD, USUAL, Layout
+from .legend import draw_legend, legend_of
 from .links import LINKS
 from .memory import draw_memory
 from .overlays import said_of
 from .peak import why_highest
 from .timeline import axis, draw_timeline
 
-WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
-"""Width of a picture in pixels: that of a notebook's cell, the least, and the largest."""
+WIDTH, NARROWEST, WIDEST, NAME = USUAL, 560.0, 20_000.0, 22.0
+"""In pixels: the width of a picture, that of a notebook's cell, the least, the largest, and the height of the title of
+one of several."""
 CLOSER, LEGEND = 8, 298.0
 """Of a picture that is played: the largest number of rows that are as high as in any other picture, and the width of
 its legend in pixels, which a phone has."""
@@ -73,11 +75,15 @@ def draw(
         raise PuzzleError("no such chain", where="draw", expected="True, False or None", got=describe(chain))
     trace = with_chain(trace_of(source, title, time_target, memory_target, few=True), chain)
     if not trace.attempted:
-        words = label(PAD, 26, fit(summary(trace), 13, NARROWEST - 2 * PAD), 13, style(theme.MUTE), "start")
-        return card([words], min(width, NARROWEST), 52, summary(trace), static, trace.title)
+        nothing = label(PAD, 26, fit(summary(trace), 13, NARROWEST - 2 * PAD), 13, style(theme.MUTE), "start")
+        return card([nothing], min(width, NARROWEST), 52, summary(trace), static, trace.title)
     if trace.chain is not None and links == "auto":
         links = "none"  # the chain leads from rank to rank itself, and other lines would hide it
-    return small_enough(lambda rough: _schedule(trace, width, links, memory, static, rough))
+    memory = memory and trace.peak_memory > 0
+    words = f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)
+    return small_enough(
+        lambda rough: at_any_width(partial(_schedule, trace, words, links, memory, rough), width, PHONE, static)
+    )
 
 
 def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callable[[Any], int] | None = None) -> Shown:
@@ -97,7 +103,9 @@ def picture_for_player(trace: Trace, rough: int, room: float = 0.0) -> Figure:
     """Return the picture of a schedule for a page that plays it, with ``room`` empty pixels below the time axis, where
     the page itself shows the memory, and who waits in a failed run; its legend is a picture of its own, and many rows
     are lower, so that there is room for the code below. Without room it is an image that has all of that."""
-    return _schedule(replace(trace, chain=None), WIDTH, "auto", not room, not room, rough, room)
+    memory = not room and trace.peak_memory > 0
+    drawn = partial(_schedule, replace(trace, chain=None), summary(trace), "auto", memory, rough, room=room)
+    return drawn(WIDTH) if room else at_any_width(drawn, WIDTH, PHONE, static=True)
 
 
 def check_choice(name: str, choice: object, choices: Sequence[str], where: str) -> None:
@@ -121,23 +129,22 @@ def card(
     return Figure([back, *parts], width, height, words, static, title)
 
 
-def heading(title: str, note: str, y: float) -> tuple[list[Diagram], float]:
-    """Return the title of one of several schedules, a note beside it, and the x where that ends."""
-    end = PAD + text_width(title, 13, bold=True) + 10
-    most = largest(title, WIDTH - 2 * PAD, svg.KEPT, bold=True)
-    parts: list[Diagram] = [label(PAD, y + 8, title, 13, style(theme.INK), "start", 650, most=most)]
-    if note:
-        parts.append(label(end, y + 9, note, 11, style(theme.MUTE), "start"))
-        end += 14 + text_width(note, 11)
-    return parts, end
+def heading(title: str, notes: Mapping[str, str], y: float, width: float = WIDTH) -> tuple[list[Diagram], float]:
+    """Return the title of one of several schedules, notes with their colors beside it, or below it where that has no
+    room, and the y where its rows begin."""
+    parts, x = list[Diagram](), PAD
+    for text, color in {title: theme.INK, **notes}.items():
+        size, weight = (13.0, 650) if text is title else (11.0, 400 if color == theme.MUTE else 600)
+        wide = text_width(text, size, weight > 500)
+        if x > PAD and x + wide > width - PAD:
+            x, y = PAD, y + 16
+        shown = text if x + wide <= width - PAD else fit(text, size, width - PAD - x)
+        parts.append(label(x, y + 8, shown, size, style(color), "start", weight))
+        x += wide + 12
+    return parts, y + NAME
 
 
-def beside_narrow(parts: list[Diagram], end: float) -> Figure:
-    """Return what stands above or below a part of a picture in a narrow place."""
-    return Figure([box(0, 0, PHONE, end, style(theme.CARD)), *parts], PHONE, end, "")
-
-
-def sentences(lines: Iterable[str], y: float, width: float = PHONE) -> tuple[list[Diagram], float]:
+def sentences(lines: Iterable[str], y: float, width: float) -> tuple[list[Diagram], float]:
     """Return sentences from ``y`` down in a picture of this width, and the y where they end."""
     parts: list[Diagram] = []
     for text in lines:
@@ -148,14 +155,8 @@ def sentences(lines: Iterable[str], y: float, width: float = PHONE) -> tuple[lis
     return parts, y + 4 * bool(parts)
 
 
-def in_pieces(lines: Sequence[str], legend: Legend, part: tuple[float, float]) -> Narrow:
-    """Return what is shown in a narrow place: what is said, a part of the picture, and the legend."""
-    above, below = sentences(lines, 8), draw_legend(legend, PHONE, 4)
-    return Narrow(part, beside_narrow(*above) if lines else None, beside_narrow(below[0], below[1] + 10))
-
-
 def _schedule(
-    trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int, room: float = 0.0
+    trace: Trace, words: str, links: str, memory: bool, rough: int, width: float, room: float = 0.0
 ) -> Figure:
     head, top = draw_header(trace, width)
     text, top = sentences(said_of(trace.failure) if not room else [], top, width)
@@ -167,33 +168,18 @@ def _schedule(
     y = below[1] if room else y
     rows = [*draw_timeline(layout), *scale]
     parts = [*head, *text, *rows]
-    memory = memory and trace.peak is not None and trace.peak.memory > 0
     if memory:
         panel, y = draw_memory(layout, y + 12, rows)
         parts += panel
-    panel_ends = y + 4
     legend = legend_of([layout], memory and not room)
     if not room:
         drawn, y = draw_legend(legend, width, y + 12)
         parts += drawn
-    words = f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)
-    figure = card(parts, width, y + (8 if room else 12), words, static, trace.title)
+    figure = card(parts, width, y + (8 if room else 12), words, title=trace.title)
     figure.area = (layout.x0, layout.top, layout.x1, layout.bottom)
     figure.rows = [(row.ranks, row.y, layout.row_height) for row in layout.rows]
-    if not room:
-        figure.narrow = _for_phone(trace, legend, memory, (top - 8, panel_ends))
     if room:
         drawn, end = draw_legend(legend, LEGEND, PAD - 6)
         figure.legend = card(drawn, LEGEND, end + 10, "What the colors and signs mean.", title="Legend")
         figure.room = below
     return figure
-
-
-def _for_phone(trace: Trace, legend: Legend, memory: bool, part: tuple[float, float]) -> Narrow:
-    """Return what is shown in a narrow place: the head, who waits in a failed run and the legend with letters of the
-    usual size, and in between the rows and the memory (``part``)."""
-    head, top = draw_header(trace, PHONE)
-    waits, top = sentences(said_of(trace.failure), top)
-    texts, y = sentences([why_highest(trace)] if memory else [], 4)
-    drawn, end = draw_legend(legend, PHONE, y + 6)
-    return Narrow(part, beside_narrow([*head, *waits], top), beside_narrow([*texts, *drawn], end + 8))

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from itertools import groupby
 
 from lib.record.figures.breakdown import share_text
 
-from ..ink import svg, theme
-from ..ink.letters import around, first_fit, largest, places_of_texts, text_width
+from ..ink import theme
+from ..ink.letters import around, first_fit, fit, places_of_texts
 from ..ink.marks import Diagram, Titled, box, boxes, label, lines, style
 from ..ink.texts import computes, loses_by_waiting, plural, ranges
 from .boxes import Boxes
 from .coarse import draw_coarse
 from .gaps import draw_gaps, tints
-from .layout import PAD, Layout, Row, ticks
+from .layout import PAD, Layout, Row
 from .links import TIE, arrow_of, arrows, links_of, ties_of
 from .overlays import draw_chain, draw_failure, draw_held, draw_within
 
-LARGE = 1.0
-"""The least distance of two names, as a part of their size."""
 NOTE = 9.5
 """The height of the texts at the right of a row, in pixels."""
 
@@ -51,25 +48,17 @@ def empty_rows(layout: Layout) -> list[Diagram]:
 
 def grid(layout: Layout, top: float, bottom: float) -> Diagram:
     """Return vertical lines at round times."""
-    at = [layout.x(tick) for tick in ticks(layout.scale)]
+    at = map(layout.x, layout.ticks)
     return lines([(x, top - 2, x, bottom) for x in at], style(None, theme.GRID, 1))
 
 
 def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     """Return the time axis below ``y``, and the y where it ends."""
     ink, show = style(theme.MUTE), layout.trace.unit.show
-    at = ticks(layout.scale)
-    step = (at[-1] - at[0]) * layout.per_tick / max(len(at) - 1, 1)
-    # Where the picture is shown much smaller, there is room for larger letters at each second time, or each third.
-    widest = max(text_width(show(time), svg.KEPT) for time in at) + 6
-    each = math.ceil(widest / step) if step else 1
     return [
         lines([(layout.x0, y + 2, layout.x1, y + 2)], style(None, theme.HATCH, 1)),
-        label(layout.x0 - 20, y + 12, layout.trace.unit.name, 10, ink, "end", most=svg.KEPT),
-        *[
-            label(layout.x(time), y + 12, show(time), 10, ink, most=0.0 if place % each else svg.KEPT)
-            for place, time in enumerate(at)
-        ],
+        label(layout.x0 - 20, y + 12, layout.trace.unit.name, 10, ink, "end"),
+        *[label(layout.x(time), y + 12, show(time), 10, ink) for time in layout.ticks],
     ], y + 18
 
 
@@ -84,28 +73,25 @@ def _nodes(layout: Layout) -> Iterator[Diagram]:
         frame = box(PAD - 6, top, layout.x1 - PAD + 9, bottom - top, style(theme.CARD, theme.HATCH, 1), 4)
         yield Titled(f"node {node}: ranks {ranks}", frame)
         if bottom - top >= 12:
-            yield label(PAD - 2, (top + bottom) / 2, f"node {node}", 9, style(theme.MUTE), "start")
+            yield label(PAD - 2, (top + bottom) / 2, f"node {node}", 9.5, style(theme.MUTE), "start")
 
 
 def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
     """Yield the name of every row at its left, and how idle it is at its right."""
-    size = 11.0 if layout.height >= 14 else 9.0
-    last = large = -99.0
+    size = 11.0 if layout.height >= 14 else 9.5
+    last = -99.0
     for row in layout.rows:
         middle = row.y + layout.height / 2
         if middle - last < size:
             continue
         last = middle
-        free = middle - large >= LARGE * svg.KEPT  # where the picture is shown much smaller, for some of the rows
-        large = middle if free else large
         layers = f"layer{plural(row.layers)} {ranges(row.layers)}"  # if colors do not show them and there is room
         listed = not layout.trace.by_layer and layout.height >= 20 and bool(row.layers)
-        listed = listed and text_width(layers, 8.5) <= layout.names - 8
-        named = row_name(layout, row, middle - 5 * listed, size, svg.KEPT if free else 0.0)
-        yield Titled(row.full_name, named)
-        if listed:
-            yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
-    if notes:
+        fitted = first_fit([layers], [9.5, 8.5], layout.names - 8) if listed else None
+        yield row_name(layout, row, middle - 5 * (fitted is not None), size)
+        if fitted:
+            yield label(layout.x0 - 8, middle + 7, *fitted, style(theme.MUTE), "end")
+    if notes and not layout.slim:
         yield from _notes(layout)
 
 
@@ -133,14 +119,10 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
             yield label(x, y, words, NOTE, style(theme.MUTE), "start")
 
 
-def row_name(layout: Layout, row: Row, middle: float, size: float, height: float) -> Diagram:
-    """Return the name of a row in a size for which there is room; without the word "ranks" if there is none, now or
-    where the picture is shown much smaller and the name is as high as ``height``."""
-    shorter = re.sub("ranks? ", "", row.name)
-    name, fitted = first_fit([row.name, shorter], [size, 8.5], layout.names - 8) or (shorter, 8.5)
-    most = largest(name, layout.x0 - 10, height)
-    lead = ""
-    if height and not most >= svg.KEPT and name.startswith("rank"):
-        lead = name.removesuffix(shorter)
-        most = largest(shorter, layout.x0 - 10, height)
-    return label(layout.x0 - 8, middle, name, fitted, style(theme.INK), "end", most=most, lead=lead)
+def row_name(layout: Layout, row: Row, middle: float, size: float) -> Diagram:
+    """Return the name of a row in a size for which there is room; if there is none, without the word "ranks", or as
+    their number."""
+    room, shorter = layout.names - 8, re.sub("ranks? ", "", row.name)
+    names = [row.name, shorter, f"{len(row.ranks)} ranks"]
+    name, fitted = first_fit(names, [size, 8.5], room) or (fit(shorter, 8.5, room), 8.5)
+    return Titled(row.full_name, label(layout.x0 - 8, middle, name, fitted, style(theme.INK), "end"))

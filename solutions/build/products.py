@@ -18,6 +18,7 @@ from .pages.measured import SHOWN, measured
 from .pages.profiled import profile_of, profile_pictures
 from .pictures.in_texts import check_pictures
 from .pictures.race import can_race
+from .pictures.schedules import in_files
 from .runs.course import Course
 from .sources.blanks import blank_cell
 from .sources.files import BuildError, Json, as_text, is_puzzle, notebook_name, read_cells, sources, tagged
@@ -148,7 +149,7 @@ def pictures(root: Path, course: Course) -> Iterator[tuple[Path, str]]:
     if SHOWN in known:
         puzzle = known[SHOWN]
         limits = {f"{key}_target": value for key, value in puzzle.target.items()}
-        yield Path("puzzles", f"{SHOWN}.svg"), draw(course.played(puzzle), **limits).svg() + "\n"
+        yield from in_files(SHOWN, draw(course.played(puzzle), **limits))
     if (root / "docs" / "profile").exists() and "one_f_one_b" in known:
         yield from profile_pictures(profile_of(root), course.solution(known["one_f_one_b"]))
 

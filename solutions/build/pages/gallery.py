@@ -31,7 +31,7 @@ from .families import Family, families
 from .gallery_page import HTML, LEAD, PLAYER, SCHEDULE, TITLE, head
 from .shown import evaluate, one_too_few
 
-PAGE, RACE, GRADED = "gallery.html", f"{race.NAME}.svg", "gpipe"
+PAGE, RACE, SLIM, GRADED = "gallery.html", f"{race.NAME}.svg", f"{race.NAME}_narrow.svg", "gpipe"
 """The page, the picture, and the puzzle whose verdict is shown."""
 SIZE = {"ranks": 4, "layers": 8, "batches": 8}
 """Of the run that the page plays, and of the one that fails."""
@@ -45,7 +45,8 @@ def gallery(course: Course, where: str = "") -> Iterator[tuple[str, str]]:
     if not race.can_race(course.folder):
         return
     first = race.picture(course.folder)
-    yield RACE, image(first._body, first.size) + "\n"
+    for name, one in {RACE: first, SLIM: first.narrow or first}.items():
+        yield name, image(one._body, one.size) + "\n"
     drawn = {"race": _picture(first), **_colors(), **_runs(), **_course(course), **_begin(where)}
     yield PAGE, HTML.format(title=TITLE, lead=LEAD, head=head(where), **drawn)
 

@@ -10,10 +10,11 @@ from drawing import compare, draw
 from lib import Profile, Run, run, trace
 from lib.record.figures.breakdown import idle_of, share_text, time_parts
 
+from ..pictures.schedules import in_files
+
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 8}
 """What was run there, with ``engine="processes", pace=0.02, profile="profile"``."""
 TITLE, PLANNED = "1F1B in four processes", "1F1B, simulated"
-PICTURES = {"longest": "profile.svg", "beside": "profile_beside.svg"}
 
 
 @cache
@@ -29,9 +30,8 @@ def _planned(program: Callable[[Any], Any]) -> Run:
 def profile_pictures(profile: Profile, program: Callable[[Any], Any]) -> Iterator[tuple[Path, str]]:
     """The pictures of the page, by their paths."""
     beside = compare(_planned(program), profile, titles=[PLANNED, TITLE])
-    shown = {"longest": draw(profile, chain=True), "beside": beside}
-    for name, figure in shown.items():
-        yield Path("puzzles", PICTURES[name]), figure.svg() + "\n"
+    yield from in_files("profile", draw(profile, chain=True))
+    yield from in_files("profile_beside", beside)
 
 
 def of_profile(profile: Profile, program: Callable[[Any], Any]) -> SimpleNamespace:
