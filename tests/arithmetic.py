@@ -390,14 +390,7 @@ class Numbers:
         return {batch: loss_gradient(y) for batch, y in inp.items()}
 
     def backward(
-        self,
-        inp: dict[int, Vector],
-        grad: dict[int, Vector],
-        weight: Vector,
-        saved: Any = None,
-        *,
-        partial: bool = False,
-        sliced: bool = False,
+        self, inp: Any, grad: Any, weight: Vector, saved: Any = None, *, partial: bool = False, sliced: bool = False
     ) -> tuple[Any, Any]:
         lost = dict.fromkeys(range(WIDTH), math.nan)
         if saved is not None and saved != {"of": (inp, weight)}:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.browser import Browser, NoBrowser
 from tests.guard import FIXTURES, guard
@@ -25,6 +26,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("project", deadline=None, derandomize=True, database=None)
 settings.register_profile("mutants", settings.get_profile("project"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("project")
+# Nor on which of our modules are loaded by then: of their source it would take numbers that it tries.
+providers._get_local_constants = lambda: providers._local_constants
 
 HERE = Path(__file__).parent
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from tests import conftest, slow
 
@@ -38,3 +39,7 @@ def test_what_is_listed_as_long_is_there() -> None:
     files = {path.stem: path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("test_*.py")}
     assert {*conftest.LONGEST.split(), *conftest.LONG.split()} <= files.keys()
     assert {*conftest.LONG_TESTS.split()} <= {*re.findall(r"def (test_\w+)", "".join(files.values()))}
+
+
+def test_generated_examples_do_not_depend_on_what_is_loaded() -> None:
+    assert not [*HypothesisProvider(None)._local_constants]
