@@ -105,7 +105,8 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_no_line_goes_through_a_text(name: str) -> None:
-    assert struck(PICTURES[name]()) == []
+    figure = PICTURES[name]()
+    assert [struck(form) for form in (figure, figure.narrow) if form is not None] in ([[]], [[], []])
 
 
 def test_what_is_struck_through_is_seen_and_what_a_box_hides_is_not() -> None:
