@@ -3,6 +3,7 @@
 So ``make quick``, which leaves these out with ``pytest -m``, starts none, and stays quick.
 """
 
+import sys
 from contextlib import suppress
 from functools import wraps
 from pkgutil import resolve_name
@@ -15,21 +16,7 @@ os.system subprocess.Popen.__init__ _posixsubprocess.fork_exec _winapi.CreatePro
 """What starts a process or a server: each has a watcher before it. A hook of Python's audits would hear of all of them,
 but also of every frame that is looked at: runs took half as long again."""
 FIXTURES = frozenset(
-    {
-        "address",
-        "apart",
-        "at_a_shell",
-        "bare",
-        "built",
-        "cheats",
-        "executed",
-        "installed",
-        "kernels",
-        "lab",
-        "machine",
-        "mechanism",
-        "truth",
-    }
+    "address apart at_a_shell bare built cheats executed installed kernels lab machine mechanism truth".split()
 )
 """Fixtures that start processes: a test that asks for one of them is marked by itself."""
 ALLOWED = frozenset({"browser", "process"})
@@ -78,6 +65,9 @@ def watch(what: str) -> None:
         return start(*arguments, **more)
 
     setattr(owner, name, watched)
+    home = sys.modules.get(start.__module__)  # posix, of what is in os: there pickle looks for it
+    if getattr(home, name, None) is start:
+        setattr(home, name, watched)
 
 
 for what in STARTS.split():

@@ -147,7 +147,7 @@ def test_the_picture_has_one_flag_and_a_hatched_box_for_each_row_that_waits(case
     assert trace.until > trace.time or not trace.time
     red = [element for element in parse(figure).iter(SVG + "path") if element.get("stroke") == theme.BAD]
     assert bool(red) == bool(waiting)
-    for shown in (said, texts(figure.narrow.below)):  # every sign has its meaning, on a phone, too
+    for shown in (said, texts(figure.narrow)):  # every sign has its meaning, on a phone, too
         assert ("waits for ever" in shown) == bool(waiting) and "where it stopped" in shown
 
 
@@ -282,7 +282,7 @@ def test_who_waits_is_said_above_the_rows_on_a_phone_too(case: Case) -> None:
         words = sentence[:20]
         wide = texts(figure)
         assert [at for at, text in enumerate(wide) if text.startswith(words)]
-        assert figure.narrow is not None and figure.narrow.above is not None
-        assert any(text.startswith(words) for text in texts(figure.narrow.above))
+        assert figure.narrow is not None
+        assert any(text.startswith(words) for text in texts(figure.narrow))
         if "Memory" in wide:
             assert next(at for at, text in enumerate(wide) if text.startswith(words)) < wide.index("Memory")

@@ -61,7 +61,8 @@ def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str, dr
         figures = f"{done.time:.4g} s, {done.memory / 1e9:.3g} GB" if puzzle.name == "compose" else figures
         assert words.startswith(f"\n{puzzle.number}. {puzzle.title}\n") and figures in words
         assert said[puzzle.name][1:].strip("*.") in words.replace("&quot;", '"') or "*" in said[puzzle.name]
-        assert shown[puzzle.name].count("<svg") == 1 and f"{done.ranks} rank" in words
+        forms = re.findall('<svg[^>]* class="ltp ([a-z]+)"', shown[puzzle.name])  # one of them is seen
+        assert sorted(forms) == ["narrow", "wide"] and f"{done.ranks} rank" in words
     assert len({one.partition("<svg")[2] for one in shown.values()}) == len(shown)
 
 
@@ -113,7 +114,7 @@ def test_it_is_small_and_needs_nothing(page: str) -> None:
 
 def test_the_first_screen_says_what_this_is_plays_something_and_has_one_button(page: str) -> None:
     first = page.partition("<main>")[2].partition("<h2")[0]
-    assert LEAD in first and first.count("<svg") == 1 and "@keyframes" in first
+    assert LEAD in first and first.count("<svg") == 2 and first.count("ltp wide") == 1 and "@keyframes" in first
     assert page.count('class="begin"') == 1 and re.findall(r'<nav class="begin".*?</nav>', page)[0].count("<a ") == 1
 
 

@@ -161,8 +161,8 @@ def test_what_is_new_is_drawn_in_words_and_has_signs_of_its_family() -> None:
         assert "toy deal" in picture or "toy_deal" in picture
     said = draw_primitive("toy_deal").summary
     for rank in range(4):
-        assert f"rank {rank} activation of layer 0 of 1, micro-batch {rank} of 4: 131,072 elements" in said
-        assert f"rank {rank} toy tokens of layer 0 of 1, part {rank} of 4, micro-batches 0-3 of 4: 131,072" in said
+        assert f"rank {rank}: activation of layer 0 of 1, micro-batch {rank} of 4: 131,072 elements" in said
+        assert f"rank {rank}: toy tokens of layer 0 of 1, part {rank} of 4, micro-batches 0-3 of 4: 131,072" in said
     assert theme.kind_color("toy_deal") == theme.OPERATION_COLORS["collective"]
     assert theme.glyph_of("toy_deal") and not theme.glyph_of("toy_keys")
 

@@ -80,10 +80,14 @@ def draw(
     if trace.chain is not None and links == "auto":
         links = "none"  # the chain leads from rank to rank itself, and other lines would hide it
     memory = memory and trace.peak_memory > 0
-    words = f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)
+    words = _in_words(trace, memory)
     return small_enough(
         lambda rough: at_any_width(partial(_schedule, trace, words, links, memory, rough), width, PHONE, static)
     )
+
+
+def _in_words(trace: Trace, memory: bool) -> str:
+    return f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)
 
 
 def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callable[[Any], int] | None = None) -> Shown:
@@ -104,7 +108,7 @@ def picture_for_player(trace: Trace, rough: int, room: float = 0.0) -> Figure:
     the page itself shows the memory, and who waits in a failed run; its legend is a picture of its own, and many rows
     are lower, so that there is room for the code below. Without room it is an image that has all of that."""
     memory = not room and trace.peak_memory > 0
-    drawn = partial(_schedule, replace(trace, chain=None), summary(trace), "auto", memory, rough, room=room)
+    drawn = partial(_schedule, replace(trace, chain=None), _in_words(trace, memory), "auto", memory, rough, room=room)
     return drawn(WIDTH) if room else at_any_width(drawn, WIDTH, PHONE, static=True)
 
 

@@ -35,8 +35,9 @@ PAGE, RACE, SLIM, GRADED = "gallery.html", f"{race.NAME}.svg", f"{race.NAME}_nar
 """The page, the picture, and the puzzle whose verdict is shown."""
 SIZE = {"ranks": 4, "layers": 8, "batches": 8}
 """Of the run that the page plays, and of the one that fails."""
-LARGE = 60_000
-"""Bytes of a schedule at most: one that has more is drawn pixel by pixel."""
+LARGE, LARGE_SLIM, ROUGH = 45_000, 7_000, 2
+"""Bytes of a schedule at most, and of the one for narrow places: one that has more is drawn pixel by pixel, or by so
+many pixels."""
 
 
 def gallery(course: Course, where: str = "") -> Iterator[tuple[str, str]]:
@@ -63,9 +64,10 @@ def _runs() -> dict[str, str]:
     """The run that is played, and the one that fails."""
     done, failed = once(evaluate, **SIZE), _failed()
     assert failed.run is not None
-    still = draw(done, static=True)._repr_html_()
+    still = draw(done, static=True)
+    still.narrow = None  # it is printed only: on a page it is the player that is seen
     return {
-        "player": PLAYER.format(page=escape(play(done).page), still=still),
+        "player": PLAYER.format(page=escape(play(done).page), still=still._repr_html_()),
         "failed": _picture(draw(failed.run, memory=False)),
         "error": escape(str(failed)),
         "fix": _fix(),
@@ -138,9 +140,11 @@ APART, ALONE = (
 
 
 def _schedule(puzzle: Puzzle, run: Run, family: Sequence[Run], words: str, apart: str) -> str:
-    drawn = _picture(draw_schedule(run, 0, family))
-    if len(drawn) > LARGE:
-        drawn = _picture(draw_schedule(run, 1, family))
+    drawn = draw_schedule(run, 0, family)
+    if len(without_hover(drawn._body)) > LARGE:
+        drawn = draw_schedule(run, 1, family)
+    if drawn.narrow is not None and len(without_hover(drawn.narrow._body)) > LARGE_SLIM:
+        drawn.narrow = draw_schedule(run, ROUGH, family).narrow
     time, memory = puzzle.describe(run.time, run.memory)
     return SCHEDULE.format(
         name=puzzle.name,
@@ -150,7 +154,7 @@ def _schedule(puzzle: Puzzle, run: Run, family: Sequence[Run], words: str, apart
         time=time,
         memory=memory,
         ranks=f"{run.ranks} rank{'s' * (run.ranks > 1)}",
-        picture=drawn,
+        picture=_picture(drawn),
     )
 
 
