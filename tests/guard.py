@@ -15,9 +15,8 @@ STARTS = """os.execv os.execve os.fork os.forkpty os.posix_spawn os.posix_spawnp
 os.system subprocess.Popen.__init__ _posixsubprocess.fork_exec _winapi.CreateProcess socket.socket.bind"""
 """What starts a process or a server: each has a watcher before it. A hook of Python's audits would hear of all of them,
 but also of every frame that is looked at: runs took half as long again."""
-FIXTURES = frozenset(
-    "address apart at_a_shell bare built cheats executed installed kernels lab machine mechanism truth".split()
-)
+NAMES = "address apart at_a_shell bare built cheats executed installed kernels lab machine mechanism truth"
+FIXTURES = frozenset(NAMES.split())
 """Fixtures that start processes: a test that asks for one of them is marked by itself."""
 ALLOWED = frozenset({"browser", "process"})
 
