@@ -1139,7 +1139,8 @@ PUZZLE = {
     "other_sizes": "one_for_all",
     "target": {"time": 8.2, "memory": 2818048},
     "frontier": [
-        {"time": 8.2, "memory": 2818048, "by": "repair_rows"},
+        {"time": 7.1, "memory": 2359296, "by": "sequence_parallel_in_14_6"},
+        {"time": 7.35, "memory": 2228224, "by": "sequence_parallel_in_14_85"},
     ],
     "cost": "long_sequences",
     "layout": "anywhere",

@@ -120,6 +120,10 @@ MEANT = {
     },
     "repair_book": {REPAIRED: "hybrid_overlapped"},
     "context_parallel": {REPAIRED: "repair_zigzag"},
+    "ring_allreduce": {"it is an all-reduce by hand, in fewer and longer messages": "halving of p32_small_messages"},
+    "small_messages": {"its messages are few": "halving"},
+    "repair_handshake": {REPAIRED: "sends_that_wait, one_f_one_b_overlapped"},
+    "repair_rows": {"layers that are all in pieces are as right": "sequence_parallel_overlapped"},
 }
 """Puzzle, and why which programs of other files are meant to pass there."""
 PASSING = {(name, puzzle) for puzzle, why in MEANT.items() for names in why.values() for name in names.split(", ")}
