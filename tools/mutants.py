@@ -52,7 +52,7 @@ DECIDE = {
     "lib.record.heads": ("slices",),
     "lib.record.experts": ("experts",),
     "lib.record.table": ("operations",),
-    "lib.machine.cost": ("cost", "compositions"),
+    "lib.machine.cost": ("cost", "compositions", "links"),
     "lib.machine.fingerprints": ("values", "slices", "partial"),
     "lib.machine.rank_state": ("lives", "inputs", "simulator", "plain_machine"),
     "lib.machine.in_flight": ("network", "plain_machine"),
