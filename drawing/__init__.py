@@ -11,7 +11,7 @@ small      small pictures of one idea, composed with chalk's combinators
 beside     several schedules beside each other
 playing    a schedule that plays: a page of one's own, and a file for another viewer
 charts     many runs, or all puzzles, in one chart
-reference  the whole interface on one page: ``reference``
+lookup     the whole interface on one page: ``reference``
 pictures   all of these in one place, which is imported when one is first asked for
 notebook   how runs and tensors show themselves
 shell      ``python -m lib draw``

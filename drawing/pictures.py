@@ -10,9 +10,9 @@ from .charts.sweep import draw_sweep
 from .charts.verdict import draw_card, show_verdict
 from .ink.figure import Figure
 from .ink.trace import Trace
+from .lookup import reference
 from .playing.perfetto import perfetto
 from .playing.player import Player, board, play
-from .reference import reference
 from .schedule.picture import draw
 from .small.attention import draw_attention
 from .small.holds import holds

@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("project", deadline=None, derandomize=True, database=None)
 settings.register_profile("mutants", settings.get_profile("project"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("project")
-# Nor on which of our modules are loaded by then: of their source it would take numbers that it tries.
+# Hypothesis would also try numbers from the source of those modules of ours that a worker has loaded by then.
 providers._get_local_constants = lambda: providers._local_constants
 
 HERE = Path(__file__).parent

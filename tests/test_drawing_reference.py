@@ -43,7 +43,7 @@ def test_its_table_is_made_of_the_docstrings_that_there_are() -> None:
 
 
 def test_an_operation_that_the_table_does_not_have_yet_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = import_module("drawing.reference")
+    page = import_module("drawing.lookup")
     older = [row for row in page._table() if ".allgather(" not in row[1]]
     monkeypatch.setattr(page, "_table", lambda: older)
     assert "model.allgather(v, layer, axis)" in str(reference("all"))

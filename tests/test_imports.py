@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import drawing
+
 ROOT = Path(__file__).resolve().parent.parent
 
 ROW = re.compile(r"^(\w+)  +\S", re.MULTILINE)
@@ -105,6 +107,11 @@ def test_a_package_never_imports_what_stands_above_it(package: str, never: tuple
     for name in modules(package):
         others = imported(name) - {"tools.published", "tools.foundry"}  # pages quote what has been measured
         assert [other for other in others if other.split(".")[0] in never] == [], name
+
+
+def test_nothing_that_drawing_offers_has_the_name_of_a_module() -> None:
+    """Pictures are imported late: by then the module would stand in the place of what it defines."""
+    assert not {f"drawing.{name}" for name in drawing.__all__} & MODULES.keys()
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

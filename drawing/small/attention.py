@@ -101,14 +101,15 @@ def _sentences(triangle: Triangle, several: bool) -> list[str]:
     """Return what is said of a run below its picture."""
     least, most = (pick(triangle.owns, key=lambda own: own.share) for pick in (min, max))
     lasting = triangle.unit.lasting
-    text = f"t takes {lasting(triangle.end - triangle.start)}"
+    subject = f"{triangle.title}: it" if several else "It"
+    text = f"{subject} takes {lasting(triangle.end - triangle.start)}"
     if least.share < most.share:
         (largest, its), (smallest, _) = map(_work_of, (most, least))
         computes = f"compute{'s' * (len(least.ranks) == 1)} for {lasting(least.ticks)} of that time"
         text += f". {largest} of the work, since {its} queries see the most keys. {smallest}, and {computes}"
     elif most.share < 1:
         text += f", and each rank has {share_text(float(most.share))} of the work"
-    texts = [f"{triangle.title}: i{text}." if several else f"I{text}."]
+    texts = [f"{text}."]
     if missing := triangle.missing():
         named = "; ".join(f"queries of slice {query} to keys of slice {key}" for query, key in missing[:FEW])
         more = f"; and {len(missing) - FEW} blocks more" if len(missing) > FEW else ""

@@ -137,9 +137,10 @@ def _drawn(run: Run, traffic: Traffic, texts: Sequence[str], across: Across) -> 
     ]
     bottom = max(top + tall for top, tall in (*homes.values(), *rooms))
     below, y = sentences(texts, bottom + 12, across.width)
-    experts = {rank: [one.number for one in traffic.experts if one.rank == rank] for rank in traffic.ticks}
-    each = [f"rank {rank} computes {numbered('expert', own)}, {run.unit.lasting(traffic.ticks[rank])}"
-            for rank, own in experts.items()]  # fmt: skip
+    each = []
+    for rank, ticks in traffic.ticks.items():
+        own = numbered("expert", [one.number for one in traffic.experts if one.rank == rank])
+        each.append(f"rank {rank} computes {own}, {run.unit.lasting(ticks)}")
     words = f"{title}. {'; '.join(each)}. {' '.join(texts)}"
     return card([*parts, *below], across.width, y + 4, words, title=title)
 

@@ -84,8 +84,8 @@ def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Kept], list[Call]]
     flying = [one for one in notes.work(call.rank) if one.stream != "compute" and one.at < call.at]
     open_calls = [one for one in flying if one.fetched is None or one.fetched > call.at]
     stored = [history[-1] for history in before if history and history[-1].way == STORED]
-    whole = {id(one): origin(one.tensor, ("receive", SHARD, COMBINE)).how for one in stored}
-    passing = [one for one in stored if whole[id(one)] not in (*LOADS, "update")]  # others have to be there at the end
+    # What is loaded or updated, or cut of that, has to be there at the end.
+    passing = [one for one in stored if origin(one.tensor, ("receive", SHARD, COMBINE)).how not in (*LOADS, "update")]
     return stored, [one for one in passing if all(by.at < call.at for by in one.tensor.readers)], open_calls
 
 

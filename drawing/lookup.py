@@ -86,8 +86,11 @@ class Reference:
 
     def _html(self, groups: Entries, drawn: Sequence[str] = ()) -> str:
         """Return groups of entries as HTML, the collectives with their pictures, except for those ``drawn`` before."""
-        parts = [f"<p>{escape(' '.join(written for written, _ in groups.get('', ())))}</p>"] * ("" in groups)
+        parts = []
         for group, entries in groups.items():
+            if not group:
+                parts.append(f"<p>{escape(' '.join(written for written, _ in entries))}</p>")
+                continue
             prices = group.startswith("Prices")
             how, call, says = (PRICE, NAME, "margin:0") if prices else (ROW, f"{CALL};{WRAPS};{NAME}", SAYS)
             rows = (
@@ -97,7 +100,7 @@ class Reference:
             )
             head = f'<p style="font-weight:bold;margin:14px 0 2px">{escape(group)}</p>'
             grid = f"margin:0;overflow-wrap:break-word;{GRID if prices else ''}"
-            parts += [f'{head}<dl style="{grid}">{"".join(rows)}</dl>'] * bool(group)
+            parts.append(f'{head}<dl style="{grid}">{"".join(rows)}</dl>')
             if group == "Communication":
                 shown = [draw_primitive(kind)._repr_html_() for kind in _drawn({group: entries}) if kind not in drawn]
                 cells = "".join(f'<div style="{PICTURE}">{one}</div>' for one in shown)
