@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
-    from playwright.sync_api import Page, Playwright
+    from playwright.sync_api import Frame as Frame
+    from playwright.sync_api import Page as Page
+    from playwright.sync_api import Playwright
+else:
+    Frame = Page = Any  # where there is no browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 """Where a Chromium is looked for on the PATH. The environment's CHROMIUM names another, and then only that is tried."""

@@ -4,7 +4,7 @@ import base64
 from bisect import bisect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,12 +15,9 @@ from drawing.small.holds import contents_of, moving
 from lib import Run
 from lib.record.events import MARKS
 from lib.record.figures.chain import chain_of
-from tests.browser import PAGE, Browser, Scheme, keep
+from tests.browser import PAGE, Browser, Frame, Page, Scheme, keep
 from tests.drawing_events import chain, sharded_run, staged_run, trace
 from tests.failures import CASES, failed
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Frame, Page
 
 Result = TypeVar("Result")
 
@@ -62,7 +59,7 @@ def starts(made: Run, rank: int) -> list[float]:
 def test_up_and_down_choose_a_rank_and_shift_goes_along_its_operations(browser: Browser, tmp_path: Path) -> None:
     made = staged_run(4, 2)
 
-    def work(page: "Page") -> tuple[list[str], list[float], list[float]]:
+    def work(page: Page) -> tuple[list[str], list[float], list[float]]:
         to_the_start(page)
         names = [chosen(page)]
         for key in ("ArrowUp", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
@@ -93,7 +90,7 @@ def test_keys_work_only_with_the_focus_and_never_scroll_the_page(browser: Browse
     arrows = ["ArrowRight", "ArrowDown", "Shift+ArrowRight", "ArrowUp", "ArrowLeft"]
     keys = [*arrows, "End", "Home", "End", "Space", "Space"]
 
-    def work(page: "Page") -> tuple[list[Any], list[Any], list[float]]:
+    def work(page: Page) -> tuple[list[Any], list[Any], list[float]]:
         [_, frame] = page.frames
         frame.wait_for_selector("#ranks li.chosen")
         to_the_start(frame)
@@ -122,7 +119,7 @@ def test_keys_work_only_with_the_focus_and_never_scroll_the_page(browser: Browse
 
 
 def test_after_a_click_into_the_code_or_on_a_card_keys_go_to_the_player(browser: Browser, tmp_path: Path) -> None:
-    def work(page: "Page") -> list[Any]:
+    def work(page: Page) -> list[Any]:
         seen: list[Any] = []
         to_the_start(page)
         for place in ("#code", "#ranks li:nth-child(3) .held", "#picture svg text"):
@@ -161,7 +158,7 @@ ROW = """() => {
 def test_the_memory_of_the_chosen_rank_is_below_the_schedule_on_the_same_axis(browser: Browser, tmp_path: Path) -> None:
     made = staged_run(4, 4)
 
-    def work(page: "Page") -> list[dict[str, Any]]:
+    def work(page: Page) -> list[dict[str, Any]]:
         seen = []
         to_the_start(page)
         for key in ("Home", "ArrowDown", "ArrowRight", "End"):
@@ -190,7 +187,7 @@ def test_what_each_gpu_holds_is_seen_at_the_moment_of_the_cursor(browser: Browse
 
 
 def test_a_click_into_a_row_chooses_its_rank_and_moment(browser: Browser, tmp_path: Path) -> None:
-    def work(page: "Page") -> tuple[str, float]:
+    def work(page: Page) -> tuple[str, float]:
         place = page.evaluate(
             "() => { const {left, top} = document.querySelector('#picture svg').getBoundingClientRect(),"
             " scale = document.querySelector('#picture svg').getBoundingClientRect().width / data.box.width,"
@@ -226,7 +223,7 @@ GROUNDS = f"""{PIXELS}
 }}"""
 
 
-def look(page: "Page", script: str) -> Any:
+def look(page: Page, script: str) -> Any:
     """What a script makes of a screenshot."""
     return page.evaluate(script, base64.b64encode(page.screenshot(full_page=True)).decode())
 
@@ -239,7 +236,7 @@ def contrast(a: list[int], b: list[int]) -> float:
 def test_what_is_to_come_can_be_read(browser: Browser, name: str, scheme: Scheme, tmp_path: Path) -> None:
     made = {"pipeline": staged_run, "fsdp": sharded_run, "deadlock": lambda: failed_run("other_order")}[name]()
 
-    def work(page: "Page") -> list[Any]:
+    def work(page: Page) -> list[Any]:
         page.keyboard.press("Home")
         page.add_style_tag(content="#picture text.later { visibility: hidden }")
         return list(look(page, GROUNDS))
@@ -270,7 +267,7 @@ def test_the_line_of_each_rank_stays_in_sight_and_only_the_code_is_scrolled(brow
     """In a box for twelve lines, of which the program has some forty."""
     made = staged_run(4, 4)
 
-    def work(page: "Page") -> list[dict[str, Any]]:
+    def work(page: Page) -> list[dict[str, Any]]:
         page.add_style_tag(content="#code { max-height: 206px !important }")
         page.keyboard.press("Home")
         seen = [page.evaluate(LINES)]
@@ -292,7 +289,7 @@ def test_the_line_of_each_rank_stays_in_sight_and_only_the_code_is_scrolled(brow
 def test_a_failed_run_says_its_error_and_its_line_at_its_end(browser: Browser, name: str, tmp_path: Path) -> None:
     made = failed_run(name)
 
-    def work(page: "Page") -> tuple[Any, ...]:
+    def work(page: Page) -> tuple[Any, ...]:
         page.wait_for_selector("#error")
         end = clock(page)
         wrong = [one.inner_text() for one in page.query_selector_all("#code .wrong")]
@@ -357,7 +354,7 @@ def test_why_now_goes_back_along_the_longest_chain_and_on_again(browser: Browser
     made = staged_run(4, 4)
     links = [came for came, _ in chain_of(made.events).links if came.length]
 
-    def work(page: "Page") -> list[list[tuple[float, str, bool]]]:
+    def work(page: Page) -> list[list[tuple[float, str, bool]]]:
         def seen() -> tuple[float, str, bool]:
             return clock(page), chosen(page), "the longest chain" in page.inner_text("#reason")
 
@@ -413,7 +410,7 @@ NARROW = """() => {
 def test_a_narrow_page(browser: Browser, name: str, scheme: Scheme, tmp_path: Path) -> None:
     made = staged_run(8, 16) if name == "pipeline" else failed_run("missing_await")
 
-    def work(page: "Page") -> list[Any]:
+    def work(page: Page) -> list[Any]:
         seen = []
         page.click("#keys summary")
         page.focus("#player")
@@ -433,7 +430,7 @@ def test_a_narrow_page(browser: Browser, name: str, scheme: Scheme, tmp_path: Pa
 
 
 def test_of_many_ranks_some_have_cards_and_one_can_choose_others(browser: Browser, tmp_path: Path) -> None:
-    def work(page: "Page") -> list[Any]:
+    def work(page: Page) -> list[Any]:
         def cards() -> list[Any]:
             names = page.eval_on_selector_all("#ranks li button", "all => all.map(one => one.textContent)")
             said = page.inner_text("#more span")
@@ -456,7 +453,7 @@ def test_of_many_ranks_some_have_cards_and_one_can_choose_others(browser: Browse
 
 
 def test_without_scripts_the_picture_remains(browser: Browser, tmp_path: Path) -> None:
-    def work(page: "Page") -> list[bool]:
+    def work(page: Page) -> list[bool]:
         keep(page.screenshot(full_page=True), "player-without-scripts", tmp_path)
         return [page.is_visible(what) for what in ("#picture svg", "noscript p", "#controls", "#keys", "#below")]
 

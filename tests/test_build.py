@@ -350,8 +350,13 @@ def all_specs() -> list[Json]:
 @pytest.mark.long
 def test_all_but_the_outlines_is_what_the_build_makes(all_specs: list[Json]) -> None:
     """That the programs of the frontier take what it says is in test_passes.py."""
-    table = {Path("lib", "specs.json"): table_of_puzzles(FOLDER, all_specs)}
-    assert list(products.differences(ROOT, table | products.shown_with_tables(ROOT, all_specs))) == []
+    paths, shipped_figures = some(SOURCES, 3), json.loads((ROOT / "lib" / "figures.json").read_text(encoding="utf-8"))
+    made = products.shared(ROOT, all_specs) | products.notebooks(paths)
+    made[Path("lib", "specs.json")] = table_of_puzzles(FOLDER, all_specs)
+    assert [path for path, text in made.items() if (ROOT / path).read_text(encoding="utf-8") != text] == []
+    figures = products.of_solutions(paths)
+    assert figures == {name: shipped_figures[name] for name in figures} and len(figures) > len(shipped_figures) // 4
+    assert {path.name for path in (ROOT / "puzzles").glob("*.ipynb")} == {notebook_name(path) for path in SOURCES}
 
 
 @pytest.mark.long

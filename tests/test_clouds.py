@@ -55,6 +55,7 @@ def test_every_supported_python_is_tested() -> None:
     assert versions == [f"3.{minor}" for minor in range(int(versions[0][2:]), 15)]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_workflows_fit_their_schema() -> None:
     """By check-jsonschema, which has the schema with it."""

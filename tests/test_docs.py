@@ -156,7 +156,8 @@ def test_the_code_with_real_tensors_runs(solved: None) -> None:
 
 @needs_torch
 @pytest.mark.process
-@pytest.mark.parametrize("way", ["send", pytest.param("batch", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["send", "batch"])
 def test_a_ring_in_which_all_send_first_hangs_with_gloo_as_the_page_says(way: str, tmp_path: Path) -> None:
     page = text_of(ROOT / "docs" / REAL)
     [script] = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)

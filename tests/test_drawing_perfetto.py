@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,12 +23,9 @@ from lib.course.specs import puzzles
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import RECEIVE, SEND
-from tests.browser import Browser
+from tests.browser import Browser, Page
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 from tests.programs import solved
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 RUNS = {"staged": staged_run(4, 4), "sharded": sharded_run(4, 3), "nodes": sharded_run(4, 2, node_size=2)}
 Field = tuple[type, ...]
@@ -280,6 +277,7 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.browser
 def test_perfettos_own_trace_processor_reads_what_was_written(tmp_path: Path, address: str, browser: Browser) -> None:
@@ -287,7 +285,7 @@ def test_perfettos_own_trace_processor_reads_what_was_written(tmp_path: Path, ad
     path = tmp_path / "run.json"
     perfetto(done).save(path)
 
-    def opened(page: "Page") -> list[list[Any]]:
+    def opened(page: Page) -> list[list[Any]]:
         page.locator("input[type=file]").first.set_input_files(path)
         page.wait_for_function("() => window.app.trace?.engine")
         return [page.evaluate(QUERY, [query, columns]) for query, columns in QUERIES]

@@ -5,7 +5,6 @@ import re
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
@@ -17,11 +16,8 @@ from lib.course.specs import puzzles
 from lib.grading.progress import VERSION
 from lib.record.table import in_stream
 from solutions.build.tables.reference import FUNCTIONS, MODEL, table_of_reference
-from tests.browser import BROKEN, Browser
+from tests.browser import BROKEN, Browser, Page
 from tests.programs import COURSE
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 ROOT = Path(__file__).parent.parent
 
@@ -205,7 +201,7 @@ def test_no_default_is_told_by_its_place_in_memory() -> None:
 
 
 def test_no_word_is_broken(browser: Browser, tmp_path: Path) -> None:
-    def work(page: "Page") -> list[list[str]]:
+    def work(page: Page) -> list[list[str]]:
         found = [page.evaluate(BROKEN, "dt, dd, p")]
         page.add_style_tag(content="dd { word-break: break-all }")
         return [*found, page.evaluate(BROKEN, "dt, dd, p")]

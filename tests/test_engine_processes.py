@@ -463,12 +463,14 @@ def a_worker_alone(folder: Path, function: str, **more: str) -> subprocess.Compl
     return subprocess.run(worker, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_what_a_worker_has_said_before_a_wrong_result_is_not_lost(tmp_path: Path) -> None:
     done = a_worker_alone(tmp_path, "wrong")
     assert done.returncode != 0 and "[rank 0, tick 0] nothing is trained\nwrong: not attempted yet" in done.stdout
     assert "wrong is not attempted yet: no operation was run" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_rank_that_cannot_join_the_others_says_why(tmp_path: Path) -> None:
     done = a_worker_alone(tmp_path, "wrong", GLOO_SOCKET_IFNAME="none0")
     assert done.returncode != 0
@@ -510,6 +512,7 @@ def test_nothing_is_left_of_a_run_whose_parent_is_ended(how: signal.Signals, tmp
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_it_runs_where_the_standard_streams_are_closed(tmp_path: Path) -> None:
     """As under cron: none of our sockets may take the number of a stream."""
     body = "run(works, 2)\ndone = run(works, 2, engine='processes')\n"

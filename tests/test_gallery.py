@@ -176,7 +176,7 @@ def test_it_fits_its_page(browser: Browser, width: int, scheme: Scheme) -> None:
     assert width > 600 or [letter for letter in seen["letters"] if letter[0] < 8] == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_nothing_hinders_its_readers(browser: Browser, page: str, scheme: Scheme, tmp_path: Path) -> None:
     few = re.sub('<div class="one" id="(?!basic|gpipe).*?(?=<div class="one"|</section>)', "", page, flags=re.DOTALL)
     sight = browser.page(few, "() => null", scheme, 980)

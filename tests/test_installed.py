@@ -242,6 +242,7 @@ def test_without_arguments_it_says_what_there_is_and_how_to_begin(installed: Ins
     assert done.stdout.startswith("LLM training puzzles") and done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_course_in_an_editor(installed: Installed, desk: Path) -> None:
     def call(*arguments: str, code: int = 0, name: str = "llm-training-puzzles") -> str:
         done = installed(desk, name, *arguments)

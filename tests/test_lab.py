@@ -1,4 +1,4 @@
-"""The course in a real JupyterLab, in a real browser."""
+"""The course in a real JupyterLab, in a real browser, each night."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import nbformat
 import pytest
@@ -22,14 +22,12 @@ from drawing.ink import theme
 from lib.lab.server import SETTINGS
 from solutions.build.notebooks.notebook import notebook_of
 from solutions.build.sources.files import ROOT, as_text, notebook_name
-from tests.browser import Browser, axe, keep, rgb
+from tests.browser import Browser, Page, axe, keep, rgb
 from tests.drawing_events import staged_run
 from tests.kernels import SHORT
 from tests.programs import COURSE, QUIET, REPAIRS
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
+pytestmark = pytest.mark.slow
 NOTEBOOK = "() => window.jupyterapp?.shell.currentWidget"
 READY = f"""() => {{ const panel = ({NOTEBOOK})(), kernel = panel?.sessionContext?.session?.kernel;
     return !!kernel && panel.sessionContext.isReady && kernel.connectionStatus === 'connected'
@@ -139,14 +137,14 @@ def end(server: subprocess.Popen[bytes]) -> None:
         server.wait()
 
 
-def begin_all(page: "Page") -> None:
+def begin_all(page: Page) -> None:
     """Begin to run the notebook that is open."""
     page.wait_for_function(READY)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
 
 
-def run_all(page: "Page") -> list[dict[str, Any]]:
+def run_all(page: Page) -> list[dict[str, Any]]:
     """Run the notebook that is open; what its outputs show."""
     begin_all(page)
     page.wait_for_function(RUN)
@@ -172,11 +170,10 @@ FIRST_SCREEN = f"""() => {{ const open = document.querySelector('{OPEN}'), botto
         document.querySelectorAll('.Toastify__toast').length] }}"""
 
 
-@pytest.mark.slow
 def test_the_first_screen_of_a_puzzle_has_its_title_and_no_plumbing(
     browser: "Browser", lab: Lab, tmp_path: Path
 ) -> None:
-    def work(page: "Page") -> Any:
+    def work(page: Page) -> Any:
         page.wait_for_function(READY)
         page.wait_for_timeout(2000)  # in which the question about news would come
         keep(page.screenshot(), "lab-first-screen", tmp_path)
@@ -195,11 +192,10 @@ TAKE = f"""comments => {{ for (const cell of ({NOTEBOOK})().content.widgets) {{ 
         source.setSource(source.getSource().replace("# " + one, one)) }} }}"""
 
 
-@pytest.mark.slow
 def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_next_puzzle(
     browser: "Browser", lab: Lab, tmp_path: Path
 ) -> None:
-    def work(page: "Page") -> Any:
+    def work(page: Page) -> Any:
         page.wait_for_function(READY)
         page.evaluate(TAKE, ['hint("pipeline_fsdp")', "from lib import start_from"])
         page.evaluate(COMMAND, ["notebook:run-all-cells", {}])  # the cell that is made then is not among them
@@ -215,7 +211,7 @@ def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_n
     assert "# Your code here." in cells[at - 1]
     assert "is in a new cell below" in " ".join(output["text"] for output in outputs)
 
-    def go_on(page: "Page") -> Any:
+    def go_on(page: Page) -> Any:
         run_all(page)
         link = page.locator(f"{OPEN} .jp-OutputArea-output a", has_text="puzzle 5: Pipeline parallel").first
         link.scroll_into_view_if_needed()
@@ -227,9 +223,8 @@ def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_n
     assert "/p05_pipeline.ipynb" in browser.visit(lab.url("p04_fsdp.ipynb"), go_on, height=900)
 
 
-@pytest.mark.slow
 def test_the_map_leads_to_the_puzzles(browser: "Browser", lab: Lab, tmp_path: Path) -> None:
-    def work(page: "Page") -> Any:
+    def work(page: Page) -> Any:
         stored = page.locator(f"{OPEN} .jp-OutputArea-output a:has(img)")  # there before anything is run
         stored.nth(7).click()  # the tour is the first
         page.locator(f"{OPEN} h1", has_text="Puzzle 6").wait_for()
@@ -274,9 +269,8 @@ WIDTHS = (
 )
 
 
-@pytest.mark.slow
 def test_a_slider_that_is_moved_draws_the_run_anew(browser: "Browser", lab: Lab, tmp_path: Path) -> None:
-    def work(page: "Page") -> Any:
+    def work(page: Page) -> Any:
         run_all(page)
         page.wait_for_function(f"() => ({SHOWN})() !== ''")
         before = page.evaluate(SHOWN)
@@ -302,7 +296,7 @@ def test_a_slider_that_is_moved_draws_the_run_anew(browser: "Browser", lab: Lab,
 def test_a_solved_puzzle_passes_is_drawn_on_both_pages_and_progress_is_kept(
     browser: "Browser", lab: Lab, tmp_path: Path
 ) -> None:
-    def work(page: "Page") -> Any:
+    def work(page: Page) -> Any:
         light = run_all(page)
         keep(page.screenshot(full_page=True), "lab-light", tmp_path)
         found = axe(page, ".jp-NotebookPanel .jp-OutputArea")
@@ -329,7 +323,6 @@ def test_a_solved_puzzle_passes_is_drawn_on_both_pages_and_progress_is_kept(
     assert f"1 of {len(COURSE)} puzzles solved" in browser.visit(lab.url(name), run_all)[-1]["text"]
 
 
-@pytest.mark.slow
 def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(
     browser: "Browser", lab: Lab, tmp_path: Path
 ) -> None:
@@ -338,7 +331,7 @@ def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(
     beside = f"{slow}\n\nbeside_target(run(gpipe, ranks=4, layers=8, batches=4))"
     name = lab.put("hints.ipynb", [setup, 'hint("gpipe")', 'hint("gpipe")', 'hint("gpipe")', beside])
 
-    def work(page: "Page") -> Any:
+    def work(page: Page) -> Any:
         outputs = run_all(page)
         keep(page.screenshot(full_page=True), "lab-hints", tmp_path)
         return outputs, page.evaluate(IMAGES)
@@ -351,11 +344,10 @@ def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(
     assert within(outputs[3]) and "One that meets the target: 33.8 ticks" in outputs[3]["words"]
 
 
-@pytest.mark.slow
 def test_programs_to_be_repaired_show_their_errors_and_pictures_and_all_cells_are_run(
     browser: "Browser", lab: Lab, tmp_path: Path
 ) -> None:
-    def work(page: "Page") -> Any:
+    def work(page: Page) -> Any:
         outputs = run_all(page)
         for shade in ("Light", "Dark"):
             page.evaluate(COMMAND, ["apputils:change-theme", {"theme": f"JupyterLab {shade}"}])
@@ -372,7 +364,6 @@ def test_programs_to_be_repaired_show_their_errors_and_pictures_and_all_cells_ar
     assert "---->" in outputs[errors[0]]["text"]
 
 
-@pytest.mark.slow
 def test_in_a_notebook_that_is_not_trusted_images_survive_and_words_stand_for_the_rest(
     browser: "Browser", lab: Lab
 ) -> None:
@@ -384,7 +375,7 @@ def test_in_a_notebook_that_is_not_trusted_images_survive_and_words_stand_for_th
         cells.append(cell)
     name = lab.put("untrusted.ipynb", cells)
 
-    def work(page: "Page") -> Any:
+    def work(page: Page) -> Any:
         page.locator(".jp-OutputArea-output img").wait_for()
         return page.evaluate(OUTPUTS), page.evaluate(IMAGES)
 

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,12 +15,9 @@ from lib.course.specs import cost_named, puzzles
 from solutions.build.elsewhere.lite import Handler
 from solutions.build.notebooks.notebook import notebook_of
 from solutions.build.sources.files import ROOT, as_text, notebook_name, sources
-from tests.browser import Browser, keep
+from tests.browser import Browser, Page, keep
 from tests.programs import COURSE
 from tests.test_lab import NOTEBOOK, READY
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 SITE = ROOT / "dist" / "lite"
 SOURCES = {notebook_name(path): path for path in sources()}
@@ -68,7 +65,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.shutdown()
 
 
-def play(page: "Page", notebook: str) -> list[dict[str, Any]]:
+def play(page: Page, notebook: str) -> list[dict[str, Any]]:
     """Open a notebook, and run it in a kernel that ends with it. Its cells with code, and what came of them."""
     page.wait_for_function("() => window.jupyterapp")
     page.evaluate(OPEN_ALONE, notebook)
@@ -103,7 +100,7 @@ def test_puzzle_0_passes_and_its_progress_stays_without_any_other_server(
 ) -> None:
     elsewhere: list[str] = []
 
-    def work(page: "Page") -> Any:
+    def work(page: Page) -> Any:
         page.on("request", lambda request: elsewhere.append(request.url))
         cells = play(page, "p00_basic.ipynb")
         keep(page.screenshot(full_page=True), "lite", tmp_path)
@@ -121,7 +118,7 @@ def test_progress_goes_to_another_browser_as_a_file(browser: "Browser", address:
     """Through the file browser, as docs/install.md says: *Download* there, and *Upload Files* here."""
     carried = tmp_path / "progress.json"
 
-    def save(page: "Page") -> None:
+    def save(page: Page) -> None:
         play(page, "p00_basic.ipynb")
         item = page.locator(".jp-DirListing-item", has_text="progress.json")
         item.wait_for()
@@ -130,7 +127,7 @@ def test_progress_goes_to_another_browser_as_a_file(browser: "Browser", address:
             page.get_by_role("menuitem", name="Download", exact=True).click()
         begun.value.save_as(carried)
 
-    def load(page: "Page") -> Any:
+    def load(page: Page) -> Any:
         before = play(page, "index.ipynb")
         with page.expect_file_chooser() as asked:
             page.locator("[data-command='filebrowser:upload'], .jp-FileBrowser [title^='Upload']").first.click()
@@ -151,7 +148,7 @@ def test_the_whole_course_is_played_and_all_figures_are_those_of_this_machine(br
     faults: dict[str, list[str]] = {}
     notebooks = sorted(path.name for path in (ROOT / "puzzles").glob("*.ipynb"))
 
-    def work(page: "Page") -> Any:
+    def work(page: Page) -> Any:
         page.set_default_timeout(600_000)
         for notebook in notebooks:
             faults[notebook] = wrong(play(page, notebook))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -30,15 +30,12 @@ from drawing.ink.svg import NARROW, READABLE
 from lib import Activation, Weight, run, sweep
 from lib.course.specs import cost_named, puzzles
 from tests import experts
-from tests.browser import PAGE, Browser
+from tests.browser import PAGE, Browser, Page
 from tests.drawing_events import sharded_run, staged_run
 from tests.failures import CASES, failed
 from tests.programs import small_size, solutions
 from tests.slices import ring
 from tests.test_browser import GROUP
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 WIDTHS = (360, 480, 600, 733, 915, 1100, 1600)
 """Of phones, of cells of JupyterLab in windows of 980 to 1440 pixels, of Colab, and of a large screen."""
@@ -114,7 +111,7 @@ def test_a_picture_fits_its_place_at_any_width(
     path = tmp_path / "page.html"
     path.write_text(PAGE.format(html="", body="", colors="", content=PICTURES[picture]()._repr_html_()), "utf-8")
 
-    def at_all_widths(page: "Page") -> list[Any]:
+    def at_all_widths(page: Page) -> list[Any]:
         return [(page.set_viewport_size({"width": width, "height": 700}), page.evaluate(SEEN))[1] for width in WIDTHS]
 
     for width, measured in zip(WIDTHS, browser.visit(path.as_uri(), at_all_widths), strict=True):

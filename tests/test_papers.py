@@ -176,6 +176,7 @@ def test_a_step_of_many_micro_batches_is_known_from_two_short_ones(name: str) ->
     assert ours.off - foundry.estimated(row) == pytest.approx(0, abs=0.05)
 
 
+@pytest.mark.slow
 def test_what_ran_fits_and_what_did_not_does_not() -> None:
     """Of the open rows those with the fullest memory: nothing computed again, on 8 GPUs. With another loss most of them
     would not fit."""

@@ -116,6 +116,7 @@ def test_what_is_received_counts_from_when_it_came() -> None:
     assert {*received} <= came and min(received) > 0
 
 
+@pytest.mark.slow
 def test_where_sizes_are_rounded_the_list_adds_up_to_the_peak_without_that() -> None:
     verdict = grade(renamed("compose", "whole_states"), "compose", timeout=PATIENCE).verdict
     held = sum(row["elements"] for row in verdict.as_json()["peak"])

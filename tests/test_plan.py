@@ -158,6 +158,7 @@ def test_states_on_hosts_take_what_a_run_takes() -> None:
     assert {name for name, _ in seen} == {"sharded", "hybrid", "copies", "pipeline", "interleaved"} and len(seen) > 5
 
 
+@pytest.mark.slow
 def test_what_gpus_have_no_room_for_is_planned_with_hosts() -> None:
     tight = replace(EIGHT, memory=1.05e9)
     with pytest.raises(PuzzleError, match=r"expected: +(.|\n)*hosts=True"):

@@ -136,10 +136,10 @@ class Case:
         return {**ends, **figures, **known, "boxes": sorted(boxes), "messages": sorted(sent)}
 
 
-def cases() -> tuple[list[Case], list[dict[str, Any]]]:
-    """Random schedules, and what a run gives for each."""
+def cases(ending: int = ENDING) -> tuple[list[Case], list[dict[str, Any]]]:
+    """Random schedules, so many of which come to their end, and what a run gives for each."""
     found, wanted = list[Case](), list[dict[str, Any]]()
-    while sum(want["whole"] for want in wanted) < ENDING:
+    while sum(want["whole"] for want in wanted) < ending:
         found.append(Case(len(found)))
         wanted.append(found[-1].on_the_machine())
     return found, wanted

@@ -104,10 +104,19 @@ def changed_first(root: Path, found: Sequence[Json]) -> list[Json]:
 
 def shown_with_tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
     """Every file but the tables of lib, whose figures these show: notebooks, pictures, the gallery and documents."""
-    course = _course(root, found)
-    made = {Path("lib", "figures.json"): as_text(_of_solutions(course.folder), indent=1)}
-    for path in sources(course.folder):
-        made[Path("puzzles", notebook_name(path))] = as_text(notebook_of(path), indent=1)
+    paths = sources(root / "solutions")
+    figures = {Path("lib", "figures.json"): as_text(of_solutions(paths), indent=1)}
+    return figures | notebooks(paths) | shared(root, found)
+
+
+def notebooks(paths: Sequence[Path]) -> dict[Path, str]:
+    """The notebooks of sources, as they are shipped."""
+    return {Path("puzzles", notebook_name(path)): as_text(notebook_of(path), indent=1) for path in paths}
+
+
+def shared(root: Path, found: Sequence[Json]) -> dict[Path, str]:
+    """What is made of the whole course: documents, pictures, the gallery."""
+    course, made = _course(root, found), dict[Path, str]()
     if can_race(course.folder):
         made[Path("drawing", "reference.json")] = table_of_reference()
     made.update(documents(root, course))
@@ -115,11 +124,11 @@ def shown_with_tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
     return made
 
 
-def _of_solutions(folder: Path) -> dict[str, dict[str, str]]:
+def of_solutions(paths: Sequence[Path]) -> dict[str, dict[str, str]]:
     """The figures in the texts that explain a solution, by file and by what is written there: ``lib.solution`` reads
     these texts from the sources."""
     found: dict[str, dict[str, str]] = {}
-    for path in filter(is_puzzle, sources(folder)):
+    for path in filter(is_puzzle, paths):
         texts = tagged([cell for cell in read_cells(path) if cell.kind == "markdown"], "solution")
         if places := [" ".join(place.split()) for text in texts for place in PLACE.findall(text)]:
             names = names_of(path)

@@ -79,6 +79,7 @@ def test_what_cannot_be_compared_is_told_in_a_sentence(
 
 
 @pytest.mark.process
+@pytest.mark.slow
 @compares_with_torch
 def test_what_is_said_of_context_parallel_is_what_torch_says() -> None:
     """Once it attends on a processor, it can be recorded."""
