@@ -402,6 +402,7 @@ def test_functions_of_cells_and_the_stop_button(tmp_path: Path) -> None:
     assert its not in fork_servers()
 
 
+@pytest.mark.slow
 def test_at_a_shell(tmp_path: Path) -> None:
     file = ROOT / "solutions" / "p02_ddp.py"
     command = [sys.executable, "-m", "lib", "run", f"{file}:ddp", "--engine", "processes", "--dtype", "float64"]

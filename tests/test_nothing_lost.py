@@ -543,10 +543,8 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("interrupted", "says"),
-    [(False, "did not end within 0.3 seconds"), pytest.param(True, "interrupted", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("interrupted", "says"), [(False, "did not end within 0.3 seconds"), (True, "interrupted")])
 def test_a_loop_that_wraps_calls_in_calls_without_await_ends_no_kernel(interrupted: bool, says: str) -> None:
     """Python frees each coroutine from within the one that holds it, and dies of a hundred thousand."""
     command = [sys.executable, "-c", CHAIN.format(interrupted=interrupted)]

@@ -158,6 +158,7 @@ def test_they_count_at_a_shell_where_they_are(
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_a_student_without_them_is_not_asked_for_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(SOURCE.parent, tmp_path / "ann", ignore=lambda _, names: set(names) - {"repairs.py"})
     (tmp_path / "bob.py").write_text("def basic(model):\n    return model\n")

@@ -103,7 +103,7 @@ def test_the_same_files_are_written_again(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", some([*puzzles()]))
+@pytest.mark.parametrize("name", some([*puzzles()], 25))
 def test_the_notebooks_program_has_a_reward_and_the_frontiers_all(
     name: str, folder: Path, course: Path, tmp_path: Path
 ) -> None:

@@ -114,4 +114,4 @@ class WaitingNetwork(Network):
         """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""
         stuck = [[one for one in own.open.values() if one.awaited and one.end is None] for own in self.links.values()]
         waits = [self.wait_of(calls[0]) for calls in stuck if calls]
-        return in_circle(waits, lines, frozenset(self.links) - lines.keys() if finished is None else finished)
+        return in_circle(waits, lines, finished or frozenset())  # a run says it, and by hand no sends wait
