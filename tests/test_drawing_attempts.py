@@ -96,14 +96,14 @@ def test_of_a_pipeline_there_is_a_line_at_what_nothing_beats(keep: Keep) -> None
     (slow, _), *_ = places(figure, "attempt 1 of 2")
     assert one_stage == pytest.approx(star, abs=0.1)
     assert (one_stage - least) / (slow - one_stage) == pytest.approx((47.4 - 40.9) / (53 - 47.4), rel=0.01)
-    assert {"no schedule is faster", "than 40.9; one stage a rank: 47.4 ticks"} <= {*texts(figure)}
-    assert "No schedule with these prices is faster than 40.9 ticks; if each rank has one stage" in figure.summary
+    assert {"none that passes is faster", "than 40.9; one stage a rank: 47.4 ticks"} <= {*texts(figure)}
+    assert "No program that passes is faster than 40.9 ticks; if each rank has one stage" in figure.summary
 
 
 def test_where_there_is_one_bound_or_none_there_is_one_line_or_none(keep: Keep) -> None:
     figure = draw_attempts("zero_bubble")
-    assert len(uprights(figure, "no schedule is faster")) == 1 and "than 19.5 ticks" in texts(figure)
-    assert "no schedule is faster" not in texts(draw_attempts("fsdp"))
+    assert len(uprights(figure, "none that passes is faster")) == 1 and "than 19.5 ticks" in texts(figure)
+    assert "none that passes is faster" not in texts(draw_attempts("fsdp"))
 
 
 FAR = [(1e18, 1e18, False), (0, 0, True), (1e18, 0, False), (0.0, 1e18, False)]

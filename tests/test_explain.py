@@ -147,7 +147,7 @@ TOLD: dict[str, dict[str, Any]] = {
     "returned": {"ranks": (0, 1)},
     "lacks_batch": {"batch": 0, "tensor": None, "labels": GRAD.labels},
     "look_at": {"call": REDUCED, "tensor": GRAD, "out": None},
-    "first_through": {"tensor": GRAD, "reader": REDUCED, "right_steps": (RIGHT_CALL,)},
+    "first_through": {"tensor": GRAD, "reader": REDUCED, "right_steps": (RIGHT_CALL, call("backward", batches=(0,)))},
     "sum_lacks": {"tensor": GRAD, "reader": REDUCED, "right": THEIRS, "count": 1, "right_count": 2},
     "sum_has": {"tensor": GRAD, "reader": None, "part": OTHER, "often": True, "right": THEIRS},
     "comes_from": {"tensor": GRAD, "call": REDUCED, "out": kept("read"), "right": tensor("ActivationGrad", RIGHT)},
@@ -229,7 +229,7 @@ def test_of_a_deadlock_two_ranks_are_named_also_where_the_error_has_come_from_an
     assert error is not None and error.rule == "deadlock"
     told = PuzzleError("deadlock", waits="rank 0 ...", line="")
     lines = verdict(explain(recording, told, (), DDP.size, DDP.cost), told.problem)
-    waits = ["rank 0 waits at line 5 in allreduce(layer 0), for ranks 1-3", "rank 1 waits at line 6 in receive(rank 0)"]
+    waits = ["rank 0 waits in allreduce(layer 0) of line 5, for ranks 1-3", "rank 1 waits in receive(rank 0) of line 6"]
     assert lines == [f"deadlock: {'; '.join(waits)}"]
 
 

@@ -761,7 +761,7 @@ def test_what_is_missing_to_the_star_is_said_and_how_good_it_is_without_it() -> 
         f"{passed} For the star, save another 262,144 elements. These figures are among the best known."
     )
     assert reached("ddp", 5.0, 1835008) == (
-        "Correct, and the star is yours. No schedule with these prices is faster: 5 ticks is the bound. "
+        "Correct, and the star is yours. No program that passes is faster: 5 ticks is the bound. "
         "These figures are among the best known."
     )
     better = "Better than the best known: nothing that we know is as fast in so little memory!"

@@ -265,7 +265,7 @@ SHOWN = f"""() => document.querySelector('{OPEN} .jp-OutputArea-output svg.ltp:n
     ?.getAttribute('aria-label') ?? ''"""
 WIDTHS = (
     f"() => {{ const cell = document.querySelector('{OPEN} .jp-OutputArea-output');"
-    """ const wide = what => Math.max(...[...cell.querySelectorAll(what)].map(one => one.getBoundingClientRect().width));
+    """ const wide = what => Math.max(...[...cell.querySelectorAll(what)].map(one => one.clientWidth));
     return [cell.clientWidth, cell.scrollWidth, wide('svg.ltp'), wide('.noUi-target')]; }"""
 )
 

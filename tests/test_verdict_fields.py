@@ -170,7 +170,7 @@ def bound_of(name: str, fn: Any) -> tuple[Verdict, str]:
 def test_the_bound_is_told_between_time_and_memory() -> None:
     verdict, said = bound_of("one_f_one_b", SOLUTIONS["one_f_one_b"])
     assert said == (
-        "no schedule with these prices is faster than 40.9 ticks; "
+        "no program that passes is faster than 40.9 ticks; "
         "if each rank has one stage and updates it, none is faster than 47.4"
     )
     assert [name for name, _ in verdict.facts()][:3] == ["time", "bound", "peak memory"]
@@ -180,7 +180,7 @@ def test_the_bound_is_told_between_time_and_memory() -> None:
 
 def test_where_there_is_one_bound_only_one_is_told() -> None:
     verdict, said = bound_of("breadth_first", SOLUTIONS["breadth_first"])
-    assert said == "no schedule with these prices is faster than 39.9 ticks"
+    assert said == "no program that passes is faster than 39.9 ticks"
     assert verdict.as_json()["bound"] == {"time": 39.9, "one_stage": None}
 
 
@@ -188,7 +188,7 @@ def test_what_meets_the_bound_hears_so() -> None:
     from solutions.p06_gpipe import one_forward_one_backward_ahead
     from solutions.p16_zero_bubble import zb_h1
 
-    star, told = "Correct, and the star is yours.", "no schedule with these prices is faster: {} ticks is the bound."
+    star, told = "Correct, and the star is yours.", "no program that passes is faster: {} ticks is the bound."
     verdict, _ = bound_of("zero_bubble", zb_h1)
     assert verdict.message.startswith(f"{star} {told.format(19.5).capitalize()} These figures are")
     verdict, _ = bound_of("gpipe", one_forward_one_backward_ahead)

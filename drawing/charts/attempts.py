@@ -18,7 +18,7 @@ from ..ink.texts import capitalized, plural
 from ..schedule.memory import stairs
 from .time_memory import BOTTOM, STAIRS, TOP, Chart, Meaning, draw_chart, figures_of, target_area, target_sample
 
-FASTER = "no schedule is faster"
+FASTER = "none that passes is faster"
 MOST_NAMED = 5  # points of one kind whose figures the legend has
 
 
@@ -95,7 +95,7 @@ def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
 
 
 def _limits(puzzle: Puzzle) -> dict[str, float]:
-    """Return the lower bounds of the time, by the text that follows "no schedule is faster"."""
+    """Return the lower bounds of the time, by the text that follows "none that passes is faster"."""
     bound = bounds_of(puzzle)
     found = {"than": bound.time, "one stage a rank:": bound.one_stage} if bound else {}
     return {f"{text} {TICKS.brief(float(time))}": float(time) for text, time in found.items() if time is not None}

@@ -86,7 +86,7 @@ class Bounds(NamedTuple):
 
     def in_words(self) -> str:
         """Return the bounds as text that continues a sentence."""
-        text = f"no schedule with these prices is faster than {show_ticks(float(self.time))} ticks"
+        text = f"no program that passes is faster than {show_ticks(float(self.time))} ticks"
         if self.one_stage is None:
             return text
         return f"{text}; {ONE_STAGE}, none is faster than {show_ticks(float(self.one_stage))}"
@@ -94,10 +94,10 @@ class Bounds(NamedTuple):
     def praise(self, time: float) -> str:
         """Return a sentence on a run that meets a bound, or an empty text."""
         if time == float(self.time):
-            return f"No schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
+            return f"No program that passes is faster: {show_ticks(time)} ticks is the bound."
         if self.one_stage is not None and time == float(self.one_stage):
             text = ONE_STAGE.capitalize()
-            return f"{text}, no schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
+            return f"{text}, no program that passes is faster: {show_ticks(time)} ticks is the bound."
         return ""
 
     def as_json(self) -> dict[str, float | None]:

@@ -486,11 +486,10 @@ def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
         [tensor] = on
     there, last = stored_in(tensor), next(reversed(reads()), None)
     kept = there or next(reversed(tensor.kept), None)
-    kind = tensor.labels.kind
-    left = [one for one in last.results if one.labels.kind == kind and not one.readers] if last else []
-    over = replaced_by(tensor, notes)
+    left = [one for one in last.results if one.labels.kind == tensor.labels.kind and not one.readers] if last else []
+    over, unread = replaced_by(tensor, notes), not last and not tensor.looked_up
     if over is not None:
-        yield say("stored_over", tensor=tensor, kept=over[0], over=over[1].tensor, line=over[1].line, unread=not last)
+        yield say("stored_over", tensor=tensor, kept=over[0], over=over[1].tensor, line=over[1].line, unread=unread)
     elif there is not None:
         yield say("is_in", tensor=tensor, kept=there, rank=tensor.call.rank)
     elif last is None:  # or the call that has failed reads it

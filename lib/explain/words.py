@@ -59,7 +59,7 @@ SENTENCES: Mapping[str, Sentence] = {
         "{tensor} was there: it {kept:how}[, before {reader} of {reader:line}]",
         "{kept:line}, where {tensor} leaves {kept:where}"),
     "waits": Sentence(
-        "rank {rank} waits at {call:line} in {call}[, for {ranks:ranks}][, until rank {unposted} posts a receive]",
+        "rank {rank} waits in {call} of {call:line}[, for {ranks:ranks}][, until rank {unposted} posts a receive]",
         note="All ranks of a group make the same collectives in the same order; sends and receives come in pairs."),
     "returned": Sentence("{ranks:ranks} returned"),
     "lacks_batch": Sentence(
@@ -238,7 +238,7 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
     "batches": lambda batches: numbered("micro-batch", batches),
     "layers": lambda layers: numbered("layer", map(int, layers)) if layers else "no layers",
     "lines": lambda lines: " and ".join(map(line_words, lines)),
-    "steps": lambda steps: " and then ".join(map(call_words, steps)),
+    "steps": lambda steps: " and then ".join(call_words(one._replace(batches=())) for one in steps),
     "more": lambda count: f"{count} more tensor{'s are' if count > 1 else ' is'} stored",
     "calls": lambda count: f"{count} communication{'s are' if count > 1 else ' is'}",
     "parts": lambda count: f"{count} tensor{'s' * (count != 1)}",
