@@ -254,7 +254,7 @@ def _compare(
             when, how = "begins" if begins else "ends", "without the" if have is None else "with the wrong part of the"
             what = what if begins else f"{end} {what}"
             error = _wrong_part(rank, when, how, what, layer, _show(want), _show(have))
-            error.about = (LOADS[adapters] if begins else ("set_final_weight", UPDATE.kind)[which], layer)
+            error.about = (LOADS[adapters] if begins else UPDATE.kind, layer)
             raise error
 
 

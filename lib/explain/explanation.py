@@ -212,7 +212,7 @@ class Explaining:
             elif comparison is not None:
                 self._next(comparison, rank)
         elif comparison is not None:
-            ends = self.wrong.rule in VALUES and not self.wrong.line  # or a rank begins with a wrong part
+            ends = self.wrong.rule in VALUES and self.wrong.facts.get("when") != "begins"
             if ends:
                 self._tell(comparison.finals(rank, place.layer))
             self.differences = self.differences or [*comparison.layers()]

@@ -23,7 +23,7 @@ from ..course.solutions import source_of
 from ..course.specs import Puzzle, machine_of
 from ..explain.compare import Reference
 from ..explain.explanation import explain
-from ..explain.notes import FINAL, noted
+from ..explain.notes import noted
 from ..explain.spelling import spelled
 from ..explain.statement import Explanation
 from ..learner import tensors
@@ -115,16 +115,16 @@ class Reasons:
 
     def find_line(self, error: PuzzleError, outcome: Outcome) -> None:
         """Give an error of a whole run, which has none, the learner's line of the operation that it is about: the last
-        one that ``error.about`` names (of a final weight the one that made it), or the one at its place's moment."""
+        one that ``error.about`` names, or the one at the moment of its place."""
         place, tick = error.place, None if error.about else error.place.tick
         if error.line or place.rank is None or self.recording is None or not (error.about or tick is not None):
             return
-        notes, (verb, layer) = noted(self.recording, self.size, self.puzzle.cost), error.about or place[1:3]
-        final = notes.finals.get((place.rank, layer or 0))
-        which = verb if verb != FINAL else final.operands[0].how if final else "update", layer
+        which = error.about or (place.operation, place.layer)
         own = [event for event in outcome.events if event.rank == place.rank]
         fitting = [at for at, one in enumerate(own) if (one.kind, one.layer) == which and tick in (None, one.issued)]
-        error.line = notes.lines(place.rank).get(fitting[-1], "") if fitting else ""
+        if fitting:
+            lines = noted(self.recording, self.size, self.puzzle.cost).lines(place.rank)
+            error.line = lines.get(fitting[-1], "")
 
     def peak(self, outcome: Outcome) -> Peak | None:
         """Return what the rank with the highest peak holds there, with the learner's lines of its log."""
