@@ -68,7 +68,7 @@ $(STAMP): pyproject.toml $(PINS)
 test: $(STAMP) ## run the tests but the slowest, and of tests with many cases a part: always the same
 	@SLOW_TESTS=none $(PYTEST) $(WORKERS)
 
-quick: $(STAMP) ## a third of the tests, in a minute or two: no processes, no browser, nothing long, a twelfth of many cases
+quick: $(STAMP) ## a third of the tests, in a minute or two: no processes, no browser, nothing long, a tenth of many cases
 	@SLOW_TESTS=none $(PYTEST) $(PROCESSORS) -m "not process and not browser and not long"
 
 test-all: site ## all of them, the site with the whole course in the browser, and the notebooks on the newest packages

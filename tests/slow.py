@@ -1,6 +1,6 @@
 """What takes long: `make test` runs a part of it, the same each time, and `make test-all` everything.
 
-A test that is marked ``slow`` is left out by `make test`, of a test with many cases a fixed ninth is run, and a test
+A test that is marked ``slow`` is left out by `make test`, of a test with many cases a fixed tenth is run, and a test
 that goes through a long list takes every so many-th of it (``some``). Whoever runs a file by itself runs all of it.
 """
 
@@ -11,9 +11,8 @@ from zlib import crc32
 
 T = TypeVar("T")
 EVERYTHING = os.environ.get("SLOW_TESTS") != "none"
-MANY = 8
-"""A test that has more cases than so many is run with one of ``PART`` of them, by `make quick` of ``QUICK_PART``."""
-PART, QUICK_PART = 9, 12
+MANY, PART = 8, 10
+"""A test that has more cases than the first is run with one in the second of them."""
 LEFT_OUT = "SLOW TESTS NOT RUN, and of many cases and long lists a part is run: make test-all runs everything."
 
 
@@ -22,12 +21,12 @@ def some(everything: Sequence[T], of: int = 10) -> Sequence[T]:
     return everything if EVERYTHING else everything[::of]
 
 
-def beyond(nodeids: Sequence[str], part: int) -> set[str]:
-    """Return the cases that are left out where of a test with many one in ``part`` is run. A checksum chooses: every
-    so many-th case of a product might have the same factor."""
+def beyond(nodeids: Sequence[str]) -> set[str]:
+    """Return the cases that are left out of tests with many. A checksum chooses: every so many-th case of a product
+    might have the same factor."""
     cases: dict[str, list[str]] = {}
     for one in nodeids:
         if "[" in one:
             cases.setdefault(one.partition("[")[0], []).append(one)
     many = [sorted(own, key=lambda one: crc32(one.encode())) for own in cases.values() if len(own) > MANY]
-    return {one for own in many for one in own[-(-len(own) // part) :]}
+    return {one for own in many for one in own[-(-len(own) // PART) :]}

@@ -140,6 +140,7 @@ def test_progress_is_kept_in_drive_where_that_is_mounted_and_solutions_are_there
     assert any("async def fsdp" in line for line in said) and any(line.startswith("Hint 2 of 3") for line in said)
 
 
+@pytest.mark.slow
 def test_the_command_writes_notebooks_and_an_archive(
     tmp_path: Path, first: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -427,7 +427,7 @@ busy = st.tuples(
 )
 
 
-@settings(max_examples=25 if EVERYTHING else 3, deadline=None)
+@settings(max_examples=25 if EVERYTHING else 1, deadline=None)
 @given(st.integers(1, 600), st.lists(busy, min_size=1, max_size=12), st.integers(1, 60), st.booleans())
 def test_no_picture_is_too_large_for_a_notebook(ranks: int, kinds: list[Any], repeat: int, links: bool) -> None:
     def events(rank: int) -> list[Any]:

@@ -118,6 +118,7 @@ def test_only_html_is_written(tmp_path: Path) -> None:
         play(staged_run(2, 2)).save(tmp_path / "no" / "x.html")
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_page_too_large_for_a_notebook_says_so_and_shows_a_picture() -> None:
     def held(rank: int, at: int) -> tuple[int, ...]:
@@ -160,6 +161,7 @@ LONG = OPERATIONS // 20
 """Operations of a rank of which twenty, and no more, can be played."""
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_of_too_many_operations_those_of_some_ranks_are_played_and_the_page_says_which() -> None:
     ranks = [chain(rank, LONG, offset=rank) for rank in range(100)]

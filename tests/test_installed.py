@@ -273,6 +273,7 @@ def test_a_course_in_an_editor(installed: Installed, desk: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_notebooks_of_ones_own(installed: Installed, desk: Path) -> None:
     folder = desk / "llm-training-puzzles"
     lab = ("llm-training-puzzles", "lab", "--copy-only")

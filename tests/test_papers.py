@@ -192,6 +192,7 @@ def test_what_ran_fits_and_what_did_not_does_not() -> None:
     assert "1 of them do not fit here: a model, 90 GB" in said and "0 of them fit here" in said
 
 
+@pytest.mark.slow
 def test_the_page_has_the_set_ups_and_what_was_measured() -> None:
     """`make papers` has written it: each row begins with what is published here, and what is not slow is made again."""
     page = papers.PAGE.read_text(encoding="utf-8")

@@ -171,6 +171,7 @@ def test_what_gpus_have_no_room_for_is_planned_with_hosts() -> None:
         plan(SMALL, replace(tight, host_memory=4e9), 16, hosts=True)
 
 
+@pytest.mark.slow
 def test_fsdp_may_keep_weights_in_4_bytes() -> None:
     """As PyTorch's does, which gathers them in 2; a stage of a pipeline has main weights beside its own either way."""
     four = Search(SMALL, TWO_NODES, 16, stored=4, gathered=2, reduced=4)

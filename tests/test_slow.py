@@ -12,20 +12,20 @@ CASES = [f"test_x.py::test_many[{i}]" for i in range(200)]
 OTHERS = ["test_x.py::test_one", *(f"test_x.py::test_few[{i}]" for i in range(slow.MANY))]
 
 
-def test_of_many_cases_a_ninth_is_run_and_by_quick_a_part_of_it() -> None:
-    left_out, beyond_quick = (slow.beyond([*OTHERS, *CASES], part) for part in (slow.PART, slow.QUICK_PART))
-    assert len(left_out) == 200 - 23 and len(beyond_quick) == 200 - 17 and left_out < beyond_quick < {*CASES}
+def test_of_many_cases_a_tenth_is_run() -> None:
+    left_out = slow.beyond([*OTHERS, *CASES])
+    assert len(left_out) == 200 - 20 and left_out < {*CASES}
 
 
 def test_the_part_does_not_depend_on_the_order_of_the_cases() -> None:
-    assert slow.beyond(CASES[::-1], slow.PART) == slow.beyond(CASES, slow.PART)
+    assert slow.beyond(CASES[::-1]) == slow.beyond(CASES)
 
 
 def test_each_factor_of_a_product_is_met() -> None:
     """Every second of its cases would always have the same second factor."""
     product = {f"test_x.py::test_many[{first}-{second}]" for first in range(30) for second in range(4)}
-    run = product - slow.beyond([*product], slow.PART)
-    assert {one[-2] for one in run} == {*"0123"} and len(run) == 14
+    run = product - slow.beyond([*product])
+    assert {one[-2] for one in run} == {*"0123"} and len(run) == 12
 
 
 def test_of_examples_one_in_so_many_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
