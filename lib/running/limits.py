@@ -19,8 +19,6 @@ from ..basics.errors import is_learners, show_line
 TIMEOUT, A_LAYER = 10.0, 0.001
 """The default limit of a run in seconds, and the additional seconds for each layer of a rank or a micro-batch, ten
 times what a slow machine needs."""
-
-
 OFTEN = 0.2  # seconds between two alarms once time is up
 SOON = (1e-6, 3e-5)  # seconds until the next one, at random, where one was caught again and again
 _LIB = str(Path(__file__).parent.parent)
@@ -184,9 +182,10 @@ def unchain(frames: Iterable[FrameType]) -> None:
                 depth, deeper = depth + 1, _held_by(deeper[0])
             chain = [first] if deeper else []
             while chain:
-                one = chain.pop()
-                chain += _held_by(one)
-                one.close()  # what it holds is let go, and not freed yet
+                with suppress(KeyboardInterrupt):  # who presses the stop button again waits for this
+                    while chain:
+                        one, chain[-1:] = chain[-1], _held_by(chain[-1])
+                        one.close()  # what it holds is let go, and not freed yet
 
 
 def _not_begun(values: Iterable[object]) -> "list[CoroutineType[Any, Any, Any]]":
