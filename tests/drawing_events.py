@@ -12,6 +12,7 @@ from lib import Model, Run, run
 from lib.record.events import Event
 from tests.experts import finish
 from tests.programs import PATIENCE
+from tools.bench import staged
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -71,31 +72,6 @@ async def sharded(model: Model) -> Model:
         )
         model.grad_weights[layer] = await model.scatterreduce(grad, layer)
     return finish(model)
-
-
-async def staged(model: Model) -> Model:
-    """GPipe, one layer a stage."""
-    rank, last = model.rank, model.RANKS - 1
-    model.weights[0], model.opt_states[0] = model.load_weights(rank)
-    for batch in range(model.BATCHES):
-        model.activations[batch] = await model.receive() if rank else model.get_activation([batch])
-        out = model.forward(rank, model.activations[batch], model.weights[0])
-        if rank < last:
-            await model.pass_to(rank + 1, out)
-        else:
-            model.grad_activations[batch] = model.loss(out)
-    for batch in range(model.BATCHES):
-        grad = model.grad_activations.pop(batch) if rank == last else await model.receive()
-        part, grad = model.backward(rank, model.activations.pop(batch), grad, model.weights[0])
-        before = model.grad_weights.pop(0, None)
-        model.grad_weights[0] = part if before is None else before + part
-        if rank:
-            await model.pass_to(rank - 1, grad)
-    model.weights[0], model.opt_states[0] = model.update(
-        rank, model.grad_weights.pop(0), model.weights[0], model.opt_states[0]
-    )
-    model.set_final_weight(rank, model.weights[0])
-    return model
 
 
 @cache

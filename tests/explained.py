@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lib.course.specs import puzzles
+from lib.explain.compare import nearest
+from lib.explain.notes import noted
 from lib.explain.statement import Explanation, as_json
 from lib.grading.verdict import PASS, TODO
 from tests.corpus.honest import HONEST
@@ -67,8 +69,10 @@ def title(mistake: Mistake, turn: int) -> str:
 
 def right_recording(one: Drawn, program: Tried) -> dict[str, Any]:
     """Return the recording of the solution beside which a program is explained."""
-    [reference] = references(puzzles()[one.mistake.puzzle], program.size, SOLUTION)
-    return dict(reference.recording)
+    puzzle = puzzles()[one.mistake.puzzle]
+    found = nearest(noted(program.recording, program.size, puzzle.cost), references(puzzle, program.size, SOLUTION))
+    assert found is not None
+    return dict(found.reference.recording)
 
 
 @cache

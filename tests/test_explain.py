@@ -11,7 +11,7 @@ import pytest
 
 from lib.basics.errors import Place, PuzzleError
 from lib.course.specs import machine_of, puzzles
-from lib.explain.compare import Comparison, nearest
+from lib.explain.compare import Comparison, _paired, _turns, nearest
 from lib.explain.explanation import explain, facts_of
 from lib.explain.notes import Line, noted
 from lib.explain.spelling import spelled
@@ -77,13 +77,13 @@ def test_explanations_as_data_are_those_that_are_kept() -> None:
 
 def test_of_several_right_runs_the_nearest_is_taken_also_for_a_run_that_ends_early() -> None:
     right = references(puzzles()["gpipe"], puzzles()["gpipe"].size, "all")
-    assert len({nearest(one.notes, right)[0] for one in right}) >= 3
+    assert len({found.reference.name for one in right if (found := nearest(one.notes, right))}) >= 3
     for one in right:
         calls = one.recording["calls"]
         early = noted({"calls": calls[: len(calls) // 2], "failed": []}, one.size, one.cost)
         for notes, least in ((one.notes, 3.0), (early, 2.8)):
-            _, comparison = nearest(notes, right)
-            assert comparison is not None and comparison.score == Comparison(notes, one.notes).score >= least
+            comparison = nearest(notes, right)
+            assert comparison is not None and comparison.score == Comparison(notes, one).score >= least
 
 
 def test_a_verdict_is_short() -> None:
@@ -353,8 +353,8 @@ def ddp(model):
 
 def test_numbers_of_micro_batches_are_interchangeable_also_where_ranks_have_more_or_fewer() -> None:
     dealt = "[[3], [0, 1], [], [2]]", "[[0], [1], [2], [3]]"
-    notes = [noted(of_ddp(DEALT.format(one))[0], DDP.size, DDP.cost) for one in dealt]
-    assert Comparison(*notes).renamed == {3: 0, 0: 1, 1: 2, 2: 3}
+    notes = [noted(of_ddp(DEALT.format(one))[0], DDP.size, DDP.cost) for one in reversed(dealt)]
+    assert _paired(*map(_turns, notes)) == {0: 3, 1: 0, 2: 1, 3: 2}
 
 
 def test_a_message_is_received_and_not_made() -> None:

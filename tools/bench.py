@@ -123,7 +123,7 @@ async def hybrid(model: Model) -> Model:
     return model
 
 
-async def pipeline(model: Model) -> Model:
+async def staged(model: Model) -> Model:
     """GPipe, one layer a stage, receiving from anyone."""
     rank, last = model.rank, model.RANKS - 1
     model.weights[0], model.opt_states[0] = model.load_weights(rank)
@@ -203,7 +203,7 @@ CASES: list[tuple[str, Callable[[], Run]]] = [
     ("fsdp, 4 ranks, 400 layers", lambda: run(fsdp, 4, 400, 4, timeout=None)),
     ("fsdp, 64 ranks, 40 layers", lambda: run(fsdp, 64, 40, 64, timeout=None, represent=False)),
     ("fsdp, 1,024 ranks, 4 layers", lambda: run(fsdp, 1024, 4, 1024, timeout=None, represent=False)),
-    ("pipeline, 64 stages, 256 micro-batches", lambda: run(pipeline, 64, 64, 256, timeout=None, represent=False)),
+    ("pipeline, 64 stages, 256 micro-batches", lambda: run(staged, 64, 64, 256, timeout=None, represent=False)),
 ]
 FEW, MANY = CASES[0][0], CASES[2][0]
 LARGE: list[tuple[str, Callable[[], Run]]] = [

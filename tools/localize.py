@@ -116,7 +116,7 @@ def tried(fn: Any, puzzle: Puzzle, source: str) -> Tried:
             raise error
         notes = noted(recording, size, puzzle.cost)
         if notes.outcome is None:
-            raise notes.error or PuzzleError("the run has no outcome", line="")
+            raise PuzzleError("the run has no outcome", line="")
         return notes.outcome
 
     verdict = judge(puzzle, run)

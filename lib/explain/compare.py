@@ -1,12 +1,13 @@
 """What a run does otherwise than a right one: where operands come from, which call comes once too often or never, what
-a rank could go on with, and the first difference in the order of things. Numbers of micro-batches are interchangeable.
+a rank could go on with, and the first difference in the order of things.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,13 +17,17 @@ from ..course.layouts import Size
 from ..machine.cost import Cost
 from ..record.kinds import KINDS
 from ..record.training import FORWARD
+from ..recording.verbs import VERBS
+from ..recording.wire import ProtocolError
 from .lineage import DEEPEST, ancestors, leaves, like, on_the_way, origin, out_of, replaced_by, signature, stored_in
-from .notes import ADD, LOADS, SCALE, Call, Notes, Tensor, noted
+from .notes import ADD, LOADS, SCALE, Call, Key, Notes, Tensor, noted
 from .statement import LOOK_AT, Statement, say
 
 CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
 STATE, AWAIT = "OptState", "await"
-Key = tuple[object, ...]
+RANKS = {verb: [1] for verb in VERBS} | {"pass_to": [1, 3], "receive": [1, 3], "fetch": [1, 4]}
+TAKEN = {"get_activation": [3], "fake_grad": [4]}
+"""Where the numbers of ranks, and of micro-batches, stand in a call of a recording (see ``recording.verbs``)."""
 Step = tuple[int, Key, Any]
 NOTHING: Step = 0, ("",), None
 
@@ -40,35 +45,18 @@ class Found(NamedTuple):
 class Comparison:
     """A run beside a right one at the same size."""
 
-    def __init__(self, notes: Notes, right: Notes) -> None:
-        self.notes, self.right = self.runs = notes, right
+    def __init__(self, notes: Notes, reference: Reference) -> None:
+        self.reference = reference
+        self.notes, self.right = self.runs = notes, reference.notes
 
     # -- how near they are ---------------------------------------------------------------------------------------------
 
-    @cached_property
-    def renamed(self) -> dict[int, int]:
-        """By a micro-batch of this run the one that has its part in the right run: which the same rank takes, in the
-        same turn. Empty where the ranks take the same ones."""
-        own, right = _takers(self.notes), _takers(self.right)
-        if own == right or sorted(own.values()) != sorted(right.values()):
-            return {}
-        found = {own.pop(turn): right.pop(turn) for turn in [*own] if turn in right}
-        return found | dict(zip(own.values(), right.values(), strict=True))  # and of the others any
-
-    def both(self, choose: Callable[[Notes], list[Call]]) -> Iterator[list[Call]]:
-        """Return some calls of both runs."""
-        return map(choose, self.runs)
-
-    def key(self, call: Call) -> Key:
-        """Return what a call of this run does, as it can be compared with those of the right run."""
-        return _key(call, self.renamed)
-
     def steps(self, notes: Notes, rank: int, awaits: bool = False) -> list[Step]:
         """Return the work of a rank in order; with ``awaits`` also where it awaits its communications."""
-        names, work = self.renamed if notes is self.notes else {}, notes.work(rank)
-        steps = [(call.at, ("call", *_key(call, names)), call) for call in work]
+        work = notes.work(rank)
+        steps = [(call.at, ("call", *call.key()), call) for call in work]
         if awaits:
-            steps += [(one.fetched, (AWAIT, *_key(one, names)), one) for one in work if one.fetched is not None]
+            steps += [(one.fetched, (AWAIT, *one.key()), one) for one in work if one.fetched is not None]
         return sorted(steps, key=lambda step: step[0])
 
     def beyond(self, these: Notes, those: Notes, rank: int) -> list[Call]:
@@ -97,27 +85,23 @@ class Comparison:
     def counterpart(self, call: Call) -> Call | None:
         """Return the call of the right run that does the same: of the same layer, and as near as there is one. Of
         equally near ones the first that is not made here yet, or of the same turn."""
-        own, right = self.both(lambda notes: [one for one in notes.calls[call.rank] if _sort(one) == _sort(call)])
+        own, right = ([one for one in notes.calls[call.rank] if _sort(one) == _sort(call)] for notes in self.runs)
         group = call.carries, call.axis
         same = [one for one in right if call.stream != "collective" or (one.carries, one.axis) == group]
-        done = Counter(self.key(one) for one in own if not one.failed)
+        done = Counter(one.key() for one in own if not one.failed)
         turn = own.index(call) if call in own else len(own)
 
         def nearness(pair: tuple[int, Call]) -> tuple[object, ...]:
             at, one = pair
             matching = sum(self._same(*some) for some in zip(call.operands, one.operands, strict=False))
-            return matching, not done[_key(one, {})], -abs(at - turn)
+            return matching, not done[one.key()], -abs(at - turn)
 
         return max(enumerate(same), key=nearness, default=(0, None))[1]
 
     def _same(self, own: Tensor, right: Tensor) -> bool:
         """Return whether two tensors are made in the same way, and are of the same micro-batches."""
         by_batch = KINDS[own.labels.kind].by_batch
-        return signature(own) == signature(right) and (not by_batch or self.named(own) == right.labels.batches)
-
-    def named(self, own: Tensor) -> frozenset[int]:
-        """Return the micro-batches of a tensor by their numbers in the right run."""
-        return frozenset(self.renamed.get(one, one) for one in own.labels.batches)
+        return signature(own) == signature(right) and (not by_batch or own.labels.batches == right.labels.batches)
 
     def operands(self, call: Call) -> Iterator[Statement]:
         """Yield in what the operands of a call differ from those of its counterpart, first those that are visibly
@@ -132,7 +116,7 @@ class Comparison:
         told = []
         for own, other in sorted(pairs, key=lambda two: (two[0].labels.layer == two[1].labels.layer, _same_part(*two))):
             found = difference(own, other)
-            batches = self.named(own) == other.labels.batches
+            batches = own.labels.batches == other.labels.batches
             turn = KINDS[own.labels.kind].by_batch and not batches and any(same)
             if found or turn or batches > _same_part(own, other):
                 told.append(own)
@@ -163,7 +147,7 @@ class Comparison:
 
     def _comes_from(self, own: Tensor, right: Tensor, call: Call) -> Iterator[Statement]:
         """Yield where a tensor comes from, and the other one in its place: not of a sum more than the right run has."""
-        here, there = self.both(lambda notes: [one for one in notes.calls[call.rank] if _sort(one) == _sort(call)])
+        here, there = ([one for one in notes.calls[call.rank] if _sort(one) == _sort(call)] for notes in self.runs)
         if call.kind != ADD or len(here) <= len(there):
             yield say("comes_from", tensor=own, right=right, call=call, out=out_of(own, call))
 
@@ -178,10 +162,9 @@ class Comparison:
     def elsewhere(self, call: Call) -> Iterator[Statement]:
         """Yield the first collective that leads to a call, or itself, that the right run does not have, and what reads
         its operand there."""
-        known = {_key(one, {})[:-1] for one in self.right.all_calls()}
-        calls = {id(one): one for one in [call, *(tensor.call for tensor, _ in on_the_way(None, call))]}
-        for one in sorted(calls.values(), key=lambda one: one.at):
-            if one.stream == "collective" and self.key(one)[:-1] not in known:
+        known = {one.key()[:-1] for one in self.right.all_calls()}
+        for one in sorted([call, *(one.call for one, _ in on_the_way(None, call))], key=lambda one: one.at):
+            if one.stream == "collective" and one.key()[:-1] not in known:
                 for mine in (like(own, self.right) for own in one.operands):
                     if mine is not None and mine.readers:
                         facts = {"call": one, "tensor": one.operands[0], "right": mine, "right_reader": mine.readers[0]}
@@ -213,7 +196,7 @@ class Comparison:
         """Return a tensor and the call that reads it on the way to another one; where it is sent in the same turn of
         the right run, what has come of it."""
         readers = [(one, reader) for one, reader in on_the_way(tensor, call) if tensor in (one, origin(one))]
-        own, right = self.both(lambda notes: [one for one in notes.work(tensor.call.rank) if one.kind == "pass_to"])
+        own, right = ([one for one in notes.work(tensor.call.rank) if one.kind == "pass_to"] for notes in self.runs)
         pairs = zip(own, right, strict=False)
         sent = [one for one, other in pairs if any(map(self._same, one.operands, other.operands))]
         return (readers[0] if readers[-1][1] in sent else readers[-1]) if readers else (tensor, call)
@@ -226,7 +209,7 @@ class Comparison:
         sums = [one.labels for one in (own, *reader.results) if not cut or one.labels.is_whole()]
         have = {batch for labels in sums for batch in labels.batches}
         lack = [part for part in others if (there - here)[signature(part)] and not part.labels.batches & have]
-        mine = [(signature(part), self.named(part)) for part in parts]
+        mine = [(signature(part), part.labels.batches) for part in parts]
         theirs = [(signature(part), part.labels.batches) for part in others]
         more = [(part, key) for part, key in zip(parts, mine, strict=True) if mine.count(key) > theirs.count(key)]
         if lack:
@@ -236,23 +219,22 @@ class Comparison:
 
     def lacking(self, own: Tensor, right: Tensor) -> Iterator[Statement]:
         """Yield what has become of a micro-batch of which a gradient lacks its part."""
-        lack = sorted(right.labels.batches - self.named(own))
+        lack = sorted(right.labels.batches - own.labels.batches)
         if not lack or KINDS[own.labels.kind].by_batch:
             return
-        batch = next((own for own, right in self.renamed.items() if right == lack[0]), lack[0])
         calls = [one for one in self.notes.all_calls() if one.stream == "compute" and one.tick <= self.notes.until]
-        done = [one for one in calls if batch in one.batches]
+        done = [one for one in calls if lack[0] in one.batches]
         of = own.labels.kind, own.labels.layer
         made = [one for call in done for one in call.results if (one.labels.kind, one.labels.layer) == of]
         made = [one for one in made if one.labels.shards == own.labels.shards] or made
-        yield say("lacks_batch", batch=batch, tensor=made[-1] if made else None, labels=own.labels)
+        yield say("lacks_batch", batch=lack[0], tensor=made[-1] if made else None, labels=own.labels)
         yield from whereabouts(made[-1], self.notes) if made else self.taken_again()
 
     # -- calls too many, and too few -----------------------------------------------------------------------------------
 
     def taken_again(self) -> Iterator[Statement]:
         """Yield that a micro-batch is taken once more: by any rank, where the right run takes each once."""
-        own, right = self.both(lambda notes: [one for one in notes.all_calls() if one.kind == "get_activation"])
+        own, right = ([one for one in notes.all_calls() if one.kind == "get_activation"] for notes in self.runs)
         once = max(Counter(batch for call in right for batch in call.batches).values(), default=0) == 1
         taken: dict[object, Call] = {}
         for call in sorted(own, key=lambda one: one.at):
@@ -264,14 +246,14 @@ class Comparison:
 
     def otherwise(self, call: Call, rule: str) -> Iterator[Statement]:
         """Yield that a call with these operands is another one in the right run, or comes once too often."""
-        own, right = self.both(lambda notes: [one for one in notes.calls[call.rank] if one.kind == call.kind])
-        done = [(self.key(one), one.options) for one in own if not one.failed]
+        own, right = ([one for one in notes.calls[call.rank] if one.kind == call.kind] for notes in self.runs)
+        done = [(one.key(), one.options) for one in own if not one.failed]
         same = [one for one in right if len(one.operands) == len(call.operands) and one.operands]
         same = [one for one in same if all(map(self._same, call.operands, one.operands))]
         fits = [one for one in same if (one.layer, one.axis, one.options) == (call.layer, call.axis, call.options)]
-        due = [one for one in same if (_key(one, {}), one.options) not in done and not fits and rule != "not_kept"]
-        made = [one for one in own if self.key(one) == self.key(call) and (call.stream or call.kind in LOADS)]
-        count = [_key(one, {}) for one in right].count(self.key(call)) if call.kind != "receive" else 0
+        due = [one for one in same if (one.key(), one.options) not in done and not fits and rule != "not_kept"]
+        made = [one for one in own if one.key() == call.key() and (call.stream or call.kind in LOADS)]
+        count = [one.key() for one in right].count(call.key()) if call.kind != "receive" else 0
         if due:
             yield say("other_call", call=call, right=due[0])
         elif len(made) - 1 == count > 0 and made[-1].line not in [one.line for one in made[:-1]]:
@@ -287,7 +269,7 @@ class Comparison:
         reading = [call for call in left if store in [KINDS[kind].store for kind in call.carries]]
         there = [call for call in left if _sort(call) == (place.operation, place.layer)]
         for call in [*reading, *there, *left][:1]:
-            before = [one for one in self.notes.work(rank) if self.key(one) == _key(call, {}) and not one.failed]
+            before = [one for one in self.notes.work(rank) if one.key() == call.key() and not one.failed]
             failed = [_sort(one) for one in self.notes.calls[rank] if one.failed]
             if call not in there and _sort(call) not in failed:
                 yield say("comes_next", rank=rank, right=call, more=bool(before))
@@ -386,11 +368,56 @@ class Reference:
         """The notes of the run."""
         return noted(self.recording, self.size, self.cost)
 
+    def numbered(self, places: Mapping[str, Sequence[int]], names: Mapping[int, int]) -> Reference:
+        """Return the same run with other numbers: ``places`` says where they stand in a call of the recording."""
 
-def nearest(notes: Notes, references: Sequence[Reference]) -> tuple[str, Comparison | None]:
-    """Return the name of the right run that is nearest to this one, or the first of these, and the two side by side."""
-    pairs = [(one.name, Comparison(notes, one.notes)) for one in references]
-    return max(pairs, key=lambda pair: pair[1].score, default=("", None))
+        def named(one: Any) -> Any:
+            return sorted(map(named, one)) if isinstance(one, list) else names.get(one, one)
+
+        calls = [[*call] for call in self.recording["calls"]]
+        for call in calls:
+            for at in places.get(call[0], ()):
+                call[at] = named(call[at])
+        return replace(self, recording={**self.recording, "calls": calls})
+
+
+def nearest(notes: Notes, references: Sequence[Reference]) -> Comparison | None:
+    """Return a run beside the right one that is nearest to it, or the first of these, or None where there is none.
+    Numbers of ranks that load the same layers, and of micro-batches that are taken in the same turn, are exchanged."""
+    runs = [*references]
+    for places, of in ((RANKS, _loads), (TAKEN, _turns)):
+        for run in [*runs]:
+            other = run.numbered(places, _paired(of(run.notes), of(notes)))
+            with suppress(ProtocolError):  # what it waits for may come in another order now
+                runs += [other] if other.recording != run.recording and other.notes.outcome is not None else []
+    return max((Comparison(notes, run) for run in runs), key=lambda one: one.score, default=None)
+
+
+def _loads(notes: Notes) -> dict[int, set[object]]:
+    """Return by rank the layers that it loads."""
+    return {rank: {one.layer for one in own if one.kind in LOADS} for rank, own in notes.calls.items()}
+
+
+def _turns(notes: Notes) -> dict[int, set[object]]:
+    """Return by micro-batch the first rank that takes it, and its turn there."""
+    found: dict[int, set[object]] = {batch: set() for batch in range(notes.size["batches"])}
+    for rank, own in sorted(notes.calls.items()):
+        taken = [batch for call in own if call.kind == "get_activation" for batch in sorted(call.batches)]
+        new = [batch for batch in dict.fromkeys(taken) if found.get(batch) == set()]
+        found |= {batch: {(rank, turn)} for turn, batch in enumerate(new)}
+    return found
+
+
+def _paired(right: dict[int, set[object]], own: dict[int, set[object]]) -> dict[int, int]:
+    """Return by the numbers of a right run those of another one: of what has done nothing else, as far as it came."""
+    found, left = dict[int, int](), dict.fromkeys(right)
+    fits = {number: [one for one in right if own[number] <= right[one]] for number in own}
+    for number in sorted(own, key=lambda one: len(fits[one]) or len(own) + 1):  # what fits nowhere comes last
+        free = [one for one in fits[number] if one in left] or [*left]
+        for one in [number] if number in free else free[:1]:
+            found[one] = number
+            del left[one]
+    return found
 
 
 def difference(own: Tensor, right: Tensor, seen: set[Any] | None = None, depth: int = DEEPEST) -> Found | None:
@@ -447,28 +474,10 @@ def _sort(call: Call) -> Key:
     return call.kind, call.layer
 
 
-def _key(call: Call, names: dict[int, int]) -> Key:
-    by_batch = call.stream == "compute" or call.kind == "pass_to"
-    batches = frozenset(names.get(one, one) for one in call.batches) if by_batch else frozenset()
-    carries = tuple(sorted(set(call.carries))) if call.stream == "collective" else ()
-    layer = None if call.kind == "receive" else call.layer
-    return call.kind, layer, batches, carries, str(call.axis or ""), call.peer
-
-
 def _same_step(own: Step, right: Step) -> bool:
     """Return whether two ranks do the same. A receive to which nothing has come has no sender yet."""
     waits = own[2].kind == right[2].kind == "receive" and not own[2].results
     return own[1] == right[1] or (waits and own[2].peer in (None, right[2].peer))
-
-
-def _takers(notes: Notes) -> dict[tuple[int, int], int]:
-    """Return each micro-batch by the first rank that takes it, and its turn there."""
-    found: dict[tuple[int, int], int] = {}
-    for rank, own in sorted(notes.calls.items()):
-        taken = [batch for call in own if call.kind == "get_activation" for batch in sorted(call.batches)]
-        new = [batch for batch in dict.fromkeys(taken) if batch not in found.values()]
-        found |= {(rank, turn): batch for turn, batch in enumerate(new)}
-    return found
 
 
 def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:

@@ -11,7 +11,7 @@ from ..record.events import Event
 from ..record.figures.score import memory_parts, peak_event
 from ..record.kinds import KINDS
 from ..recording.diary import REPLACED, STORED
-from .compare import Comparison, _key
+from .compare import Comparison
 from .lineage import origin, out_of
 from .notes import COMBINE, LOADS, SHARD, Call, Kept, Notes
 from .statement import Statement, say
@@ -21,9 +21,9 @@ MOST = 2  # sentences on what comes more often, and on what is held
 
 def slower(comparison: Comparison) -> Iterator[Statement]:
     """Yield what a run does more often than the right one."""
-    own, right = comparison.both(lambda run: [one for one in run.all_calls() if one.stream and one.kind != "receive"])
-    twins = {(call.rank, _key(call, {})): call for call in right}
-    pairs = [(call, twins.get((call.rank, comparison.key(call)), call)) for call in own if call.stream == "compute"]
+    own, right = ([one for one in run.all_calls() if one.stream and one.kind != "receive"] for run in comparison.runs)
+    twins = {(call.rank, call.key()): call for call in right}
+    pairs = [(call, twins.get((call.rank, call.key()), call)) for call in own if call.stream == "compute"]
     for call, twin in [pair for pair in pairs if len({(len(one.operands), one.options) for one in pair}) > 1][:1]:
         lacks = twin.operands[len(call.operands) :]
         yield say("lacks_operand", call=call, right=lacks[0]) if lacks else say("other_call", call=call, right=twin)
@@ -47,8 +47,9 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
     stored, dead, flying = _held(comparison.notes, peak)
     theirs, right_dead, right_flying = _held(comparison.right, other)
     for name, own, right in (("dead", dead, right_dead), ("held", stored, theirs)):
+        more = Counter(map(_sort_and_layer, own)) - Counter(map(_sort_and_layer, right))
         for sort, count in (Counter(map(_sort, own)) - Counter(map(_sort, right))).most_common(MOST):
-            one = next(kept for kept in [*_surplus(own, right), *own] if _sort(kept) == sort)
+            one = next(kept for kept in own if _sort(kept) == sort and more[_sort_and_layer(kept)])
             before = [call for call in one.tensor.readers if call.at <= peak.at]
             following = next((call for call in one.tensor.readers if call.at > peak.at), None)
             out = out_of(one.tensor, before[-1]) if before else None
@@ -94,14 +95,8 @@ def _sort(kept: Kept) -> tuple[str, bool, bool, str]:
     return labels.kind, labels.is_whole(), labels.adapter, labels.extra.keep
 
 
-def _surplus(own: list[Kept], right: list[Kept]) -> list[Kept]:
-    """Return of what one run holds what the other does not, layer by layer."""
-    left, more = Counter((_sort(one), one.tensor.labels.layer) for one in right), []
-    for one in own:
-        sort = _sort(one), one.tensor.labels.layer
-        more += [one] if left[sort] <= 0 else []
-        left[sort] -= 1
-    return more
+def _sort_and_layer(kept: Kept) -> tuple[object, ...]:
+    return _sort(kept), kept.tensor.labels.layer
 
 
 def _what(call: Call) -> tuple[str, tuple[str, ...]]:

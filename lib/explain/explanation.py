@@ -74,7 +74,8 @@ def explain(
     figures of a right run are over its target.
     Raise ProtocolError for what is no recording."""
     notes = noted(recording, size, cost)
-    name, comparison = nearest(notes, references)
+    comparison = nearest(notes, references)
+    name = comparison.reference.name if comparison is not None else ""
     if error is None:
         return _of_costs(name, comparison, over)
     wrong = facts_of(error)

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from math import inf
 
 from ..recording.diary import READ, REPLACED, STORED, TAKEN
-from .notes import ADD, LOADS, SHARD, Call, Kept, Notes, Tensor
+from .notes import ADD, LOADS, SHARD, Call, Kept, Key, Notes, Tensor
 
-Signature = tuple[object, ...]
-"""What two tensors of different runs have in common that do the same: how they were made, of what kind and layer."""
 DEEPEST = 60  # steps back in a lineage
 
 
@@ -35,9 +33,9 @@ def leaves(tensor: Tensor) -> list[Tensor]:
     return found or [origin(tensor)]
 
 
-def signature(tensor: Tensor) -> Signature:
-    """Return what a tensor has in common with those of other runs that do the same. Micro-batches have no part in it:
-    which number a rank takes is its own choice."""
+def signature(tensor: Tensor) -> Key:
+    """Return what a tensor has in common with those of other runs that do the same: how it was made, of what kind and
+    layer. Micro-batches have no part in it: which number a rank takes is its own choice."""
     one = origin(tensor)
     labels, call = one.labels, one.call
     if one.how in LOADS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -52,6 +52,7 @@ class Line:
 
 
 NO_LINE = Line()
+Key = tuple[object, ...]
 
 
 @dataclass(eq=False)
@@ -82,6 +83,13 @@ class Call:
     def stream(self) -> str:
         """``compute``, ``collective`` or ``message``, or an empty text for anything else."""
         return stream_of(self.kind)
+
+    def key(self) -> Key:
+        """Return what the call does, as it can be compared with one of another run."""
+        by_batch = self.stream == "compute" or self.kind == "pass_to"
+        carries = tuple(sorted(set(self.carries))) if self.stream == "collective" else ()
+        layer = None if self.kind == "receive" else self.layer
+        return self.kind, layer, self.batches if by_batch else None, carries, str(self.axis or ""), self.peer
 
     @property
     def carries(self) -> tuple[str, ...]:
@@ -120,7 +128,7 @@ class Tensor:
 
 
 class Notes:
-    """What was noted of a run. ``error``: how the run has ended, where the recording says it."""
+    """What was noted of a run."""
 
     def __init__(self, size: Size) -> None:
         self.size = size
@@ -131,14 +139,12 @@ class Notes:
         self.finished: frozenset[int] = frozenset()
         self.end = 0  # how many calls were recorded
         self.until = inf  # the tick of the error: what other ranks call later has no part in it
-        self.error: PuzzleError | None = None
         self.outcome: Outcome | None = None
         self.peak: Peak | None = None  # what was held when memory was highest, of a rank that was watched
 
-    def all_calls(self) -> Iterator[Call]:
-        """Yield the calls of all ranks, rank by rank."""
-        for own in self.calls.values():
-            yield from own
+    def all_calls(self) -> list[Call]:
+        """Return the calls of all ranks, rank by rank."""
+        return [call for own in self.calls.values() for call in own]
 
     def work(self, rank: int) -> list[Call]:
         """Return the calls of a rank that stand in its log."""
@@ -168,10 +174,8 @@ def noted(
     replay.link()
     notes.end = len(recording["calls"])
     notes.finished = frozenset(replay.finished)
-    try:
+    with suppress(PuzzleError, ProtocolError):  # it has come to no end, or to no right one
         notes.outcome = replay.outcome("")
-    except (PuzzleError, ProtocolError) as error:
-        notes.error = error if isinstance(error, PuzzleError) else None
     if isinstance(simulator, WatchedSimulator) and notes.outcome is not None:
         lines = notes.lines(simulator.peak.rank)
         known = tuple(lines.get(place, "") for place in range(max(lines, default=-1) + 1))

@@ -85,8 +85,7 @@ def fact(thing: Any, run: str = OWN) -> Any:
     """Return calls and tensors as data, and anything else as it is."""
     if isinstance(thing, Call):
         axis = thing.axis if thing.axis is None or isinstance(thing.axis, tuple) else str(thing.axis)
-        batches = tuple(sorted(thing.batches))
-        own = thing.at, thing.rank, thing.kind, thing.layer, batches, axis
+        own = thing.at, thing.rank, thing.kind, thing.layer, tuple(sorted(thing.batches)), axis
         return CallFact(run, *own, thing.options, thing.peer, thing.carries, thing.line)
     if isinstance(thing, Tensor):
         source = origin(thing, ("receive", *PARTS))  # or the first one of a sum made by hand

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..basics.errors import numbered, show_call
+from ..basics.errors import numbered, show_layers
 from ..record.kinds import KINDS
 from ..record.table import stream_of
 from ..recording.diary import READ, STORED, TAKEN
@@ -155,16 +155,15 @@ def sentence(statement: Statement, look: bool = False) -> str:
             return "" if _is_there(facts[unless]) else inner
         return inner if all(_is_there(facts[name]) for name, _ in _FACT.findall(inner)) else ""
 
-    return _FACT.sub(lambda found: _told(facts[found[1]], found[2]), _PART.sub(part, text))
+    def told(found: re.Match[str]) -> str:  # no words where a fact only decides what is said
+        thing, how = facts[found[1]], found[2]
+        return "" if how == "" else str(_WAYS.get((type(thing), how), _WAYS.get(how, str))(thing))
+
+    return _FACT.sub(told, _PART.sub(part, text))
 
 
 def _is_there(thing: Any) -> bool:
     return thing is not None and thing is not False and thing not in ((), NO_LINE)
-
-
-def _told(thing: Any, how: str | None) -> str:
-    """Return a fact in words, in the way that a sentence asks for; no words where it only decides what is said."""
-    return "" if how == "" else str(_WAYS.get((type(thing), how), _WAYS.get(how, str))(thing))
 
 
 def line_words(line: Line) -> str:
@@ -182,11 +181,10 @@ def call_words(call: CallFact) -> str:
         peer = [f"rank {call.peer}"] if call.peer is not None else []
         what += [numbered("micro-batch", call.batches)] if what and call.batches else []
         return f"{call.kind}({', '.join([*peer, *what])})"
-    layer = list(call.layer) if isinstance(call.layer, tuple) else call.layer
-    inside = show_call("", layer)[1:-1] if layer is not None else ""
+    inside = show_layers(call.layer) if call.layer is not None else ""
     by_batch = stream_of(call.kind) == "compute" or call.kind == "get_activation"
     batches = numbered("micro-batch", call.batches) if call.batches and by_batch else ""
-    axis = f"axis={_show_axis(call.axis)}" if call.axis is not None else ""
+    axis = f"axis={call.axis!r}".replace("'", '"') if call.axis is not None else ""
     return f"{call.kind}({', '.join(filter(None, [inside, batches * (call.kind != 'update'), axis, *call.options]))})"
 
 
@@ -298,7 +296,3 @@ def _shortened(text: str, most: int) -> str:
     """Return the first words of a text, and whole where it has no more."""
     words = text.split(" ")
     return text if len(words) <= most else " ".join(words[: max(most, 1)]).rstrip(",;:") + "..."
-
-
-def _show_axis(axis: object) -> str:
-    return f"({', '.join(map(_show_axis, axis))})" if isinstance(axis, tuple) else f'"{axis}"'
