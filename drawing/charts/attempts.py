@@ -78,8 +78,7 @@ def _in_words(puzzle: Puzzle, known: dict[str, list[Point]], trail: Sequence[Poi
     count = f"{len(trail)} right attempt{plural(trail)}, {sum(one.passed for one in trail)} within the target."
     none = f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."
     texts = [count if trail else none]
-    for name, points in known.items():
-        texts.append(f"The {name}: {'; '.join(figures_of(one, puzzle) for one in points)}.")
+    texts += [f"The {name}: {'; '.join(figures_of(one, puzzle) for one in some)}." for name, some in known.items()]
     if bound := bounds_of(puzzle):
         texts.append(f"{capitalized(bound.in_words())}.")
     return texts + [f"Attempt {at}: {figures_of(point, puzzle)}{_how(point)}." for at, point in enumerate(trail, 1)]

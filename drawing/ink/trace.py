@@ -447,8 +447,7 @@ def _in_ms(trace: Trace, tick: float) -> Trace:
         for rank, events in trace.by_rank.items()
     }
     target = trace.time_target and ms(trace.time_target)
-    known = tick if trace.unit is TICKS else None
-    return replace(trace, by_rank=by_rank, unit=MS, tick=known, time_target=target)
+    return replace(trace, by_rank=by_rank, unit=MS, tick=tick if trace.unit is TICKS else None, time_target=target)
 
 
 def _models(source: object) -> list[Model]:
@@ -459,9 +458,8 @@ def _models(source: object) -> list[Model]:
     elif isinstance(source, Iterable) and not inspect.isawaitable(source):
         models = [*source]
     if not all(isinstance(model, Model) for model in models) or len({id(model.dist) for model in models}) != 1:
-        raise PuzzleError(
-            "draw takes a Run, a profile, or the models of all ranks", expected=_meant(source), got=describe(source)
-        )
+        expected, got = _meant(source), describe(source)
+        raise PuzzleError("draw takes a Run, a profile, or the models of all ranks", expected=expected, got=got)
     return models
 
 

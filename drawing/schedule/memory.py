@@ -120,8 +120,6 @@ def _most(profile: Row) -> Elements:
 
 def _chosen(profiles: Sequence[Row], peak_rank: int) -> list[Row]:
     """Return at most SHOWN profiles: the one with the peak, the lowest, and others at even distances."""
-    if len(profiles) <= SHOWN:
-        return list(profiles)
     places = range(len(profiles))
     wanted = [
         next(place for place in places if peak_rank in profiles[place].ranks),
