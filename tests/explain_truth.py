@@ -136,12 +136,6 @@ def _alike(log: Log, call: CallFact, own: Log) -> list[int]:
     return [at for at in log.calls_of(call.rank, call.kind) if _shown(log, at) == _shown(own, call.at)]
 
 
-def _alike_counts(log: Log, call: CallFact, own: Log) -> set[int]:
-    """How often a rank makes such a call, for any micro-batches: which number a rank takes is its own choice."""
-    same = [_shown(log, at) for at in log.calls_of(call.rank, call.kind)]
-    return {*Counter(str(one) for one in same if one[:-1] == _shown(own, call.at)[:-1]).values()}
-
-
 def _shown(log: Log, at: int) -> tuple[object, ...]:
     if at == len(log.calls):  # refused
         return ()
@@ -150,12 +144,8 @@ def _shown(log: Log, at: int) -> tuple[object, ...]:
     operands = [log.labels[one] for one in log.operands(at)]
     batches = {one.batches for one in operands} if raw[0] != "meet" else set()
     axis = raw[6] if raw[0] == "meet" else None
-    kinds = [_sort(one) if raw[0] == "pass_to" else one.kind for one in operands if raw[0] != "compute"]
+    kinds = [(one.kind, one.layer) if raw[0] == "pass_to" else one.kind for one in operands if raw[0] != "compute"]
     return log.kind(at), raw[named[raw[0]]] if raw[0] in named else None, axis, kinds, batches
-
-
-def _sort(labels: Labels) -> tuple[str, int]:
-    return labels.kind, labels.layer
 
 
 def _labels(log: Log, at: int) -> list[Labels]:
@@ -227,13 +217,10 @@ def _held(call: CallFact, labels: Labels, log: Log) -> int:
 
 
 def _given_alike(own: Log, at: int, right: Log, other: int) -> bool:
-    """Whether two calls are given tensors that are as large a part of the same, made by the same verb."""
-    sides = [[(log, one) for one in log.operands(call)] for log, call in ((own, at), (right, other))]
-    return len(sides[0]) == len(sides[1]) and all(
-        (log.labels[one].changed(batches=frozenset()), log.kind(log.of[one]))
-        == (there.labels[two].changed(batches=frozenset()), there.kind(there.of[two]))
-        for (log, one), (there, two) in zip(*sides, strict=True)
-    )
+    """Whether two calls are given the same part of the same, made by the same verb."""
+    sides = [[(log.labels[one], log.kind(log.of[one])) for one in log.operands(call)]
+             for log, call in ((own, at), (right, other))]  # fmt: skip
+    return sides[0] == sides[1]
 
 
 def _is_twin(own: Log, right: Log, facts: Mapping[str, Any], at: int) -> bool:
@@ -242,8 +229,7 @@ def _is_twin(own: Log, right: Log, facts: Mapping[str, Any], at: int) -> bool:
         [raw[4], raw[6]] if raw[0] == "compute" else raw[5:7] if raw[0] in NAMED else raw[3:4]
         for raw in (own.calls[facts["call"].at], right.calls[at])
     ]
-    same = _shown(own, facts["call"].at)[-1] == _shown(right, at)[-1]  # micro-batches
-    return same and ways[0] == ways[1] and _given_alike(own, facts["call"].at, right, at)
+    return ways[0] == ways[1] and _given_alike(own, facts["call"].at, right, at)
 
 
 def _looked_up(facts: Mapping[str, Any], own: Log) -> bool:
@@ -303,7 +289,7 @@ TESTS: Mapping[str, Any] = {
     "again": lambda facts, own, right: (
         facts["earlier"].at < facts["call"].at
         and len(_alike(own, facts["call"], own)) > facts["right_count"]
-        and facts["right_count"] in _alike_counts(right, facts["call"], own)
+        and facts["right_count"] == len(_alike(right, facts["call"], own))
     ),
     "goes_elsewhere": lambda facts, own, right: (
         facts["right_reader"].at in (read := _read({"tensor": facts["right"]}, right))

@@ -112,9 +112,14 @@ def test_each_piece_is_loaded_once() -> None:
         _, state = model.load_weights(1)
         model.opt_states[1] = state.shard(1, 2)
 
+    def overlapping(model: Model) -> None:
+        for shard, total in ((0, 4), (3, 4), (1, 2)):
+            model.weights[shard, total], _ = model.load_weights(0, shard, total)
+
     run(dropped)
-    with pytest.raises(PuzzleError, match="load_weights before"):
-        run(twice)
+    for program in (twice, overlapping):
+        with pytest.raises(PuzzleError, match="load_weights before"):
+            run(program)
 
 
 def test_made_up_tensors_are_refused_in_a_run() -> None:
@@ -201,6 +206,25 @@ def test_what_another_coroutine_has_used_up_is_gone() -> None:
 
     with pytest.raises(PuzzleError, match=r"was not stored when rank 0 issued loss\(layer 1\)"):
         run(program, layers=1)
+
+
+def test_what_a_coroutine_will_use_is_in_memory_while_another_one_works() -> None:
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([0])
+
+        async def uses_later() -> None:
+            out = model.forward(0, model.activations[0], model.weights[0])
+            await asyncio.sleep(0)
+            model.grad_activations[1] = model.loss(out)
+
+        async def works() -> None:
+            model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+
+        await asyncio.gather(uses_later(), works())
+
+    held = [event.held[3] for event in run(program, layers=1).events if event.stream == "compute"]
+    assert held == [ACTIVATION, 2 * ACTIVATION, 3 * ACTIVATION]
 
 
 def test_a_run_leaves_next_to_nothing_to_the_collector() -> None:
