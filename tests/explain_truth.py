@@ -187,17 +187,6 @@ def _summed(log: Log, number: int) -> list[int]:
     return [leaf for one in parts for leaf in _summed(log, one)] or [number]
 
 
-def _sum_has(facts: Mapping[str, Any], own: Log, right: Log) -> bool:
-    """Whether a sum has a part more often than in a right run. Which number a micro-batch has is no difference."""
-    [mine, theirs] = [max(log.made(facts[name])) for log, name in ((own, "tensor"), (right, "right"))]
-    labels, kinds = [], []
-    for log, number in ((own, mine), (right, theirs)):
-        leaves = _summed(log, number)
-        labels.append([log.labels[one] for one in leaves].count(facts["part"].labels))
-        kinds.append([log.kind(log.of[one]) for one in leaves].count(facts["part"].maker.kind))
-    return labels[0] > labels[1] and (bool(labels[1]) == facts["often"]) and (facts["often"] or bool(kinds[0]))
-
-
 def _is_done(log: Log, at: int, call: CallFact) -> bool:
     """Whether a call is of the verb, the rank and the layer of another one."""
     raw = log.calls[at]
@@ -275,7 +264,6 @@ TESTS: Mapping[str, Any] = {
         facts["call"].at in _read(facts, own) and not (facts["flying"] and facts["call"].at in own.fetches)
     ),
     "not_made": lambda facts, own, right: not _made_there(facts["right"], own),
-    "sum_has": _sum_has,
     "comes_next": lambda facts, own, right: not [at for at in own.failed if _is_done(own, at, facts["right"])],
     "gone": lambda facts, own, right: _given(facts, own, right) and not _is_kept(facts, own),
     "dead": lambda facts, own, right: all(at < facts["call"].at for at in _read(facts, own)),
@@ -336,8 +324,5 @@ TESTS: Mapping[str, Any] = {
     ),
     "flying": lambda facts, own, right: facts["count"] == _open(facts["peak"], own) > facts["right_count"],
     "more_often": lambda facts, own, right: facts["count"] == _more(facts["call"], own, right),
-    "calls_differ": lambda facts, own, right: (
-        facts["call"].rank != facts["other"].rank and _shown(own, facts["call"].at) != _shown(own, facts["other"].at)
-    ),
 }
 """What a sentence says beside its facts, by the name of its statement, as a test on both recordings."""

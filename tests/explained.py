@@ -70,7 +70,8 @@ def title(mistake: Mistake, turn: int) -> str:
 def right_recording(one: Drawn, program: Tried) -> dict[str, Any]:
     """Return the recording of the solution beside which a program is explained."""
     puzzle = puzzles()[one.mistake.puzzle]
-    found = nearest(noted(program.recording, program.size, puzzle.cost), references(puzzle, program.size, SOLUTION))
+    right, notes = references(puzzle, program.size, SOLUTION), noted(program.recording, program.size, puzzle.cost)
+    found = nearest(notes, right, any_way=True)
     assert found is not None
     return dict(found.reference.recording)
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from ..record.training import FORWARD
 from ..recording.verbs import VERBS
 from ..recording.wire import ProtocolError
 from .lineage import DEEPEST, ancestors, leaves, like, on_the_way, origin, out_of, replaced_by, signature, stored_in
-from .notes import ADD, LOADS, SCALE, Call, Key, Notes, Tensor, noted
+from .notes import ADD, LOADS, SCALE, SHARD, Call, Key, Notes, Tensor, noted
 from .statement import LOOK_AT, Statement, say
 
 CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
@@ -71,14 +70,21 @@ class Comparison:
 
     @cached_property
     def score(self) -> float:
-        """How near they are: 3 for each rank that does the same in the same order, on the average."""
+        """How near they are: 2 for each rank that does the same in the same order, on the average."""
         total = 0.0
         for rank in self.right.calls:
             own, right = ([key for _, key, _ in self.steps(notes, rank)] for notes in self.runs)
-            total += 2 * sum((Counter(own) & Counter(right)).values()) / (min(len(own), len(right)) or 1)
-            if len(self.right.calls) <= 16:
-                total += SequenceMatcher(None, own, right[: len(own) + 8], autojunk=False).ratio()
+            alike = (Counter(own) & Counter(right)).total() + sum(a == b for a, b in zip(own, right, strict=False))
+            total += alike / (min(len(own), len(right)) or 1)
         return total / (len(self.right.calls) or 1)
+
+    @cached_property
+    def sends_elsewhere(self) -> bool:
+        """Whether ranks send to others than in the right run, who expect nothing else."""
+        sent, received = (_peers(self.notes, kind) for kind in ("pass_to", "receive"))
+        right_sent = _peers(self.right, "pass_to")
+        new = [(rank, peer) for rank in sent for peer in sent[rank] - right_sent[rank]]
+        return bool(new) and all(peer in sent and (rank in received[peer] or not received[peer]) for rank, peer in new)
 
     # -- where operands come from --------------------------------------------------------------------------------------
 
@@ -142,14 +148,7 @@ class Comparison:
         """Yield that another tensor is given to a call."""
         yield from self.due(right, own)
         yield say(LOOK_AT, call=call, tensor=own, out=out_of(own, call))
-        if (own.labels, signature(own)) != (right.labels, signature(right)):  # or only its number is another
-            yield from self._comes_from(own, right, call)
-
-    def _comes_from(self, own: Tensor, right: Tensor, call: Call) -> Iterator[Statement]:
-        """Yield where a tensor comes from, and the other one in its place: not of a sum more than the right run has."""
-        here, there = ([one for one in notes.calls[call.rank] if _sort(one) == _sort(call)] for notes in self.runs)
-        if call.kind != ADD or len(here) <= len(there):
-            yield say("comes_from", tensor=own, right=right, call=call, out=out_of(own, call))
+        yield say("comes_from", tensor=own, right=right, call=call, out=out_of(own, call))
 
     def due(self, right: Tensor, own: Tensor) -> Iterator[Statement]:
         """Yield where the tensor is that is due in the place of another one."""
@@ -189,7 +188,7 @@ class Comparison:
         if steps:
             yield say("first_through", tensor=own, reader=reader, right_steps=steps)
         else:
-            yield from self._comes_from(own, right, reader)
+            yield say("comes_from", tensor=own, right=right, call=reader, out=out_of(own, reader))
         yield from self.due(right, own)
 
     def _reader(self, tensor: Tensor, call: Call) -> tuple[Tensor, Call]:
@@ -202,20 +201,15 @@ class Comparison:
         return (readers[0] if readers[-1][1] in sent else readers[-1]) if readers else (tensor, call)
 
     def _of_sums(self, own: Tensor, right: Tensor, reader: Call) -> Iterator[Statement]:
-        """Yield of two sums made by hand what is lacking in one, and what it has besides."""
+        """Yield of two sums made by hand what is lacking in one."""
         parts, others = leaves(own), leaves(right)
         here, there = Counter(map(signature, parts)), Counter(map(signature, others))
         cut = own.labels.shards != right.labels.shards  # then it may lack a piece of any micro-batch
         sums = [one.labels for one in (own, *reader.results) if not cut or one.labels.is_whole()]
         have = {batch for labels in sums for batch in labels.batches}
         lack = [part for part in others if (there - here)[signature(part)] and not part.labels.batches & have]
-        mine = [(signature(part), part.labels.batches) for part in parts]
-        theirs = [(signature(part), part.labels.batches) for part in others]
-        more = [(part, key) for part, key in zip(parts, mine, strict=True) if mine.count(key) > theirs.count(key)]
         if lack:
             yield say("sum_lacks", tensor=own, reader=reader, right=lack[0], count=len(parts), right_count=len(others))
-        for part, key in [(part, key) for part, key in more if (here - there)[key[0]]][-1:]:
-            yield say("sum_has", tensor=own, reader=reader, part=part, right=right, often=key in theirs)
 
     def lacking(self, own: Tensor, right: Tensor) -> Iterator[Statement]:
         """Yield what has become of a micro-batch of which a gradient lacks its part."""
@@ -265,7 +259,7 @@ class Comparison:
         """Yield what comes next on a rank in the right run, and where is what that reads. It is the first call that the
         rank has not made here, if there is one of those the first that reads what is kept in a dictionary, or that does
         what is done at a place."""
-        left = self.beyond(self.right, self.notes, rank)
+        left = self.beyond(self.right, self.notes, rank) if not self.sends_elsewhere else []
         reading = [call for call in left if store in [KINDS[kind].store for kind in call.carries]]
         there = [call for call in left if _sort(call) == (place.operation, place.layer)]
         for call in [*reading, *there, *left][:1]:
@@ -296,9 +290,7 @@ class Comparison:
                 if own is not None and found is not None:
                     yield from [*self.told(found, own), *self.lacking(found.own, found.right)]
                     return
-                placed = [{one.layer for one in run.calls[of] if one.kind in LOADS} for run in self.runs]
-                its = of in self.notes.finished and number not in placed[1] - placed[0]  # else another rank has it
-                if own is None and its:
+                if own is None and of in self.notes.finished:
                     yield say("no_final", rank=of, layer=number, right=right.operands[0])
                     way = [like(one, self.notes) for one, _ in on_the_way(None, right) if one.how not in LOADS]
                     yield from whereabouts(next(filter(None, way)), self.notes) if any(way) else ()
@@ -310,7 +302,7 @@ class Comparison:
         """Return for each rank the first place at which it does something else, the earliest first. ``streams``: of
         which calls the order matters, if not of all."""
         found = []
-        for rank in sorted(self.right.calls):
+        for rank in sorted(self.right.calls) if not self.sends_elsewhere else ():
             own, right = (self.steps(notes, rank, awaits) for notes in self.runs)
             own, right = ([one for one in some if not streams or one[2].stream in streams] for some in (own, right))
             pairs = enumerate(zip(own, right, strict=False))
@@ -329,7 +321,7 @@ class Comparison:
         own_keys, right_keys = ([key for _, key, _ in some] for some in (own, right))
         first = there > at and other[2] and step[1] in right_keys and other[1] not in own_keys
         at, step = (there, own[there]) if first else (at, step)
-        before = own[at - 1] if at else NOTHING
+        before = NOTHING if not at else own[at - 1] if step[2] else (0, ("",), self.notes.work(rank)[-1])
         call, awaits = (step if step[2] else before)[2], (step if step[2] else before)[1][0] == AWAIT
         facts = {"call": step[2], "before": before[2], "right": other[2], "when": "before it" if first else "there"}
         facts |= {"awaits": step[1][0] == AWAIT, "right_awaits": other[1][0] == AWAIT}
@@ -343,13 +335,13 @@ class Comparison:
         wanted = [one for one in call.operands if KINDS[one.labels.kind].store == store]
         for right in wanted or [one for one in call.operands if one.labels.kind != STATE]:
             mine = like(right, self.notes)
-            if right.how == "receive" and (mine is None or mine.call.rank != call.rank):
-                yield say("arrives", right=right.call, right_reader=call)
-                yield from whereabouts(mine, self.notes) if mine is not None else ()
-            elif mine is None:
-                calls = self.notes.all_calls() if right.labels.batches else self.notes.calls[call.rank]
-                if right.labels not in [one.labels for made in calls for one in made.results]:  # or of any rank
+            came = right.how == "receive" and (mine is None or mine.call.rank != call.rank)
+            anywhere = right.labels.batches and not came  # a piece of a weight is each rank's own
+            calls = self.notes.all_calls() if anywhere else self.notes.calls[call.rank]
+            if mine is None or came:
+                if right.labels not in [one.labels for made in calls for one in made.results]:
                     yield say("not_made", right=right, right_reader=call)
+                yield from whereabouts(mine, self.notes) if mine is not None else ()
             elif wanted or (stored_in(mine) is None and not (mine.kept and mine.kept[-1].at > last)):
                 yield from whereabouts(mine, self.notes)
 
@@ -378,24 +370,46 @@ class Reference:
         for call in calls:
             for at in places.get(call[0], ()):
                 call[at] = named(call[at])
-        return replace(self, recording={**self.recording, "calls": calls})
+        lines, rows, kept = self.recording["diary"]  # a line that computes with its rank would be another one
+        rows = [[number, text * (places is not RANKS), file] for number, text, file in rows]
+        return replace(self, recording={**self.recording, "calls": calls, "diary": [lines, rows, kept]})
 
 
-def nearest(notes: Notes, references: Sequence[Reference]) -> Comparison | None:
-    """Return a run beside the right one that is nearest to it, or the first of these, or None where there is none.
-    Numbers of ranks that load the same layers, and of micro-batches that are taken in the same turn, are exchanged."""
+def nearest(notes: Notes, references: Sequence[Reference], any_way: bool = False) -> Comparison | None:
+    """Return a run beside the right one that is nearest to it, or the first of these. Return None where there is none,
+    or none in which ranks have the same shares, unless that may go about it in ``any_way``. Numbers of ranks with the
+    same shares are exchanged, and those of micro-batches that are taken in the same turn."""
     runs = [*references]
-    for places, of in ((RANKS, _loads), (TAKEN, _turns)):
+    for places, of in ((RANKS, _shares), (TAKEN, _turns)):
         for run in [*runs]:
             other = run.numbered(places, _paired(of(run.notes), of(notes)))
             with suppress(ProtocolError):  # what it waits for may come in another order now
                 runs += [other] if other.recording != run.recording and other.notes.outcome is not None else []
-    return max((Comparison(notes, run) for run in runs), key=lambda one: one.score, default=None)
+    alike = [Comparison(notes, run) for run in runs if any_way or not _another_way(notes, run.notes)]
+    return max(alike, key=lambda one: one.score, default=None)
 
 
-def _loads(notes: Notes) -> dict[int, set[object]]:
-    """Return by rank the layers that it loads."""
-    return {rank: {one.layer for one in own if one.kind in LOADS} for rank, own in notes.calls.items()}
+def _another_way(own: Notes, right: Notes) -> bool:
+    """Return whether ranks have other shares than in a right run, and none is on more of them than one is there."""
+    here, there = _shares(own), _shares(right)
+    often = [max(Counter(one for own in some.values() for one in own).values(), default=0) for some in (here, there)]
+    return often[0] <= often[1] and any(here[rank] - there[rank] for rank in here)
+
+
+def _shares(notes: Notes) -> dict[int, set[object]]:
+    """Return by rank the layers that it loads and computes, and the slices that it cuts of activations."""
+    found: dict[int, set[object]] = {rank: set() for rank in notes.calls}
+    for call in notes.all_calls():
+        cut = [one.labels for one in call.results if call.kind == SHARD and KINDS[one.labels.kind].by_batch]
+        has = call.kind in (*LOADS, FORWARD.kind) and not call.failed
+        found[call.rank] |= {(call.kind, call.layer)} if has else {one.piece() for one in cut}
+    return found
+
+
+def _peers(notes: Notes, kind: str) -> dict[int, set[int]]:
+    """Return by rank to whom it sends, or from whom it receives."""
+    of = {rank: [one.peer for one in own if one.kind == kind] for rank, own in notes.calls.items()}
+    return {rank: {peer for peer in peers if type(peer) is int} for rank, peers in of.items()}
 
 
 def _turns(notes: Notes) -> dict[int, set[object]]:

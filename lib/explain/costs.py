@@ -31,8 +31,8 @@ def slower(comparison: Comparison) -> Iterator[Statement]:
     counts, others = Counter(map(_what, own)), Counter(map(_what, right))
     for what, count in (counts - others).most_common(MOST):
         calls = [call for call in more if _what(call) == what]
-        lines = [line for line, _ in Counter(call.line for call in calls).most_common(MOST)]
-        yield say("more_often", call=calls[0], count=count, lines=tuple(lines))
+        line = Counter(call.line for call in calls).most_common(1)[0][0]
+        yield say("more_often", call=calls[0], count=count, line=line)
 
 
 def larger(comparison: Comparison) -> Iterator[Statement]:
@@ -47,9 +47,10 @@ def larger(comparison: Comparison) -> Iterator[Statement]:
     stored, dead, flying = _held(comparison.notes, peak)
     theirs, right_dead, right_flying = _held(comparison.right, other)
     for name, own, right in (("dead", dead, right_dead), ("held", stored, theirs)):
-        more = Counter(map(_sort_and_layer, own)) - Counter(map(_sort_and_layer, right))
+        more = Counter((_sort(one), one.tensor.labels.layer) for one in own)
+        more.subtract((_sort(one), one.tensor.labels.layer) for one in right)
         for sort, count in (Counter(map(_sort, own)) - Counter(map(_sort, right))).most_common(MOST):
-            one = next(kept for kept in own if _sort(kept) == sort and more[_sort_and_layer(kept)])
+            one = next(kept for kept in own if _sort(kept) == sort and more[sort, kept.tensor.labels.layer] > 0)
             before = [call for call in one.tensor.readers if call.at <= peak.at]
             following = next((call for call in one.tensor.readers if call.at > peak.at), None)
             out = out_of(one.tensor, before[-1]) if before else None
@@ -93,10 +94,6 @@ def _held(notes: Notes, call: Call) -> tuple[list[Kept], list[Kept], list[Call]]
 def _sort(kept: Kept) -> tuple[str, bool, bool, str]:
     labels = kept.tensor.labels
     return labels.kind, labels.is_whole(), labels.adapter, labels.extra.keep
-
-
-def _sort_and_layer(kept: Kept) -> tuple[object, ...]:
-    return _sort(kept), kept.tensor.labels.layer
 
 
 def _what(call: Call) -> tuple[str, tuple[str, ...]]:

@@ -25,7 +25,7 @@ from .spelling import spelled
 from .statement import LOOK_AT, Explanation, Statement, fact, say
 
 PLACES = {LOOK_AT, "other_peer", "other_call", "goes_elsewhere", "lacks_operand", "departs", "again"}
-PLACES |= {"stored_over", "takes_again", "calls_differ"}
+PLACES |= {"stored_over", "takes_again"}
 """The statements on operands that name a line to look at."""
 VALUES = {"no_final_weight", "incomplete", "not_updated", "wrong_value", "frozen_changed", "wrong_part"}
 """The rules of what a run ends with, which are broken where the values of its final weights come from."""
@@ -74,7 +74,7 @@ def explain(
     figures of a right run are over its target.
     Raise ProtocolError for what is no recording."""
     notes = noted(recording, size, cost)
-    comparison = nearest(notes, references)
+    comparison = nearest(notes, references, any_way=error is None)
     name = comparison.reference.name if comparison is not None else ""
     if error is None:
         return _of_costs(name, comparison, over)
@@ -149,7 +149,7 @@ class Explaining:
             if failed.kind != ADD or rule == "counted_twice":  # otherwise either operand may be the wrong one
                 told = told or [*comparison.operands(failed)]
             if rule == "calls_differ":  # it is the order of the calls that differs, and not what they bring
-                told = [one for one in told if one.name == "other_call"] or [*self._differ(comparison, failed)]
+                told = [one for one in told if one.name == "other_call"] or self._differ(comparison)
             self._tell(told)
             about = [one.facts["tensor"].labels for one in (*self.looks, *self.differences) if one.facts.get("tensor")]
             if about:  # only of operands that this is in, and as near as it is
@@ -163,19 +163,12 @@ class Explaining:
         given = given[:MOST] if rule != "not_kept" else []
         self.given += [say("given", tensor=one, call=failed, out=out_of(one, failed)) for one in given]
 
-    def _differ(self, comparison: Comparison, failed: Call) -> Iterator[Statement]:
-        """Yield which one of two ranks departs from the order of collectives in a right run, or what the two call."""
-        ranks = [int(one) for one in map(self.wrong.facts.get, ("one", "other")) if one and one.isdecimal()]
-        group = failed.stream, failed.axis
-        own = [[one for one in self.notes.work(rank) if (one.stream, one.axis) == group] for rank in ranks]
-        pairs = zip(*own, strict=False) if len(own) == 2 else ()
-        pair = next(([*some] for some in pairs if len({(one.kind, one.layer, one.carries) for one in some}) > 1), [])
+    def _differ(self, comparison: Comparison) -> list[Statement]:
+        """Return which one of two ranks departs from the order of collectives in a right run, if only one does."""
+        ranks = [self.wrong.facts.get(name) for name in ("one", "other")]
         order = comparison.order(streams=("collective",))
-        departs = [one for one in order if one.facts["rank"] in ranks and one.facts["call"]]
-        if len(departs) == 1 and departs[0].facts["call"] in map(fact, pair):
-            yield departs[0]
-        elif len(pair) == 2:
-            yield say("calls_differ", call=pair[0], other=pair[1])
+        departs = [one for one in order if str(one.facts["rank"]) in ranks and one.facts["call"]]
+        return departs if len(departs) == 1 else []
 
     def _tell(self, statements: Iterable[Statement]) -> None:
         """Take over what was found beside the right run, the first place to look at among it."""

@@ -9,7 +9,7 @@ where; 2 what a right run does there; 3 the line of that run, beside the learner
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..basics.errors import numbered, show_layers
@@ -17,7 +17,7 @@ from ..record.kinds import KINDS
 from ..record.table import stream_of
 from ..recording.diary import READ, STORED, TAKEN
 from .notes import ADD, COMBINE, NO_LINE, PARTS, SCALE, SHARD, Line
-from .statement import A_RIGHT_RUN, LOOK_AT, CallFact, Explanation, KeptFact, Statement, TensorFact
+from .statement import A_RIGHT_RUN, LOOK_AT, OWN, RIGHT, CallFact, Explanation, KeptFact, Statement, TensorFact
 
 MOST_WORDS = 45  # of a verdict before its figures
 SHORT = 15  # words of a problem for which there is room beside a line to look at
@@ -74,8 +74,6 @@ SENTENCES: Mapping[str, Sentence] = {
     "sum_lacks": Sentence(
         "{tensor}[, which goes into {reader:brief},] adds up {count:parts}; a right run adds up {right_count}, "
         "among them one that is missing here, {right:made}"),
-    "sum_has": Sentence(
-        "{tensor}[, which goes into {reader:brief},] has in it {part}, {part:made}[{often:}, too often]"),
     "comes_from": Sentence(
         "on rank {call:rank} {call:brief} is given {tensor}, {tensor:made}[; it {out:how}]; in a right run that is "
         "{right}, {right:made}"),
@@ -100,9 +98,8 @@ SENTENCES: Mapping[str, Sentence] = {
         "{call:line}, which makes {call} again, after {earlier:line}"),
     "comes_next": Sentence(
         "on rank {rank} a right run goes on to {right}[ once {more:}more]; this run does not get there"),
-    "arrives": Sentence("in a right run it is {right} that brings what {right_reader} reads"),
     "not_made": Sentence(
-        "on rank {right_reader:rank} {right} was not made by then; in a right run it is {right:made}"),
+        "on rank {right_reader:rank} {right} was not there by then; in a right run it is {right:made}"),
     "layers": Sentence(
         "rank {rank} calls {verb} for {layers:layers}[, at {line}]; in a right run for {right_layers:layers}"),
     "no_final": Sentence("rank {rank} never calls set_final_weight for layer {layer}; a right run does"),
@@ -112,9 +109,6 @@ SENTENCES: Mapping[str, Sentence] = {
         "{line}, [{call:}where][!call: after which] rank {rank}[{call:} comes to ][{awaits:}the end of ][{call}]"
         "[!call:  {ends}]; in a right run "
         "[{right_awaits:}the end of ][{right} comes {when}][!right: it returns]"),
-    "calls_differ": Sentence(
-        "{call:line}, where rank {call:rank} comes to {call}, and {other:line}, where rank {other:rank} comes to "
-        "{other}"),
     # -- what the text shows
     "without_await": Sentence("{line} calls {call} without `await`", "{line}, which calls {call} without `await`"),
     "written_out": Sentence(
@@ -122,7 +116,7 @@ SENTENCES: Mapping[str, Sentence] = {
         "{line}, where {number} is written out: at this size {sizes}"),
     # -- what it costs
     "more_often": Sentence(
-        "{lines:lines}: all ranks together have {count} more {call:kind} than in the target's run"),
+        "{line}: all ranks together have {count} more {call:kind} than in the target's run"),
     "held": Sentence(
         "at the peak ({call} of {call:line} on rank {call:rank}) {count:more} like {tensor} than at {right} in the "
         "target's run: this one in {kept:where}, since {kept:line}[, was last read at {out:line}]"
@@ -235,7 +229,6 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
     "ranks": lambda ranks: numbered("rank", ranks),
     "batches": lambda batches: numbered("micro-batch", batches),
     "layers": lambda layers: numbered("layer", map(int, layers)) if layers else "no layers",
-    "lines": lambda lines: " and ".join(map(line_words, lines)),
     "steps": lambda steps: " and then ".join(call_words(one._replace(batches=())) for one in steps),
     "more": lambda count: f"{count} more tensor{'s are' if count > 1 else ' is'} stored",
     "calls": lambda count: f"{count} communication{'s are' if count > 1 else ' is'}",
@@ -283,13 +276,15 @@ def _looked_at(one: Statement, level: int) -> str:
     return f"{re.split('[,:]', look)[0]}: {sentence(one)}" if more else look
 
 
-def _right_lines(explanation: Explanation) -> Iterator[str]:
-    for one in explanation.statements():
-        for name, things in one.facts.items():
-            for thing in things if type(things) is tuple else (things,):
-                maker = thing.maker if isinstance(thing, TensorFact) else thing
-                if name.startswith("right") and isinstance(maker, CallFact) and maker.line.text:
-                    yield maker.line.text
+def _right_lines(explanation: Explanation) -> list[str]:
+    """Return the lines of a right run that are spoken of, and not written in this one where it is."""
+    texts: dict[str, list[str]] = {OWN: [], RIGHT: []}
+    for things in (things for one in explanation.statements() for things in one.facts.values()):
+        for thing in things if type(things) is tuple else (things,):
+            maker = thing.maker if isinstance(thing, TensorFact) else thing
+            if isinstance(maker, CallFact) and maker.line.text:
+                texts[maker.run].append(maker.line.text)
+    return [text for text in texts[RIGHT] if text not in texts[OWN]]
 
 
 def _shortened(text: str, most: int) -> str:
