@@ -111,7 +111,7 @@ def test_no_program_that_we_have_is_below_the_bound_of_a_puzzle(puzzle: Puzzle) 
     sizes = other_sizes(puzzle.other_sizes, puzzle.size)
     few = Random(puzzle.name).sample(sizes, min(4 if EVERYTHING else 2, len(sizes)))
     right = 0
-    for fn in some([fn for name, (_, fn) in programs().items() if is_right_in_small(puzzle, name)], 2):
+    for fn in some([fn for name, (_, fn) in programs().items() if is_right_in_small(puzzle, name)], 4):
         at_home = least_and_right(fn, puzzle, puzzle.size, cost_named(puzzle.cost))
         if at_home is None:
             continue

@@ -68,7 +68,7 @@ LONG_RUNS = {name for name, puzzle in puzzles().items() if puzzle.unit is SECOND
 def test_every_verdict_has_the_facts_that_are_kept() -> None:
     """In a process of its own: what programs do to Python's stack is no business of other tests."""
     assert facts.kept().keys() == {*titles([*HONEST, *MISTAKES, *told()])}
-    check = [sys.executable, "-W", "ignore", "-m", "tests.facts", "--check", "1" if EVERYTHING else "30"]
+    check = [sys.executable, "-W", "ignore", "-m", "tests.facts", "--check", "1" if EVERYTHING else "45"]
     done = subprocess.run(check, capture_output=True, text=True, cwd=Path(__file__).parent.parent, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 

@@ -26,7 +26,7 @@ from tests.slow import some
 
 PUZZLES_FOLDER = ROOT / "puzzles"
 SOURCES = sources()
-SOME = some([path for path in SOURCES if is_puzzle(path) and path.stem != REPAIRS_SOURCE], 11)
+SOME = some([path for path in SOURCES if is_puzzle(path) and path.stem != REPAIRS_SOURCE], 20)
 SOURCES = [path for path in SOURCES if path in SOME or not is_puzzle(path) or path.stem == REPAIRS_SOURCE]
 CRASH = [name for name in REPAIRS if name not in QUIET]
 """Programs to be repaired that stop with an error; the others run to their end."""

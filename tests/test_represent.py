@@ -63,7 +63,7 @@ def proved(done: Run) -> bool:
 
 
 SOLVED = [one for one in best() if getattr(one.values[0], "__name__", "") == one.values[1].name]
-FASTER = some([one for one in best() if one.id not in {solved.id for solved in SOLVED}], 3)
+FASTER = some([one for one in best() if one.id not in {solved.id for solved in SOLVED}], 6)
 """Every solution, and some of all other programs of a frontier."""
 
 

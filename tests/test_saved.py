@@ -187,7 +187,7 @@ def test_real_tensors_agree(layer: str, halves: bool, dtype: str) -> None:
 
 @pytest.mark.long
 @needs_torch
-@pytest.mark.parametrize("layer", ["mlp", "block"])
+@pytest.mark.parametrize("layer", [pytest.param("mlp", marks=pytest.mark.slow), "block"])
 def test_what_is_kept_is_autograds_graph_and_goes_with_it(layer: str) -> None:
     import torch
 
