@@ -342,16 +342,10 @@ def test_what_a_mechanism_says_is_so(name: str) -> None:
     assert [*untruths(row)] == [] and "None" not in "".join([*why(row.explanation, 3), *verdict(row.explanation, "")])
 
 
-DEALT = """
-def ddp(model):
-    for batch in {}[model.rank]:
-        model.activations[batch] = model.get_activation([batch])
-"""
-
-
 def test_numbers_of_micro_batches_are_interchangeable_also_where_ranks_have_more_or_fewer() -> None:
     dealt = "[[3], [0, 1], [], [2]]", "[[0], [1], [2], [3]]"
-    notes = [noted(of_ddp(DEALT.format(one))[0], DDP.size, DDP.cost) for one in reversed(dealt)]
+    text = "def ddp(model):\n  for one in {}[model.rank]: model.activations[one] = model.get_activation([one])"
+    notes = [noted(of_ddp(text.format(one))[0], DDP.size, DDP.cost) for one in reversed(dealt)]
     assert _paired(*map(_turns, notes)) == {0: 3, 1: 0, 2: 1, 3: 2}
 
 
@@ -365,9 +359,8 @@ def test_of_a_large_run_the_error_is_explained_without_a_right_run() -> None:
     compose = puzzles()["compose"]
     names: dict[str, Any] = {}
     exec(compile(WAITS.replace("ddp", "compose"), "answer.py", "exec"), names)
-    machine = machine_of(compose.size, compose.cost)
-    recording, error = recorded_run(names["compose"], machine, compose.size["layers"], compose.size["batches"], 60)
-    reasons = Reasons(compose, compose.size, recording, references_of, "")
-    explanation = reasons.explanation(error)
+    sizes = machine_of(compose.size, compose.cost), compose.size["layers"], compose.size["batches"]
+    recording, error = recorded_run(names["compose"], *sizes, 60)
+    explanation = Reasons(compose, compose.size, recording, references_of, "").explanation(error)
     assert not is_explained(compose.size) and explanation is not None
     assert "waits" in [one.name for one in explanation.given] and not explanation.reference

@@ -17,6 +17,7 @@ from lib.machine.simulator import LocalSimulator
 from lib.record.figures.chain import chain_of, slack_of
 from lib.recording.recorder import recorded_run
 from lib.recording.replay import Replay
+from tests.test_tiers import TwoTiers
 
 
 async def ring(model: Model, way: str) -> None:
@@ -57,6 +58,18 @@ def time_of(fn: Callable[[Model], Any], **size: Any) -> float:
 )
 def test_a_ring_of_four(way: str, times: tuple[float, ...]) -> None:
     assert tuple(time_of(partial(ring, way=way), ranks=4, batches=4, links=links) for links in LINKS) == times
+
+
+def test_what_is_expected_from_the_same_node_holds_up_no_send_to_another_one() -> None:
+    async def round_trip(model: Model) -> None:
+        if model.rank < 3:
+            coming = model.receive(src=(1, 2, 0)[model.rank])
+            model.activations[0] = await coming if model.rank else model.get_activation([0])
+            await model.pass_to((2, 0, 1)[model.rank], model.activations[0])
+            await coming
+
+    size: dict[str, Any] = {"ranks": 4, "batches": 4, "links": "ordered", "node_size": 2}
+    assert time_of(round_trip, **size, cost=TwoTiers()) < time_of(round_trip, **size) == math.inf
 
 
 ROWS = """
