@@ -384,7 +384,7 @@ def nearest(notes: Notes, references: Sequence[Reference], any_way: bool = False
         for run in [*runs]:
             other = run.numbered(places, _paired(of(run.notes), of(notes)))
             with suppress(ProtocolError):  # what it waits for may come in another order now
-                runs += [other] if other.recording != run.recording and other.notes.outcome is not None else []
+                runs += [other] if other.recording["calls"] != run.recording["calls"] and other.notes.outcome else []
     alike = [Comparison(notes, run) for run in runs if any_way or not _another_way(notes, run.notes)]
     return max(alike, key=lambda one: one.score, default=None)
 
