@@ -12,7 +12,6 @@ from lib import Model, Run, run
 from lib.record.events import Event
 from tests.experts import finish
 from tests.programs import PATIENCE
-from tools.bench import staged
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -81,6 +80,8 @@ def sharded_run(ranks: int = 4, layers: int = 3, **more: Any) -> Run:
 
 @cache
 def staged_run(stages: int = 4, batches: int = 4, **more: Any) -> Run:
+    from tools.bench import staged  # here, since it imports nearly all that there is
+
     return run(staged, stages, stages, batches, timeout=PATIENCE, **more)
 
 

@@ -336,9 +336,9 @@ class Comparison:
         for right in wanted or [one for one in call.operands if one.labels.kind != STATE]:
             mine = like(right, self.notes)
             came = right.how == "receive" and (mine is None or mine.call.rank != call.rank)
-            anywhere = right.labels.batches and not came  # a piece of a weight is each rank's own
-            calls = self.notes.all_calls() if anywhere else self.notes.calls[call.rank]
             if mine is None or came:
+                anywhere = right.labels.batches and not came  # a piece of a weight is each rank's own
+                calls = self.notes.all_calls() if anywhere else self.notes.calls[call.rank]
                 if right.labels not in [one.labels for made in calls for one in made.results]:
                     yield say("not_made", right=right, right_reader=call)
                 yield from whereabouts(mine, self.notes) if mine is not None else ()
@@ -382,9 +382,10 @@ def nearest(notes: Notes, references: Sequence[Reference], any_way: bool = False
     runs = [*references]
     for places, of in ((RANKS, _shares), (TAKEN, _turns)):
         for run in [*runs]:
-            other = run.numbered(places, _paired(of(run.notes), of(notes)))
-            with suppress(ProtocolError):  # what it waits for may come in another order now
-                runs += [other] if other.recording["calls"] != run.recording["calls"] and other.notes.outcome else []
+            if names := _paired(of(run.notes), of(notes)):
+                other = run.numbered(places, names)
+                with suppress(ProtocolError):  # what it waits for may come in another order now
+                    runs += [other] if other.notes.outcome is not None else []
     alike = [Comparison(notes, run) for run in runs if any_way or not _another_way(notes, run.notes)]
     return max(alike, key=lambda one: one.score, default=None)
 
@@ -392,7 +393,7 @@ def nearest(notes: Notes, references: Sequence[Reference], any_way: bool = False
 def _another_way(own: Notes, right: Notes) -> bool:
     """Return whether ranks have other shares than in a right run, and none is on more of them than one is there."""
     here, there = _shares(own), _shares(right)
-    often = [max(Counter(one for own in some.values() for one in own).values(), default=0) for some in (here, there)]
+    often = [max(Counter(one for its in some.values() for one in its).values(), default=0) for some in (here, there)]
     return often[0] <= often[1] and any(here[rank] - there[rank] for rank in here)
 
 
@@ -423,7 +424,7 @@ def _turns(notes: Notes) -> dict[int, set[object]]:
 
 
 def _paired(right: dict[int, set[object]], own: dict[int, set[object]]) -> dict[int, int]:
-    """Return by the numbers of a right run those of another one: of what has done nothing else, as far as it came."""
+    """Return by a right run's numbers those of another one, where they differ, of what has done nothing else so far."""
     found, left = dict[int, int](), dict.fromkeys(right)
     fits = {number: [one for one in right if own[number] <= right[one]] for number in own}
     for number in sorted(own, key=lambda one: len(fits[one]) or len(own) + 1):  # what fits nowhere comes last
@@ -431,7 +432,7 @@ def _paired(right: dict[int, set[object]], own: dict[int, set[object]]) -> dict[
         for one in [number] if number in free else free[:1]:
             found[one] = number
             del left[one]
-    return found
+    return {one: number for one, number in found.items() if one != number}
 
 
 def difference(own: Tensor, right: Tensor, seen: set[Any] | None = None, depth: int = DEEPEST) -> Found | None:

@@ -77,18 +77,18 @@ def explain(
     comparison = nearest(notes, references, any_way=error is None)
     name = comparison.reference.name if comparison is not None else ""
     if error is None:
-        return _of_costs(name, comparison, over)
+        return _of_costs(comparison, over)._replace(reference=name)
     wrong = facts_of(error)
     notes.until = inf if wrong.place.tick is None else float(wrong.place.tick)
-    found = Explaining(notes, wrong, name, comparison).explanation()
+    found = Explaining(notes, wrong, comparison).explanation()
     text = [*spelled(source, size, own_size or size)] if source else []
     given = (*found.given, *text[0 if found.look_at else 1 :])
-    return found._replace(look_at=found.look_at or tuple(text[:1]), given=given)
+    return found._replace(look_at=found.look_at or tuple(text[:1]), given=given, reference=name)
 
 
-def _of_costs(name: str, comparison: Comparison | None, over: Collection[str]) -> Explanation:
+def _of_costs(comparison: Comparison | None, over: Collection[str]) -> Explanation:
     if comparison is None or (own := comparison.notes.outcome) is None or (right := comparison.right.outcome) is None:
-        return Explanation(NOWHERE, reference=name)
+        return Explanation(NOWHERE)
     told: list[tuple[Any, list[Statement]]] = []
     if "time" in over and own.time > right.time:
         found, order = [*slower(comparison)], [*comparison.order(awaits=True), *comparison.order()]
@@ -100,14 +100,14 @@ def _of_costs(name: str, comparison: Comparison | None, over: Collection[str]) -
         found = [*larger(comparison)] or [one for one in slower(comparison) if one.name in PLACES]
         told.append((own.memory / right.memory, found))
     statements = [one for _, part in sorted(told, key=lambda part: -float(part[0])) for one in part]
-    return Explanation(NOWHERE, (), tuple(statements[:1]), tuple(statements[1:]), name, "the target's run")
+    return Explanation(NOWHERE, (), tuple(statements[:1]), tuple(statements[1:]), compared_with="the target's run")
 
 
 class Explaining:
     """One wrong run that is explained."""
 
-    def __init__(self, notes: Notes, wrong: Wrong, name: str, comparison: Comparison | None) -> None:
-        self.notes, self.wrong, self.name, self.comparison = notes, wrong, name, comparison
+    def __init__(self, notes: Notes, wrong: Wrong, comparison: Comparison | None) -> None:
+        self.notes, self.wrong, self.comparison = notes, wrong, comparison
         self.given, self.looks, self.differences = list[Statement](), list[Statement](), list[Statement]()
 
     def explanation(self) -> Explanation:
@@ -122,7 +122,7 @@ class Explaining:
             self._of_key()
         else:
             self._of_the_end()
-        return Explanation(wrong.place, tuple(self.given), tuple(self.looks), tuple(self.differences), self.name)
+        return Explanation(wrong.place, tuple(self.given), tuple(self.looks), tuple(self.differences))
 
     def _refused(self) -> Call | None:
         """Return a call that was given a tensor which it does not take: it is not on the machine, nor its options."""

@@ -225,7 +225,6 @@ _WAYS: Mapping[Any, Callable[[Any], object]] = {
     "line": lambda thing: line_words(thing.line),
     "rank": lambda call: call.rank,
     "peer": lambda call: call.peer,
-    "verb": lambda call: call.kind,
     "ranks": lambda ranks: numbered("rank", ranks),
     "batches": lambda batches: numbered("micro-batch", batches),
     "layers": lambda layers: numbered("layer", map(int, layers)) if layers else "no layers",
