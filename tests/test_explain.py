@@ -82,8 +82,7 @@ def test_of_several_right_runs_the_nearest_is_taken_also_for_a_run_that_ends_ear
         calls = one.recording["calls"]
         early = noted({"calls": calls[: len(calls) // 2], "failed": []}, one.size, one.cost)
         for notes, least in ((one.notes, 2.0), (early, 1.8)):
-            comparison = nearest(notes, right)
-            assert comparison is not None and comparison.score == Comparison(notes, one).score >= least
+            assert (beside := nearest(notes, right)) and beside.score == Comparison(notes, one).score >= least
 
 
 def test_a_verdict_is_short() -> None:

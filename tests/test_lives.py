@@ -113,7 +113,8 @@ def test_each_piece_is_loaded_once() -> None:
         model.opt_states[1] = state.shard(1, 2)
 
     def overlapping(model: Model) -> None:
-        [(model.weights[0], _), *_] = [model.load_weights(0, *piece) for piece in ((0, 4), (3, 4), (1, 2))]
+        for shard, total in ((0, 4), (3, 4), (1, 2)):
+            model.weights[shard, total], _ = model.load_weights(0, shard, total)
 
     run(dropped)
     for program in (twice, overlapping):
