@@ -18,12 +18,12 @@ from ..record.kinds import KINDS
 from ..record.training import FORWARD
 from ..recording.verbs import VERBS
 from ..recording.wire import ProtocolError
-from .lineage import DEEPEST, ancestors, leaves, like, on_the_way, origin, out_of, replaced_by, signature, stored_in
+from .lineage import ancestors, leaves, like, on_the_way, origin, out_of, replaced_by, signature, stored_in
 from .notes import ADD, LOADS, SCALE, SHARD, Call, Key, Notes, Tensor, noted
 from .statement import LOOK_AT, Statement, say
 
-CLOSE = 3  # steps back in a lineage at which what two runs do differently is looked for
-STATE, AWAIT = "OptState", "await"
+CLOSE, DEEPEST = 3, 60  # steps back in a lineage at which something else is looked for, and at which anything is
+STATE, AWAIT, ORTHOGONALIZE = "OptState", "await", "orthogonalize"
 RANKS = {verb: [1] for verb in VERBS} | {"pass_to": [1, 3], "receive": [1, 3], "fetch": [1, 4]}
 TAKEN = {"get_activation": [3], "fake_grad": [4]}
 """Where the numbers of ranks, and of micro-batches, stand in a call of a recording (see ``recording.verbs``)."""
@@ -80,11 +80,12 @@ class Comparison:
 
     @cached_property
     def sends_elsewhere(self) -> bool:
-        """Whether ranks send to others than in the right run, who expect nothing else."""
+        """Whether ranks send to others than in the right run, most of whom expect it."""
         sent, received = (_peers(self.notes, kind) for kind in ("pass_to", "receive"))
         right_sent = _peers(self.right, "pass_to")
         new = [(rank, peer) for rank in sent for peer in sent[rank] - right_sent[rank]]
-        return bool(new) and all(peer in sent and (rank in received[peer] or not received[peer]) for rank, peer in new)
+        meant = [peer in sent and (rank in received[peer] or not received[peer]) for rank, peer in new]
+        return 2 * sum(meant) > len(meant)
 
     # -- where operands come from --------------------------------------------------------------------------------------
 
@@ -136,19 +137,15 @@ class Comparison:
                     yield from self.layers() if own.how == "receive" else ()
                     yield from self.lacking(own, other) if len(told) == 1 and call.kind != ADD else ()
                 else:
-                    yield from self.other(call, own, other)
+                    yield from self.due(other, own)
+                    yield say(LOOK_AT, call=call, tensor=own, out=out_of(own, call))
+                    yield say("comes_from", tensor=own, right=other, call=call, out=out_of(own, call))
         if told:
             return
         for own, other in pairs if call.kind != ADD else ():  # of a sum another operand may have it
             yield from self.lacking(own, other)
         if call.peer is not None and right.peer not in (None, call.peer):
             yield say("other_peer", call=call, right=right)
-
-    def other(self, call: Call, own: Tensor, right: Tensor) -> Iterator[Statement]:
-        """Yield that another tensor is given to a call."""
-        yield from self.due(right, own)
-        yield say(LOOK_AT, call=call, tensor=own, out=out_of(own, call))
-        yield say("comes_from", tensor=own, right=right, call=call, out=out_of(own, call))
 
     def due(self, right: Tensor, own: Tensor) -> Iterator[Statement]:
         """Yield where the tensor is that is due in the place of another one."""
@@ -392,17 +389,17 @@ def nearest(notes: Notes, references: Sequence[Reference], any_way: bool = False
 
 def _another_way(own: Notes, right: Notes) -> bool:
     """Return whether ranks have other shares than in a right run, and none is on more of them than one is there."""
-    here, there = _shares(own), _shares(right)
+    here, there = _shares(own, ORTHOGONALIZE), _shares(right, ORTHOGONALIZE)
     often = [max(Counter(one for its in some.values() for one in its).values(), default=0) for some in (here, there)]
     return often[0] <= often[1] and any(here[rank] - there[rank] for rank in here)
 
 
-def _shares(notes: Notes) -> dict[int, set[object]]:
-    """Return by rank the layers that it loads and computes, and the slices that it cuts of activations."""
+def _shares(notes: Notes, *more: str) -> dict[int, set[object]]:
+    """Return by rank the layers that it loads, computes and does ``more`` with, and its slices of activations."""
     found: dict[int, set[object]] = {rank: set() for rank in notes.calls}
     for call in notes.all_calls():
         cut = [one.labels for one in call.results if call.kind == SHARD and KINDS[one.labels.kind].by_batch]
-        has = call.kind in (*LOADS, FORWARD.kind) and not call.failed
+        has = call.kind in (*LOADS, FORWARD.kind, *more) and not call.failed
         found[call.rank] |= {(call.kind, call.layer)} if has else {one.piece() for one in cut}
     return found
 
@@ -501,13 +498,11 @@ def whereabouts(tensor: Tensor, notes: Notes) -> Iterator[Statement]:
     def reads() -> list[Call]:
         return [call for call in tensor.readers if not call.failed and call.tick <= notes.until]
 
-    def onwards() -> Sequence[Tensor]:
-        last = reads()[-1] if stored_in(tensor) is None and reads() else None
-        came = last and (last if last.kind == ADD else last.other)
-        return came.results if came else ()
-
-    while on := onwards():
-        [tensor] = on
+    while stored_in(tensor) is None and reads():
+        came = reads()[-1] if reads()[-1].kind == ADD else reads()[-1].other
+        if came is None or not came.results:
+            break
+        [tensor] = came.results
     there, last = stored_in(tensor), next(reversed(reads()), None)
     kept = there or next(reversed(tensor.kept), None)
     left = [one for one in last.results if one.labels.kind == tensor.labels.kind and not one.readers] if last else []

@@ -230,8 +230,17 @@ class Explaining:
             return
         order = comparison.order(streams=("collective", "message"))
         order = [one for one in order if one.facts["call"] or one.facts["rank"] in self.notes.finished]
+        order = [one for one in order if not self._order_is_its_own(one.facts["rank"], comparison)]
         self._tell(order[:1])
         self.differences += [*comparison.layers(), *order[1:2]]
+
+    def _order_is_its_own(self, rank: int, comparison: Comparison) -> bool:
+        """Return whether no other order would help: a rank has done all, or waits for one that has returned."""
+        if rank in self.notes.finished:
+            return not comparison.beyond(comparison.right, self.notes, rank)
+        call = self.notes.waits.get(rank, (None,))[0]
+        over = call is not None and call.peer in self.notes.finished
+        return over and not comparison.beyond(self.notes, comparison.right, rank)
 
     def _waits(self) -> Iterator[Statement]:
         """Yield who waits for whom: of each line one rank, those first that wait for each other."""

@@ -8,14 +8,10 @@ from math import inf
 from ..recording.diary import READ, REPLACED, STORED, TAKEN
 from .notes import ADD, LOADS, SHARD, Call, Kept, Key, Notes, Tensor
 
-DEEPEST = 60  # steps back in a lineage
-
 
 def origin(tensor: Tensor, through: tuple[str, ...] = ("receive",)) -> Tensor:
     """Return what was sent, of something received."""
-    for _ in range(DEEPEST):
-        if tensor.how not in through or not tensor.parents:
-            break
+    while tensor.how in through and tensor.parents:
         tensor = tensor.parents[0]
     return tensor
 
