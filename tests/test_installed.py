@@ -166,6 +166,7 @@ def test_a_wheel_is_one_package_with_all_that_a_learner_needs_and_nobodys_work(b
         if path.is_file() and "__pycache__" not in path.parts
     }
     solved = {f"solutions/{puzzle.file}.py" for puzzle in puzzles().values()}
+    solved |= {"solutions/__init__.py", "solutions/build/sources/definitions.py"}
     shown = {f"puzzles/{name}" for name in [*SHIPPED, "gallery.html", "board.html"]}
     assert inside == {"__init__.py", "__main__.py", *code, *solved, *shown}
 
@@ -223,6 +224,12 @@ def test_code_that_is_graded_sees_no_solution_of_the_installed_package(installed
         pytest.skip("NOBODY LOOKED FOR SOLUTIONS: this machine keeps no code apart (user namespaces, or bubblewrap)")
     for name, seen in (("solutions/p00_basic.py", False), ("puzzles/index.ipynb", False), ("lib/specs.json", True)):
         assert f"{name} {seen}" in done.stdout, done.stdout
+
+
+def test_a_solution_that_is_imported_runs_nothing(installed: Installed, tmp_path: Path) -> None:
+    code = "import llm_training_puzzles; from solutions.p25_context_parallel import context_parallel; print('there')"
+    done = installed(tmp_path, "python", "-c", code)
+    assert done.stdout == "there\n", done.stdout + done.stderr
 
 
 # -- the commands ------------------------------------------------------------------------------------------------
