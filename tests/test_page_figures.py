@@ -1,5 +1,6 @@
 """Figures in texts: the build computes them, and refuses those that nothing computes."""
 
+import builtins
 import doctest
 from fractions import Fraction
 from pathlib import Path
@@ -152,7 +153,8 @@ def test_what_others_published_needs_its_source_on_the_page(tmp_path: Path) -> N
     assert "is from arXiv 2407.21783, which no text names" in refused(page(tmp_path, "{{gpus}} GPUs", cell))
 
 
-def test_a_picture_shows_a_run_that_the_page_names(tmp_path: Path) -> None:
+def test_a_picture_shows_a_run_that_the_page_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtins, "all_that_is_there", vars(builtins), raising=False)  # as a debugger may do
     picture = "![so](picture:shown)"
     assert "the picture shown shows a run of twice that has no name" in refused(page(tmp_path, picture))
     named = page(tmp_path, picture, "again = run(twice, layers=2, batches=4)")

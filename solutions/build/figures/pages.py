@@ -78,7 +78,9 @@ def _ideas(spec: Json) -> str:
 
 def runs_of(names: Mapping[str, Any]) -> Iterator[Run]:
     """Yield the runs that have a name, alone or in a list or a dictionary."""
-    for value in names.values():
+    for name, value in names.items():
+        if name == "__builtins__":  # it is of the process, and a kernel there may have put anything in it
+            continue
         if isinstance(value, Run):
             yield value
         elif isinstance(value, Mapping):
