@@ -115,7 +115,7 @@ def test_a_quiet_mistake_lets_the_program_train_the_model(name: str) -> None:
 
 
 @pytest.mark.process
-def test_their_numbers_are_asked_for_at_a_shell_and_shown_in_every_report(
+def test_they_are_asked_for_at_a_shell_by_number_or_name_and_their_numbers_are_in_every_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -128,6 +128,9 @@ def test_their_numbers_are_asked_for_at_a_shell_and_shown_in_every_report(
     tests = json.loads((tmp_path / "results.json").read_text())["tests"]
     assert [one["number"] for one in tests] == ["2", "R1"]
     assert [one["name"].split(":")[0] for one in tests] == ["Puzzle 2", "Puzzle R1"]
+    assert main(["grade"]) == main(["grade", "repair_skip"]) == 1
+    told = capsys.readouterr().out
+    assert f"0 of {len(COURSE)} puzzles pass" in told and "TODO  puzzle R6" in told  # named, it is asked for
     assert main(["grade", "--hint", "R1"]) == 0 and main(["grade", "--list"]) == 0
     assert re.findall(r"(?m)^( \d|\d\d|R\d+) +\w", capsys.readouterr().out) == [
         *(f"{puzzles()[name].number:>2}" for name in COURSE),
@@ -143,18 +146,6 @@ def test_the_repaired_program_is_shown_alone(name: str) -> None:
     assert "BROKEN" not in shown and "# sums = {}" not in shown
     prose = shown.rsplit("```", 1)[1]
     assert len(prose) > 200  # what there is to say about it
-
-
-@pytest.mark.process
-def test_they_count_at_a_shell_where_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "p00_basic.py").write_text("def basic(model):\n    return model\n")
-    assert main(["grade"]) == 1
-    assert f"0 of {len(COURSE)} puzzles pass" in capsys.readouterr().out
-    assert main(["grade", "repair_skip"]) == 1  # named, it is asked for
-    assert "TODO  puzzle R6" in capsys.readouterr().out
 
 
 @pytest.mark.process
