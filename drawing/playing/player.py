@@ -24,7 +24,7 @@ from ..ink.svg import escape, inside, without_hover
 from ..ink.texts import ranges
 from ..ink.trace import Trace, trace_of
 from ..schedule.layout import Row, rows_of
-from ..schedule.picture import LARGEST, draw, picture_for_player, small_enough
+from ..schedule.picture import LARGEST, STILL, draw, picture_for_player, small_enough
 from ..small.holds import contents_of, moving
 from .playback import failed_ranks, places, playback
 
@@ -33,9 +33,8 @@ OPERATIONS, PARTS = 20_000, 1_500
 """The largest number of operations that a page can play, and of what it can show of what GPUs hold."""
 STRIP, HEIGHT = 48.0, 688
 """In pixels: the height of the memory of the chosen rank, and of the page until the page itself says how high it is."""
-STILL, ROOM = 250_000, 40_000
-"""The largest size in bytes of the picture shown where a page removes players, and the least room in bytes that a page
-leaves for its own picture."""
+ROOM = 40_000
+"""The least room in bytes that a page leaves for its own picture."""
 
 
 class Player:
@@ -112,7 +111,7 @@ def play(
     drawn = partial(picture_for_player, trace)
     figure = small_enough(lambda rough: drawn(rough, STRIP), most, lambda figure: len(escape("".join(_drawn(figure)))))
     page = _page(trace, *_drawn(figure), space, data | {"box": places(figure, rows)})
-    return Player(trace.title, page, lambda: small_enough(drawn, STILL))
+    return Player(trace.title, page, lambda: small_enough(drawn))
 
 
 def board(run: Run) -> Player:

@@ -34,8 +34,8 @@ one of several."""
 CLOSER, LEGEND = 8, 298.0
 """Of a picture that is played: the largest number of rows that are as high as in any other picture, and the width of
 its legend in pixels, which a phone has."""
-LARGEST, ROUGHEST = 1_450_000, 256
-"""The largest output of a notebook in bytes, and how rough a picture may become for that."""
+LARGEST, STILL, ROUGHEST = 1_450_000, 250_000, 256
+"""The largest output of a notebook in bytes, that of an image, and how rough a picture may become for that."""
 
 Shown = TypeVar("Shown")
 
@@ -90,12 +90,12 @@ def _in_words(trace: Trace, memory: bool) -> str:
     return f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)
 
 
-def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callable[[Any], int] | None = None) -> Shown:
+def small_enough(make: Callable[[int], Shown], most: int = 0, size: Callable[[Any], int] | None = None) -> Shown:
     """Return the finest ``make(rough)`` with at most so many bytes, by default of its output in a notebook."""
     size = size or (lambda figure: len(figure._repr_html_()))
     with collector_off():  # it would take half of the time to look for cycles, of which there are none
         figure, rough = make(0), 1.0
-        reached = size(figure)
+        reached, most = size(figure), most or (STILL if getattr(figure, "static", False) else LARGEST)
         while reached > most and rough < ROUGHEST:
             figure = make(int(rough))
             reached = size(figure)
