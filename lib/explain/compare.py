@@ -176,8 +176,9 @@ class Comparison:
         own, reader = self._reader(own, call)
         way = [origin(right), *ancestors(origin(right), CLOSE)]  # to what is behind, without messages
         steps = [one.call for one in way[: way.index(behind)]][::-1] if behind is not None else []
-        if steps and _sort(reader) == _sort(steps[0]):
-            return  # it does that here, too, and only not so often
+        earlier = {SCALE} & {one.how for one in ancestors(own, CLOSE)}
+        if steps and (_sort(reader) == _sort(steps[0]) or {one.kind for one in steps} <= earlier):
+            return  # it does that here, too, and only not so often, or earlier
         yield say(LOOK_AT, call=reader, tensor=own, out=out_of(own, reader))
         if how == "sum":
             yield from self._of_sums(own, right, reader)
@@ -257,6 +258,8 @@ class Comparison:
         rank has not made here, if there is one of those the first that reads what is kept in a dictionary, or that does
         what is done at a place."""
         left = self.beyond(self.right, self.notes, rank) if not self.sends_elsewhere else []
+        made = {one.labels: call.kind for call in self.notes.calls[rank] for one in call.results}
+        left = [one for one in left if {made.get(its.labels, one.kind) for its in one.results} <= {one.kind}]
         reading = [call for call in left if store in [KINDS[kind].store for kind in call.carries]]
         there = [call for call in left if _sort(call) == (place.operation, place.layer)]
         for call in [*reading, *there, *left][:1]:
@@ -295,19 +298,30 @@ class Comparison:
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
-    def order(self, awaits: bool = False, streams: Sequence[str] = ()) -> list[Statement]:
+    def order(self, awaits: bool = False, streams: Sequence[str] = (), stuck: bool = False) -> list[Statement]:
         """Return for each rank the first place at which it does something else, the earliest first. ``streams``: of
-        which calls the order matters, if not of all."""
+        which calls the order matters, if not of all; ``stuck``: only where a rank may wait for ever because of it."""
         found = []
         for rank in sorted(self.right.calls) if not self.sends_elsewhere else ():
             own, right = (self.steps(notes, rank, awaits) for notes in self.runs)
             own, right = ([one for one in some if not streams or one[2].stream in streams] for some in (own, right))
             pairs = enumerate(zip(own, right, strict=False))
             at = next((at for at, pair in pairs if not _same_step(*pair)), min(len(own), len(right)))
-            if at < max(len(own), len(right)):
+            if at < max(len(own), len(right)) and (not stuck or self._holds_up(rank, own, right, at)):
                 departure = self._departs(rank, own, right, at)
                 found.append((at >= len(own), (own or right)[min(at, len(own or right) - 1)][2].tick, rank, departure))
         return [one[-1] for one in sorted(found, key=lambda one: one[:3])]
+
+    def _holds_up(self, rank: int, own: list[Step], right: list[Step], at: int) -> bool:
+        """Return whether what a rank does at a step may keep ranks waiting: that is not over, though its peer has not
+        returned; or the right run does there what another rank waits for, and this one goes on, and never does it."""
+        step, other = ([*some, NOTHING][at] for some in (own, right))
+        if step[2] and step[2].fetched is None:
+            return step[2].peer not in self.notes.finished or bool(self.beyond(self.notes, self.right, rank))
+        waits = [call for call, wait, _ in self.notes.waits.values() if rank in (call.peer, *wait.others)]
+        asked = [one for one in waits if other[2] and other[2].peer in (None, one.rank)]
+        goes_on = step[2] or rank in self.notes.finished
+        return bool(goes_on and asked) and other[1] not in [key for _, key, _ in own]
 
     def _departs(self, rank: int, own: list[Step], right: list[Step], at: int) -> Statement:
         """Return that a rank departs from the right run at a step. If it comes to that as well, and what comes there is

@@ -76,14 +76,15 @@ def explain(
     notes = noted(recording, size, cost)
     comparison = nearest(notes, references, any_way=error is None)
     name = comparison.reference.name if comparison is not None else ""
+    written = frozenset(call.line.text for call in notes.all_calls())
     if error is None:
-        return _of_costs(comparison, over)._replace(reference=name)
+        return _of_costs(comparison, over)._replace(reference=name, written=written)
     wrong = facts_of(error)
     notes.until = inf if wrong.place.tick is None else float(wrong.place.tick)
     found = Explaining(notes, wrong, comparison).explanation()
     text = [*spelled(source, size, own_size or size)] if source else []
     given = (*found.given, *text[0 if found.look_at else 1 :])
-    return found._replace(look_at=found.look_at or tuple(text[:1]), given=given, reference=name)
+    return found._replace(look_at=found.look_at or tuple(text[:1]), given=given, reference=name, written=written)
 
 
 def _of_costs(comparison: Comparison | None, over: Collection[str]) -> Explanation:
@@ -228,19 +229,9 @@ class Explaining:
         self.given += self._waits()
         if (comparison := self.comparison) is None:
             return
-        order = comparison.order(streams=("collective", "message"))
-        order = [one for one in order if one.facts["call"] or one.facts["rank"] in self.notes.finished]
-        order = [one for one in order if not self._order_is_its_own(one.facts["rank"], comparison)]
+        order = comparison.order(streams=("collective", "message"), stuck=True)
         self._tell(order[:1])
         self.differences += [*comparison.layers(), *order[1:2]]
-
-    def _order_is_its_own(self, rank: int, comparison: Comparison) -> bool:
-        """Return whether no other order would help: a rank has done all, or waits for one that has returned."""
-        if rank in self.notes.finished:
-            return not comparison.beyond(comparison.right, self.notes, rank)
-        call = self.notes.waits.get(rank, (None,))[0]
-        over = call is not None and call.peer in self.notes.finished
-        return over and not comparison.beyond(self.notes, comparison.right, rank)
 
     def _waits(self) -> Iterator[Statement]:
         """Yield who waits for whom: of each line one rank, those first that wait for each other."""

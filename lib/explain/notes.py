@@ -72,7 +72,6 @@ class Call:
     options: tuple[str, ...] = ()  # as they are written, such as partial=True
     peer: int | None = None  # of a message: the other rank
     other: Call | None = None  # of a message that has come: the call at its other end
-    handle: Any = None  # of a communication
     results: list[Tensor] = field(default_factory=list)
     failed: bool = False
     wants: str = ""  # of one that was refused: the kind that it takes
@@ -156,8 +155,7 @@ class Notes:
 
     def failed(self, rank: int | None, operands: Collection[str]) -> Call | None:
         """Return the first call that has failed, of a rank if one is given; if it can be, one that was given these."""
-        calls = self.all_calls() if rank is None else self.calls.get(rank, ())
-        failed = [call for call in calls if call.failed]
+        failed = [call for call in self.all_calls() if call.failed and rank in (None, call.rank)]
         fitting = [call for call in failed if any(str(one.labels) in operands for one in call.operands)]
         return min(fitting or failed, key=lambda call: (call.tick, call.rank), default=None)
 
@@ -180,8 +178,6 @@ def noted(
         lines = notes.lines(simulator.peak.rank)
         known = tuple(lines.get(place, "") for place in range(max(lines, default=-1) + 1))
         notes.peak = simulator.peak._replace(lines=known)
-    for call in notes.all_calls():
-        call.handle = None  # nothing of a run hangs together after it
     return notes
 
 
@@ -220,7 +216,6 @@ class NotedReplay(Replay):
                 for tensor in made.operands:
                     tensor.readers.append(made)
         if isinstance(result, InFlight):
-            made.handle = result
             self.made_by[result] = made
         self._made(made, before)
         if verb == FINAL:
@@ -260,8 +255,7 @@ class NotedReplay(Replay):
 
     def _note_wait(self, state: RankState, call: list[Any]) -> Any:
         """Carry out that a rank waits for a communication, or fetches what it has brought."""
-        before = len(self.tensors)
-        handle = self.calls[call[3]]
+        handle, before = self.calls[call[3]], len(self.tensors)
         made = self.made_by[handle]
         try:
             result = super().act(state, call)

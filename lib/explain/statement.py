@@ -61,7 +61,7 @@ class Statement(NamedTuple):
 
 class Explanation(NamedTuple):
     """Why a run is wrong, slow or large, as data. ``place``: where it has failed. ``given``: what is wrong with which
-    operand. ``look_at``: where to look. ``difference``: what right runs do there, or what is ``compared_with``."""
+    operand. ``look_at``: where to look. ``difference``: what the run ``compared_with`` does. ``written``: its lines."""
 
     place: Place
     given: tuple[Statement, ...] = ()
@@ -69,6 +69,7 @@ class Explanation(NamedTuple):
     difference: tuple[Statement, ...] = ()
     reference: str = ""
     compared_with: str = A_RIGHT_RUN
+    written: frozenset[str] = frozenset()
 
     def statements(self) -> tuple[Statement, ...]:
         """Return all that is said, the most important first."""

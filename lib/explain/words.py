@@ -17,7 +17,7 @@ from ..record.kinds import KINDS
 from ..record.table import stream_of
 from ..recording.diary import READ, STORED, TAKEN
 from .notes import ADD, COMBINE, NO_LINE, PARTS, SCALE, SHARD, Line
-from .statement import A_RIGHT_RUN, LOOK_AT, OWN, RIGHT, CallFact, Explanation, KeptFact, Statement, TensorFact
+from .statement import A_RIGHT_RUN, LOOK_AT, RIGHT, CallFact, Explanation, KeptFact, Statement, TensorFact
 
 MOST_WORDS = 45  # of a verdict before its figures
 SHORT = 15  # words of a problem for which there is room beside a line to look at
@@ -64,7 +64,7 @@ SENTENCES: Mapping[str, Sentence] = {
     "returned": Sentence("{ranks:ranks} returned"),
     "lacks_batch": Sentence(
         "the part of micro-batch {batch} is missing[: it was {tensor:made}]"
-        "[!tensor: : no rank has made the {labels:kind} of it]"),
+        "[!tensor: : no rank had made the {labels:kind} of it by then]"),
     # -- beside a right run
     "look_at": Sentence(
         "{call} of {call:line} is given {tensor}",
@@ -276,14 +276,13 @@ def _looked_at(one: Statement, level: int) -> str:
 
 
 def _right_lines(explanation: Explanation) -> list[str]:
-    """Return the lines of a right run that are spoken of, and not written in this one where it is."""
-    texts: dict[str, list[str]] = {OWN: [], RIGHT: []}
+    """Return the lines of a right run that are spoken of, and that this one does not have."""
+    texts: list[str] = []
     for things in (things for one in explanation.statements() for things in one.facts.values()):
         for thing in things if type(things) is tuple else (things,):
             maker = thing.maker if isinstance(thing, TensorFact) else thing
-            if isinstance(maker, CallFact) and maker.line.text:
-                texts[maker.run].append(maker.line.text)
-    return [text for text in texts[RIGHT] if text not in texts[OWN]]
+            texts += [maker.line.text] if isinstance(maker, CallFact) and maker.run == RIGHT else []
+    return [text for text in texts if text and text not in explanation.written]
 
 
 def _shortened(text: str, most: int) -> str:
