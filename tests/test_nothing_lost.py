@@ -533,7 +533,7 @@ async def basic(model: Model):
         line = advance(line)
 
 if {interrupted}:
-    later = lambda: [(time.sleep(0.3), os.kill(os.getpid(), signal.SIGINT)) for _ in range(60)]  # pressed again
+    later = lambda: [(time.sleep(1), os.kill(os.getpid(), signal.SIGINT)) for _ in range(60)]  # pressed again
     threading.Thread(target=later, daemon=True).start()
 try:
     print(grade(basic, timeout=600 if {interrupted} else 0.3).message)

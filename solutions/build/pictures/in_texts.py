@@ -27,7 +27,7 @@ from .schedules import draw_schedule
 
 PICTURE = re.compile(r"!\[[^\]]*\]\(picture:(\w+)\)")
 MOST = 70_000
-"""Bytes of the picture of a priced run at most: Colab's notebooks are to stay below 750,000 with all they have."""
+"""Bytes of the picture of a priced run at most: Colab's notebooks are to stay below 1,200,000 with all they have."""
 
 
 def check_pictures(path: Path, cells: Sequence[Cell]) -> None:
